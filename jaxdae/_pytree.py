@@ -1,0 +1,150 @@
+"""Frozen dataclasses as pytrees, and dotted paths to their leaves.
+
+Every object of jaxdae (systems, solvers, integrators, states) is a frozen dataclass whose array fields are pytree leaves and
+whose structural fields (counts, names, index tuples) are static. `jax.grad` of a function of such an object is therefore an
+object of sensitivities, and a stack of them is a design sweep under `jax.vmap`.
+
+The second half of the module names single leaves by dotted paths, "bodies.mass" or "stabilization.alpha", so that configs,
+sweeps and tests can speak of "this leaf and no other".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform, overload
+
+import jax
+
+T = TypeVar("T")
+
+
+def static(**kwargs: Any) -> Any:
+    """Returns a dataclass field that is structure, not data: it is part of the compiled program's identity.
+
+    Args:
+        **kwargs: passed to `dataclasses.field` (for example `default=3`).
+    """
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@overload
+def pytree(cls: type[T], /) -> type[T]: ...
+
+
+@overload
+def pytree(cls: None = None, /, *, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
+    """Makes a class a frozen dataclass that JAX treats as a pytree.
+
+    Fields declared with `static()` become structure; all others are leaves (or subtrees). Two instances are compared by
+    identity, because `==` on arrays has no truth value.
+
+    Args:
+        cls: the class; fields as in `dataclasses.dataclass`.
+        kw_only: whether the generated `__init__` takes keywords only.
+
+    Returns:
+        The class itself, now a registered dataclass.
+
+    Example:
+        >>> @jaxdae.pytree
+        ... class Pendulum(jaxdae.System):
+        ...     mass: jax.Array
+        ...     name: str = jaxdae.static(default="pendulum")
+    """
+    if cls is None:
+        return lambda wrapped: pytree(wrapped, kw_only=kw_only)
+    cls = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
+    return jax.tree_util.register_dataclass(cls)
+
+
+def _step_into(tree: Any, name: str, path: str) -> Any:
+    """Returns the child `name` of `tree`; `path` is only for the message."""
+    if dataclasses.is_dataclass(tree):
+        names = [f.name for f in dataclasses.fields(tree) if not f.metadata.get("static", False)]
+        if name in names:
+            return getattr(tree, name)
+    elif isinstance(tree, dict):
+        names = [str(key) for key in tree]
+        if name in tree:
+            return tree[name]
+    elif isinstance(tree, list | tuple):
+        names = [str(k) for k in range(len(tree))]
+        if name in names:
+            return tree[int(name)]
+    else:
+        names = []
+    known = ", ".join(names) if names else "it has no fields"
+    raise KeyError(f"leaf path {path!r}: no {name!r} in {type(tree).__name__}; there is: {known}")
+
+
+def get_leaf(tree: Any, path: str) -> Any:
+    """Returns the leaf (or subtree) of a pytree at a dotted path, such as "integrator.stabilization.alpha".
+
+    Args:
+        tree: any pytree of dataclasses, dictionaries, lists and tuples.
+        path: field names, keys and positions joined by dots.
+
+    Raises:
+        KeyError: no such path; the message lists what there is at the place where the path ends.
+    """
+    for name in path.split("."):
+        tree = _step_into(tree, name, path)
+    return tree
+
+
+def set_leaf(tree: Any, path: str, value: Any) -> Any:
+    """Returns a copy of a pytree with the leaf (or subtree) at a dotted path replaced.
+
+    Args:
+        tree: any pytree of dataclasses, dictionaries, lists and tuples.
+        path: field names, keys and positions joined by dots.
+        value: the new leaf or subtree.
+
+    Raises:
+        KeyError: no such path.
+    """
+    name, _, rest = path.partition(".")
+    child = _step_into(tree, name, path)
+    new = set_leaf(child, rest, value) if rest else value
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return dataclasses.replace(tree, **{name: new})
+    if isinstance(tree, dict):
+        return {**tree, name: new}
+    items = list(tree)
+    items[int(name)] = new
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+
+
+def _key_name(key: Any) -> str:
+    """Returns one step of a JAX key path as the text that `get_leaf` understands."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def leaf_paths(tree: Any) -> tuple[str, ...]:
+    """Returns the dotted paths of all leaves of a pytree, in the order of `jax.tree.leaves`."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(".".join(_key_name(key) for key in path) for path, _ in flat)
+
+
+def batch_axes(tree: Any, *paths: str) -> Any:
+    """Returns `in_axes` for `jax.vmap` or `batch_rollout`: axis 0 at the named leaves, None at all others.
+
+    Args:
+        tree: the pytree as it is passed, with the named leaves stacked along a leading world axis.
+        *paths: dotted paths of the leaves (or subtrees) that differ from world to world.
+
+    Raises:
+        KeyError: a path does not exist.
+    """
+    axes = jax.tree.map(lambda _: None, tree)
+    for path in paths:
+        axes = set_leaf(axes, path, jax.tree.map(lambda _: 0, get_leaf(tree, path)))
+    return axes

@@ -1,0 +1,135 @@
+"""Accelerations, multipliers and forces at one state.
+
+The index-1 form of the equations of motion is the saddle-point system
+
+    [M  -J^T] [ a ]   [   f   ]
+    [J   C  ] [lam] = [   r   ]           r = -gamma (+ stabilization), C: compliance, zero for rigid constraints
+
+(the lecture's equation 9). `forward_dynamics` solves it; `kkt_inverse` returns the four blocks of its left inverse (equation 10),
+
+    a   = L11 f - L12 gamma,     lam = L21 f - L22 gamma,
+
+which show the structure: L11 is the inverse mass seen by feasible motions, L12 a right inverse of J, L21 what part of the
+applied forces the constraints carry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve
+from jaxdae.stabilization import NoStabilization, Stabilization
+from jaxdae.system import State, System, constraint_terms
+from jaxdae.typing import Input, Leaf, Rows, Velocity
+
+
+def forward_dynamics(
+    system: System,
+    state: State,
+    u: Input = None,
+    *,
+    solver: SaddlePointSolver | None = None,
+    stabilization: Stabilization | None = None,
+    compliance: Any = 0.0,
+) -> tuple[Velocity, Rows]:
+    """Returns the accelerations and the multipliers at a state.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        u: input (nu,), passed on to `system.force`; None where the system has none.
+        solver: a saddle-point solver; `SchurComplement()` by default.
+        stabilization: what is added to the acceleration row; `NoStabilization()` by default.
+        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; 0 is rigid.
+
+    Returns:
+        a (nv,) in the units of v per second, and lam (nc,): the constraint force is +J^T lam, so the row of a constraint in
+        meters has its multiplier in newtons.
+
+    Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
+    """
+    a, lam = _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization or NoStabilization(), compliance)
+    return a, lam
+
+
+# Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
+@jax.jit
+def _forward_dynamics(
+    system: System, state: State, u: Input, solver: SaddlePointSolver, stabilization: Stabilization, compliance: Any
+) -> tuple[Velocity, Rows]:
+    with jax.named_scope("constraint_terms"):
+        terms = constraint_terms(system, state)
+    with jax.named_scope("force"):
+        f = system.force(state.t, state.q, state.v, u)
+    mass = system.mass_operator(state.q)
+    with jax.named_scope("saddle_point"):
+        r = stabilization.target(terms, mass)
+        return solver(mass, terms.jacobian, f, r, compliance)
+
+
+def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
+    """Returns the generalized force that has to be added for the system to accelerate by `a`.
+
+    The residual M a - f(t, q, v, u) - J^T lam (nv,). It is zero for the (a, lam) of `forward_dynamics`; with lam = None it is
+    the total force M a - f that constraints and motors together must supply.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        a: accelerations (nv,).
+        lam: multipliers (nc,), or None for none.
+        u: input (nu,).
+    """
+    required = mass_matrix.times(system.mass_operator(state.q), a) - system.force(state.t, state.q, state.v, u)
+    if lam is None:
+        return required
+    return required - system.constraint_jacobian(state.t, state.q, state.v).T @ lam
+
+
+@pytree
+class KKTInverse:
+    """The blocks of the left inverse of the saddle-point matrix: a = L11 f - L12 gamma, lam = L21 f - L22 gamma.
+
+    L11 (nv, nv), L12 (nv, nc), L21 (nc, nv), L22 (nc, nc). With the sign +J^T lam: L21 = -L12^T, L11 symmetric, J L11 = 0,
+    J L12 = I, and L22 the inverse Delassus matrix.
+    """
+
+    L11: Leaf
+    L12: Leaf
+    L21: Leaf
+    L22: Leaf
+
+
+def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
+    """Returns the four blocks of the lecture's left inverse at a state; needs J of full row rank.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        solver: a saddle-point solver; `SchurComplement()` by default.
+
+    One factorization and nv + nc right-hand sides; differentiable.
+
+    References:
+        S. Savin, "Solving Mechanical Equations with Constraints", Contact-aware Control, lecture 5, equation (10).
+    """
+    solver = solver or SchurComplement()
+    jacobian = system.constraint_jacobian(state.t, state.q, state.v)
+    mass = system.mass_operator(state.q)
+    rows, size = jacobian.shape
+    compliance = jnp.zeros((rows,), jacobian.dtype)
+    factors = solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance)))
+
+    def column(f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
+        return solve(factors, mass, jacobian, compliance, f, r)
+
+    eye_f, eye_r = jnp.eye(size, dtype=jacobian.dtype), jnp.eye(rows, dtype=jacobian.dtype)
+    from_force = jax.vmap(lambda f: column(f, jnp.zeros((rows,), f.dtype)), out_axes=1)(eye_f)
+    from_bias = jax.vmap(lambda r: column(jnp.zeros((size,), r.dtype), r), out_axes=1)(eye_r)
+    return KKTInverse(L11=from_force[0], L12=from_bias[0], L21=from_force[1], L22=from_bias[1])

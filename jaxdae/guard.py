@@ -1,0 +1,113 @@
+"""One step that cannot hurt anybody: a failed world keeps its last good state, and its gradients stay finite.
+
+Values are easy: `where(good, new, old)`. Derivatives are not: the derivative of a failed step is NaN or infinite, and 0 * NaN is NaN, so
+that one failed world would destroy the gradient with respect to everything that worlds share. The rule here is to cut the
+failed step out on both sides: tangents are set to zero *before* they enter its linearization and selected away after it. Transposed,
+cotangents are zeroed on both sides too. A frozen world then passes on the derivative of its last good state and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from jaxdae.integrators.interface import StepInfo
+from jaxdae.status import Status
+from jaxdae.system import State
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+
+
+@jax.jit
+def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
+    """Returns (state, memory, info) of the step. Compiled as a unit, so that JAX traces and differentiates it once."""
+    system, integrator, state, memory, _, u, dt, t_next = arguments
+    new, new_memory, info = integrator.step(system, state, memory, u, dt)
+    return dataclasses.replace(new, t=t_next), new_memory, info
+
+
+def _good(status: Any, result: Any) -> Any:
+    """Returns whether the world was good before and the step's result is finite and reports OK."""
+    state, memory, info = result
+    floats = [x for x in jax.tree.leaves((state.q, state.v, memory)) if _is_float(x)]
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
+    return finite, finite & (info.status == Status.OK) & (status == Status.OK)
+
+
+def _select(status: Any, old: tuple[Any, Any], result: Any) -> Any:
+    """Returns the result where it is good, else the old state and memory, with the status that says why."""
+    state, memory, info = result
+    finite, good = _good(status, result)
+    now = jnp.where(finite, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
+    zeros = jax.tree.map(jnp.zeros_like, info)
+    kept = jax.tree.map(lambda new, x: jnp.where(good, new, x), (state, memory, info), (*old, zeros))
+    return kept[0], kept[1], dataclasses.replace(kept[2], status=jnp.where(status == Status.OK, now, status))
+
+
+@jax.custom_jvp
+def _guarded(arguments: Any) -> tuple[State, Any, StepInfo]:
+    return _select(arguments[4], arguments[2:4], _attempt(arguments))
+
+
+def _guarded_jvp(primals: Any, tangents: Any) -> Any:
+    (arguments,), (dots,) = primals, tangents
+    leaves, structure = jax.tree.flatten(arguments)
+    dot_leaves = structure.flatten_up_to(dots)
+    moving = [
+        k for k, (x, dx) in enumerate(zip(leaves, dot_leaves, strict=True)) if _is_float(x) and not isinstance(dx, SymbolicZero)
+    ]
+
+    def step(*values: Any) -> Any:
+        filled = list(leaves)
+        for k, value in zip(moving, values, strict=True):
+            filled[k] = value
+        results, result_structure = jax.tree.flatten(_attempt(jax.tree.unflatten(structure, filled)))
+        floats = [x for x in results if _is_float(x)]
+        return floats, (results, result_structure)
+
+    values = [leaves[k] for k in moving]
+    _, push, (results, result_structure) = jax.linearize(step, *values, has_aux=True)
+    result = jax.tree.unflatten(result_structure, results)
+    status, old = arguments[4], arguments[2:4]
+    _, good = _good(status, result)
+    pushed = iter(push(*[jnp.where(good, dot_leaves[k], jnp.zeros_like(leaves[k])) for k in moving]))
+
+    out = _select(status, old, result)
+    old_dots = jax.tree.leaves((dots[2], dots[3]), is_leaf=lambda x: isinstance(x, SymbolicZero))
+    out_leaves, out_structure = jax.tree.flatten(out)
+    dot_out: list[Any] = []
+    for k, x in enumerate(out_leaves):
+        if not _is_float(x):
+            dot_out.append(jnp.zeros(jnp.shape(x), jax.dtypes.float0))
+            continue
+        dot = next(pushed)
+        kept = old_dots[k] if k < len(old_dots) and not isinstance(old_dots[k], SymbolicZero) else jnp.zeros_like(dot)
+        dot_out.append(jnp.where(good, dot, kept))
+    return out, jax.tree.unflatten(out_structure, dot_out)
+
+
+_guarded.defjvp(_guarded_jvp, symbolic_zeros=True)
+
+
+def guarded_step(
+    system: Any, integrator: Any, state: State, memory: Any, status: Any, u: Any, dt: Any, t_next: Any
+) -> tuple[State, Any, StepInfo]:
+    """Returns the result of `integrator.step`, or the old state and memory where the world has failed, now or before.
+
+    Args:
+        system: the mechanical system.
+        integrator: any integrator.
+        state: the state before the step.
+        memory: the integrator's memory before the step.
+        status: the world's status () before the step; anything but OK keeps it frozen.
+        u: input array, feedback law or None.
+        dt: the step in s.
+        t_next: the time in s after the step.
+    """
+    return _guarded((system, integrator, state, memory, status, u, dt, t_next))

@@ -1,0 +1,187 @@
+"""Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
+
+Positions. From a rough guess, Levenberg-Marquardt on g(t, q) = 0 over the free coordinates, with the step from the singular values of
+J: redundant rows and singular guesses do no harm. The iteration itself is never differentiated. At its result q* the derivative is that of
+the minimum-norm correction: with P the pseudoinverse of J over the free coordinates, two steps
+
+    q <- q - P g(t, q),      P held constant,
+
+change nothing in the value (g is zero) and carry the exact first and second derivatives of the manifold,
+dq = (I - P J) dq_guess - P dg, with respect to parameters, guess and fixed values. They are exact at constant rank, full or not.
+
+Velocities. The projection in the mass metric, v = v_e - M^-1/2 (J M^-1/2)^+ [g'; w], also by the pseudoinverse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.saddle_point import as_dense
+from jaxdae.status import SimulationError, Status
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Leaf
+
+_ITERATIONS = 200
+
+
+@pytree
+class InitializeInfo:
+    """How closing the loops went.
+
+    Attributes:
+        violation: largest |g| () of the result, in row units.
+        velocity_violation: largest |[g'; w]| () of the result, row units per second.
+        iterations: Levenberg-Marquardt iterations ().
+        status: OK or INCONSISTENT_START ().
+        residual: g (ng,) of the result.
+    """
+
+    violation: Leaf
+    velocity_violation: Leaf
+    iterations: Leaf
+    status: Leaf
+    residual: Leaf
+
+
+def initialize(
+    system: System,
+    q: Any,
+    v: Any = None,
+    *,
+    t: Any = 0.0,
+    fixed: Any = None,
+    fixed_velocity: Any = None,
+    tolerance: float | None = None,
+) -> tuple[State, InitializeInfo]:
+    """Returns a consistent start near a guess, and how well the constraints hold there.
+
+    Args:
+        system: the mechanical system.
+        q: guess of the coordinates (nq,).
+        v: wanted velocities (nv,); zero by default. The nearest consistent ones in the mass metric are taken.
+        t: start time in s.
+        fixed: mask (nv,) of coordinates to keep as they are in the guess; none by default.
+        fixed_velocity: mask (nv,) of velocities to keep; none by default.
+        tolerance: largest |g| in row units that counts as closed; eps^0.6 by default (4e-10 in double, 7e-5 in single precision).
+
+    Returns:
+        `State` and `InitializeInfo`.
+
+    Raises:
+        SimulationError: the loops cannot be closed; names the rows that stay open. Under `jit`, `vmap` and `grad` nothing can be raised
+            and `info.status` is INCONSISTENT_START.
+        ValueError: shapes that do not fit.
+
+    Differentiable with respect to system, q, v and t, forward and reverse, to second order.
+    """
+    q = jnp.asarray(q)
+    if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):
+        raise ValueError(f"initialize: q must be a floating-point vector, got shape {q.shape} and dtype {q.dtype}")
+    size = jax.eval_shape(system.mass_matrix, q).shape[0]
+    v = jnp.zeros((size,), q.dtype) if v is None else jnp.asarray(v, q.dtype)
+    if v.shape != (size,):
+        raise ValueError(f"initialize: v must have shape {(size,)}, got {v.shape}")
+    masks = []
+    for name, mask in (("fixed", fixed), ("fixed_velocity", fixed_velocity)):
+        mask = jnp.zeros((size,), bool) if mask is None else jnp.asarray(mask)
+        if mask.shape != (size,) or mask.dtype != bool:
+            raise ValueError(f"initialize: {name} must be a boolean mask of shape {(size,)}, got {mask.dtype}{mask.shape}")
+        masks.append(mask)
+    limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
+    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), *masks, limit)
+    if not isinstance(info.status, jax.core.Tracer) and int(info.status) != Status.OK:
+        raise SimulationError(_message(system, info, masks[0]))
+    return state, info
+
+
+def _message(system: System, info: InitializeInfo, fixed: Any) -> str:
+    residual = np.asarray(info.residual)
+    names = getattr(system, "row_names", tuple(f"row {k}" for k in range(residual.size)))
+    order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
+    rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
+    held = f" with {int(np.sum(fixed))} coordinates held fixed" if np.any(fixed) else ""
+    return f"{Status.INCONSISTENT_START.name}: the constraints cannot be closed{held}; largest residuals {rows}. {_CAUSES}"
+
+
+_CAUSES = "Check lengths and joint places, start from a better guess, or free a coordinate."
+
+
+@jax.jit
+def _initialize(
+    system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any
+) -> tuple[State, InitializeInfo]:
+    free = (~fixed).astype(guess.dtype)
+    still = jax.lax.stop_gradient
+    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free)
+    # Same value as `closed`, same derivative as the guess.
+    q = closed + (guess - still(guess))
+    rows = jax.eval_shape(system.constraint, t, q).shape[0]
+    if rows:
+        jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * free
+        inverse = still(jnp.linalg.pinv(still(jacobian), rtol=_rank_tolerance(jacobian)))
+        # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
+        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
+        for _ in range(2):
+            q = system.retract(q, -jnp.where(reached, inverse @ system.constraint(t, q), 0.0))
+    v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype))
+    state = State(t, q, v)
+    residual, rate = system.constraint(t, q), velocity_residual(system, state)
+    violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
+    velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
+    scale = 1.0 + jnp.max(jnp.abs(wanted), initial=0.0)
+    holds = (violation <= limit) & (velocity_violation <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
+    status = jnp.where(holds, Status.OK, Status.INCONSISTENT_START).astype(jnp.int32)
+    return state, InitializeInfo(violation, velocity_violation, iterations, status, residual)
+
+
+def _rank_tolerance(matrix: Any) -> float:
+    return 10.0 * max(matrix.shape) * float(jnp.finfo(matrix.dtype).eps)
+
+
+def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[Any, Any]:
+    """Returns coordinates that minimize |g| near the guess, and the number of iterations."""
+    rows = jax.eval_shape(system.constraint, t, guess).shape[0]
+    if rows == 0:
+        return guess, jnp.zeros((), jnp.int32)
+    at_rest = jnp.zeros_like(free)
+    eps = float(jnp.finfo(guess.dtype).eps)
+
+    def proposal(q: Any, damping: Any) -> Any:
+        left, s, right = jnp.linalg.svd(system.constraint_jacobian(t, q, at_rest)[:rows] * free, full_matrices=False)
+        kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
+        gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
+        return -(right.T @ (gain * (left.T @ system.constraint(t, q))))
+
+    def body(carry: Any) -> Any:
+        q, damping, error, count, _ = carry
+        step = proposal(q, damping)
+        trial = system.retract(q, step)
+        new_error = jnp.sum(system.constraint(t, trial) ** 2)
+        better = new_error < error
+        settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
+        q = jnp.where(better, trial, q)
+        damping = jnp.where(better, jnp.where(damping < 1e-12, 0.0, damping * 0.1), jnp.maximum(10.0 * damping, 1e-8))
+        return q, damping, jnp.where(better, new_error, error), count + 1, settled | (damping > 1e8)
+
+    start_error = jnp.sum(system.constraint(t, guess) ** 2)
+    start = (guess, jnp.asarray(1e-3, guess.dtype), start_error, jnp.zeros((), jnp.int32), start_error == 0.0)
+    q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, start)
+    return q, count
+
+
+def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
+    """Returns the velocities nearest to the wanted ones in the mass metric, with [g'; w] = 0."""
+    residual = velocity_residual(system, state)
+    if residual.shape[0] == 0:
+        return state.v
+    jacobian = system.constraint_jacobian(state.t, state.q, state.v)
+    lower = jnp.linalg.cholesky(as_dense(system.mass_operator(state.q)))
+    # Columns of fixed velocities are dropped before scaling, so that they act as infinitely heavy.
+    scaled = jax.scipy.linalg.solve_triangular(lower, (jacobian * free).T, lower=True).T
+    xi = jnp.linalg.pinv(scaled, rtol=_rank_tolerance(scaled)) @ residual
+    return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)

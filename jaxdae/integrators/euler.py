@@ -1,0 +1,61 @@
+"""The two first-order methods: explicit Euler, and its semi-implicit (symplectic) variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxdae._pytree import pytree
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.stabilization import NoStabilization, Stabilization
+from jaxdae.system import State, System
+
+
+@pytree
+class ExplicitEuler:
+    """q+ = q (+) h v, v+ = v + h a(t, q, v). Order 1.
+
+    Attributes:
+        solver: a saddle-point solver.
+        stabilization: the target of the acceleration row.
+    """
+
+    solver: SaddlePointSolver = SchurComplement()
+    stabilization: Stabilization = NoStabilization()
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one evaluation of the dynamics."""
+        u = input_at(u, state.t, state)
+        a, lam = forward_dynamics(system, state, u, solver=self.solver, stabilization=self.stabilization)
+        new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
+        return new, memory, step_info(system, new, a, lam)
+
+
+@pytree
+class SemiImplicitEuler:
+    """v+ = v + h a(t, q, v), q+ = q (+) h v+. Order 1; symplectic without constraints, and the workhorse of physics engines.
+
+    Attributes:
+        solver: a saddle-point solver.
+        stabilization: the target of the acceleration row.
+    """
+
+    solver: SaddlePointSolver = SchurComplement()
+    stabilization: Stabilization = NoStabilization()
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one evaluation of the dynamics."""
+        u = input_at(u, state.t, state)
+        a, lam = forward_dynamics(system, state, u, solver=self.solver, stabilization=self.stabilization)
+        v = state.v + dt * a
+        new = State(state.t + dt, system.retract(state.q, dt * v), v)
+        return new, memory, step_info(system, new, a, lam)

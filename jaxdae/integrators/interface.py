@@ -1,0 +1,70 @@
+"""What every integrator offers, and what every step reports."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.status import Status
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Input, Leaf, Rows, Velocity
+
+
+@pytree
+class StepInfo:
+    """What a step found out.
+
+    Attributes:
+        a: accelerations (nv,) at the start of the step.
+        lam: multipliers (nc,) at the start of the step; the constraint force is +J^T lam.
+        violation: largest |g| () after the step, in row units; zero without position-level rows.
+        velocity_violation: largest |[g'; w]| () after the step, row units per second.
+        iterations: corrections or Newton iterations () that the step made.
+        status: `jaxdae.Status` () of the step.
+
+    In a `Trajectory`, `violation`, `velocity_violation` and `iterations` are the largest over the steps since the last entry, and
+    `a` and `lam` are zero in worlds that have failed.
+    """
+
+    a: Leaf
+    lam: Leaf
+    violation: Leaf
+    velocity_violation: Leaf
+    iterations: Leaf
+    status: Leaf
+
+
+class Integrator(Protocol):
+    """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient."""
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memory that the method carries from step to step; a pytree, () for one-step methods."""
+        ...
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the memory, and what the step found out. `u` is held constant, or a law of (t, state)."""
+        ...
+
+
+def input_at(u: Any, t: Any, state: State) -> Input:
+    """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step."""
+    return u(t, state) if callable(u) else u
+
+
+def largest(residual: Any) -> Any:
+    """Returns the largest magnitude of a residual, zero where it has no rows."""
+    return jnp.max(jnp.abs(residual)) if residual.shape[0] else jnp.zeros((), residual.dtype)
+
+
+def step_info(system: System, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
+    """Returns the report of a step that ended at `state`."""
+    return StepInfo(
+        a=a,
+        lam=lam,
+        violation=largest(system.constraint(state.t, state.q)),
+        velocity_violation=largest(velocity_residual(system, state)),
+        iterations=jnp.asarray(iterations, jnp.int32),
+        status=jnp.asarray(Status.OK, jnp.int32) if status is None else status,
+    )

@@ -1,0 +1,65 @@
+"""Taylor's expansion of the motion.
+
+With a(t, q, v) from the dynamics, the motion expands as
+
+    q(t + h) = q + h v + h^2/2 a + ...,        v(t + h) = v + h a + h^2/2 j + ...,        j = da/dt along the motion.
+
+The lecture's scheme (4) keeps h^2/2 a in the positions and only h a in the velocities. Its positions have a local error of order
+three, but its velocities have one of order two, and that makes the method *first order* over a fixed time. With the jerk j, which
+autodiff gives as one directional derivative of the dynamics, the method is second order in both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.stabilization import NoStabilization, Stabilization
+from jaxdae.system import State, System
+
+
+@pytree
+class Taylor:
+    """q+ = q (+) (h v + h^2/2 a), v+ = v + h a + h^2/2 j. Order 2; order 1 without the jerk j (the lecture's form).
+
+    Attributes:
+        jerk: whether the velocities keep their second-order term; False is the lecture's scheme.
+        solver: a saddle-point solver.
+        stabilization: the target of the acceleration row.
+
+    References:
+        S. Savin, "Contact-aware Control", lecture 5, equation (4).
+    """
+
+    jerk: bool = static(default=True)
+    solver: SaddlePointSolver = SchurComplement()
+    stabilization: Stabilization = NoStabilization()
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
+
+        def dynamics(at: State) -> tuple[Any, Any]:
+            stage_input = input_at(u, at.t, at)
+            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization)
+
+        a, lam = dynamics(state)
+        v = state.v + dt * a
+        if self.jerk:
+            # A state moving with rates (1, v, a): q moves through retract, which also serves coordinates with q' != v.
+            def along(s: Any) -> Any:
+                return dynamics(State(state.t + s, system.retract(state.q, s * state.v), state.v + s * a))[0]
+
+            _, j = jax.jvp(along, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
+            v = v + 0.5 * dt**2 * j
+        new = State(state.t + dt, system.retract(state.q, dt * state.v + 0.5 * dt**2 * a), v)
+        return new, memory, step_info(system, new, a, lam)

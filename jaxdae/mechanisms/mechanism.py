@@ -1,0 +1,168 @@
+"""A planar mechanism in absolute coordinates: bodies, joints and forces as stacked arrays.
+
+q = (x, y, theta) of each body, v its derivative, M = diag(m, m, I) of each body. The constraint rows are those of the joint groups in the
+order of `joints`, joint by joint within a group; `row_names` says which row is whose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree, static
+from jaxdae.mechanisms import frames as fr
+from jaxdae.mechanisms.frames import Kinematics, Pairs
+from jaxdae.saddle_point import DiagonalMatrix
+from jaxdae.system import System
+from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
+
+
+@pytree(kw_only=True)
+class Mechanism(System):
+    """A planar mechanism; made by `planar_mechanism`.
+
+    Attributes:
+        body_names: one name a body (static).
+        n_inputs: how many inputs u the forces read (static).
+        mass: (n,) in kg.
+        inertia: (n,) in kg m^2 about the mass center.
+        gravity: (2,) in m/s^2.
+        joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
+        forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
+    """
+
+    body_names: tuple[str, ...] = static()
+    n_inputs: int = static(default=0)
+    mass: Leaf
+    inertia: Leaf
+    gravity: Leaf
+    joints: dict[str, Any]
+    forces: dict[str, Any]
+
+    # Names.
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """The names of q, such as "crank.theta"."""
+        return tuple(f"{body}.{axis}" for body in self.body_names for axis in ("x", "y", "theta"))
+
+    @property
+    def coordinate_units(self) -> tuple[str, ...]:
+        """The units of q: m or rad."""
+        return ("m", "m", "rad") * len(self.body_names)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The names of all joints, group by group."""
+        return tuple(name for group in self.joints.values() for name in group.names)
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the constraint rows, such as "A.x", in their order."""
+        return tuple(f"{name}.{row}" for group in self.joints.values() for name in group.names for row in group.rows)
+
+    @property
+    def row_units(self) -> tuple[str, ...]:
+        """The units of the constraint rows: m or rad."""
+        return tuple("rad" if name.endswith(".angle") else "m" for name in self.row_names)
+
+    # The equations.
+
+    def mass_matrix(self, q: Coordinates) -> Square:
+        """Returns diag(m, m, I) (nv, nv), in kg and kg m^2."""
+        return jnp.diag(self.mass_operator(q).diagonal)
+
+    def mass_operator(self, q: Coordinates) -> DiagonalMatrix:
+        """Returns the mass matrix as the diagonal that it is."""
+        diagonal = jnp.stack([self.mass, self.mass, self.inertia], axis=1).reshape(-1)
+        return DiagonalMatrix(diagonal.astype(q.dtype))
+
+    def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
+        """Returns the kinetic energy in J."""
+        return 0.5 * jnp.sum(self.mass_operator(q).diagonal * v**2)
+
+    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the residuals of all joints (ng,), in m and rad."""
+        return self._rows(fr.values, t, fr.kinematics(q, jnp.zeros_like(q)))
+
+    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
+        """Returns g' (ng,)."""
+        return self._rows(fr.rates, t, fr.kinematics(q, v))
+
+    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
+        """Returns gamma (ng,)."""
+        return self._rows(fr.biases, t, fr.kinematics(q, v))
+
+    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
+        """Returns J (ng, nv) from the blocks of the two bodies that each joint connects."""
+        frames = fr.kinematics(q, jnp.zeros_like(q))
+        rows = [
+            fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair)
+            for group, pair in self._groups(self.joints)
+        ]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
+        weight = jnp.concatenate([self.gravity, jnp.zeros((1,), self.gravity.dtype)])
+        total = (self.mass[:, None] * weight[None, :]).reshape(-1).astype(q.dtype)
+        frames = fr.kinematics(q, v)
+        for group, pair in self._groups(self.forces):
+            inputs = self._inputs(group, u, q)
+            a, b = fr.ends(pair, frames.value)
+            measure = type(group).coordinate
+            s, rate = fr.values(measure, group, pair, frames, t), fr.rates(measure, group, pair, frames, t)
+            efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, inputs)
+            total = total + _virtual_work(measure, group, pair, frames, t, efforts)
+        for group, pair in self._groups(self.joints):
+            if getattr(group, "damping", None) is not None:
+                measure = type(group).coordinate
+                efforts = -group.damping[:, None] * fr.rates(measure, group, pair, frames, t)
+                total = total + _virtual_work(measure, group, pair, frames, t, efforts)
+        return total
+
+    def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
+        """Returns the energy of gravity, springs and constant forces in J."""
+        places = q.reshape(-1, 3)[:, :2]
+        total = -jnp.sum(self.mass[:, None] * self.gravity[None, :] * places)
+        frames = fr.kinematics(q, jnp.zeros_like(q))
+        for group, pair in self._groups(self.forces):
+            s = fr.values(type(group).coordinate, group, pair, frames, t)
+            total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
+        return total
+
+    # Groups.
+
+    def _groups(self, groups: dict[str, Any]) -> Iterator[tuple[Any, Pairs]]:
+        for group in groups.values():
+            yield group, fr.pairs(group.a, group.b, len(self.body_names))
+
+    def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
+        rows = [
+            derivative(type(group).residual, group, pair, frames, t).reshape(-1)
+            for group, pair in self._groups(self.joints)
+        ]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.cos.dtype)
+
+    def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
+        """Returns the input of each element (k,), zero where it reads none."""
+        if u is None or all(k < 0 for k in group.inputs):
+            return jnp.zeros((len(group.inputs),), q.dtype)
+        chosen = np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs])
+        if jnp.shape(u) != (self.n_inputs,):
+            raise ValueError(f"the mechanism reads {self.n_inputs} inputs, but u has shape {jnp.shape(u)}")
+        return jnp.asarray(chosen, q.dtype) @ u
+
+
+def _virtual_work(
+    measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any
+) -> Velocity:
+    """Returns the generalized force (nv,) of efforts on measured coordinates."""
+    blocks = fr.blocks(measure, group, pair, frames, t)
+    work = jnp.sum(blocks * efforts[:, :, None], axis=1)
+    side_a, side_b = jnp.asarray(pair.a, work.dtype), jnp.asarray(pair.b, work.dtype)
+    return (side_a.T @ work[:, :3] + side_b.T @ work[:, 3:]).reshape(-1)

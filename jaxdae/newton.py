@@ -1,0 +1,71 @@
+"""Newton's iteration with a fixed count and a fixed matrix, differentiated by the implicit function theorem.
+
+For F(x, args) = 0 with a symmetric approximate inverse C of dF/dx (the factorization at some nearby point, computed once),
+
+    x_{k+1} = x_k - C F(x_k, args)
+
+converges linearly with the ratio |I - C dF/dx|, which is small where C is from close by. The derivative of the root is
+
+    dF/dx dx = -dF/dargs dargs,
+
+a linear system that is solved by the same iteration with the same C: dx_{k+1} = dx_k + C (b - dF/dx dx_k). Its transpose is solved with the
+transposed products and again C. So neither mode differentiates the iteration that found x, nor C, and both need only products with dF/dx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+Residual = Callable[[Any, Any], Any]
+Correction = Callable[[Any, Any], Any]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def simplified_newton(residual: Residual, correction: Correction, iterations: int, x0: Any, args: Any) -> Any:
+    """Returns x with residual(x, args) = 0 after a fixed number of corrections.
+
+    Args:
+        residual: (x, args) -> F, a pytree like x. Must not close over traced values.
+        correction: (F, args) -> C F, linear in F, with C symmetric: an approximate inverse of dF/dx. It is not differentiated.
+        iterations: how many corrections, at least 1.
+        x0: the start; the result does not depend on it where the iteration converges, and its derivative is taken as zero.
+        args: all that the root depends on; differentiable.
+
+    Differentiable with respect to `args`, forward and reverse, at every order, to the accuracy that `iterations` corrections reach.
+    """
+    x = x0
+    for _ in range(iterations):
+        x = jax.tree.map(jnp.subtract, x, correction(residual(x, args), args))
+    return x
+
+
+@simplified_newton.defjvp
+def _simplified_newton_jvp(
+    residual: Residual, correction: Correction, iterations: int, primals: Any, tangents: Any
+) -> tuple[Any, Any]:
+    x0, args = primals
+    x = simplified_newton(residual, correction, iterations, x0, args)
+    _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
+    # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
+    change, unflatten = ravel_pytree(change)
+
+    def product(dx: Any) -> Any:
+        return ravel_pytree(jax.jvp(lambda y: residual(y, args), (x,), (unflatten(dx),))[1])[0]
+
+    def correct(b: Any) -> Any:
+        return ravel_pytree(correction(unflatten(b), args))[0]
+
+    def refine(multiply: Any, b: Any) -> Any:
+        dx = correct(b)
+        for _ in range(iterations):
+            dx = dx + correct(b - multiply(dx))
+        return dx
+
+    dx = jax.lax.custom_linear_solve(product, -change, refine, transpose_solve=refine)
+    return x, unflatten(dx)

@@ -1,0 +1,384 @@
+"""Many steps in one compiled program, for one world or for thousands.
+
+A rollout is a `lax.scan` over steps. Three things happen around each step:
+
+* *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept. With `segment=k` only every k-th
+  state is kept, and memory falls from O(steps) to O(steps / k + k) states.
+* *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
+  with that status, and so do its gradients (see `_guarded_step`).
+* *Thinning.* One entry is kept every `save_every` steps; the violations in it are the largest since the entry before.
+
+`batch_rollout` runs the same scan over a step that is vectorized over worlds, with the world axis *last* in every array: the small
+matrices of a mechanism are then vectorized over worlds by the compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.guard import guarded_step
+from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.status import Status
+from jaxdae.system import State, System
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Trajectory:
+    """What a rollout returns: a stacked `State` and a stacked `StepInfo`, one entry for every `save_every` steps.
+
+    The leading axes are (time,), or (world, time) from `batch_rollout`. The start state is not among the entries.
+    """
+
+    state: Leaf
+    info: Leaf
+
+
+def rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+) -> Trajectory:
+    """Returns the trajectory of one world over a fixed number of fixed steps.
+
+    Args:
+        system: the mechanical system.
+        integrator: a one-step method, such as `Projected(RungeKutta.rk4())`.
+        state: the start; see `initialize` for a consistent one.
+        controls: inputs (steps, nu), each held over its step; or a feedback law, a pytree with `__call__(t, state) -> u` that is
+            evaluated at every stage; or None.
+        dt: the step in s; a leaf: changing it does not recompile.
+        steps: how many steps; taken from `controls` where these are an array.
+        save_every: steps from one entry of the trajectory to the next; must divide `steps`.
+        segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
+            `save_every`. None keeps one state a step.
+
+    Returns:
+        `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
+
+    Raises:
+        ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit.
+        TypeError: coordinates that are not floating point.
+
+    Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse.
+    """
+    plan = _plan(controls, steps, save_every, segment, time_axis=0)
+    _check_state(system, state)
+    _check_dt(dt)
+    return _rollout(system, integrator, state, controls, dt, plan)
+
+
+def batch_rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+    in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+) -> Trajectory:
+    """Returns the trajectories of many worlds, which may differ in any leaf.
+
+    Args:
+        system: the system, or a stack of systems (see `in_axes`).
+        integrator: a one-step method, or a stack of them.
+        state: the starts, stacked along a leading world axis; its `t` may be a single number.
+        controls: as in `rollout`; different inputs for each world are (worlds, steps, nu) with axis 0 in `in_axes`.
+        dt: the step in s, the same for all worlds.
+        steps: how many steps; taken from `controls` where these are an array.
+        save_every: as in `rollout`.
+        segment: as in `rollout`.
+        in_axes: which leaves of (system, integrator, state, controls) are stacked, as in `jax.vmap`: 0 or None for a whole argument,
+            or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
+
+    Returns:
+        `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
+        that fails does not touch the others.
+
+    Raises:
+        ValueError: as in `rollout`; no stacked leaf, or stacks of different lengths.
+
+    Where JAX sees several devices and their number divides the number of worlds, the worlds are spread over them.
+    """
+    state_axes = in_axes[2]
+    if state_axes == 0 and jnp.ndim(state.t) == 0:
+        state_axes = State(t=None, q=0, v=0)
+    arguments = (system, integrator, state, controls)
+    leaves, structure = jax.tree.flatten(arguments)
+    axes = _leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
+    worlds = _count_worlds(leaves, axes)
+    leaves = _spread_over_devices(leaves, axes, worlds)
+    batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
+    plan = _plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
+    _check_dt(dt)
+    one = jax.tree.unflatten(
+        structure, [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
+    )
+    _check_state(one[0], one[2])
+    return _batch_rollout(leaves, dt, structure, tuple(axes), worlds, plan)
+
+
+# The plan of a rollout: counts only, so that it can be static.
+
+
+@jax.tree_util.register_static
+class _Plan(tuple[int, ...]):
+    """(steps, save_every, segment): segment is 0 for none."""
+
+    __slots__ = ()
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None, time_axis: int) -> _Plan:
+    if isinstance(controls, jax.Array | np.ndarray):
+        if controls.ndim != 2 + time_axis:
+            expected = "(worlds, steps, nu)" if time_axis else "(steps, nu)"
+            raise ValueError(f"controls must have shape {expected}, got {controls.shape}")
+        given = controls.shape[time_axis]
+        if steps is not None and steps != given:
+            raise ValueError(f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree")
+        steps = given
+    elif controls is not None and not callable(controls):
+        raise TypeError(
+            "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None;"
+            f" got {type(controls).__name__}"
+        )
+    if steps is None:
+        raise ValueError("steps is needed where controls are not an array")
+    steps, save_every = _positive("steps", steps), _positive("save_every", save_every)
+    if steps % save_every:
+        raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
+    if segment is None:
+        return _Plan((steps, save_every, 0))
+    segment = _positive("segment", segment)
+    if steps % segment or (segment % save_every and save_every % segment):
+        raise ValueError(
+            f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}"
+        )
+    return _Plan((steps, save_every, segment))
+
+
+def _check_dt(dt: Any) -> None:
+    if jnp.ndim(dt) != 0:
+        raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
+    if not isinstance(dt, jax.core.Tracer) and not (np.isfinite(dt) and dt > 0):
+        raise ValueError(f"dt must be positive and finite, got {dt}")
+
+
+def _check_state(system: System, state: State) -> None:
+    for name in ("q", "v"):
+        value = getattr(state, name)
+        if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+            raise TypeError(f"state.{name} must be floating point, got {jnp.result_type(value)}; write 0.0 instead of 0")
+        if jnp.ndim(value) != 1:
+            raise ValueError(
+                f"state.{name} must have one axis, got shape {jnp.shape(value)}; for many worlds use batch_rollout"
+            )
+    if jnp.result_type(state.q) != jnp.result_type(state.v):
+        raise TypeError(f"state.q and state.v must have one dtype, got {state.q.dtype} and {state.v.dtype}")
+    if jnp.ndim(state.t) != 0:
+        raise ValueError(f"state.t must be a single number, got shape {jnp.shape(state.t)}")
+    shape = jax.eval_shape(system.mass_matrix, state.q).shape
+    size = jnp.shape(state.v)[0]
+    if shape != (size, size):
+        raise ValueError(f"mass_matrix(q) has shape {shape}, but state.v has {size} entries: expected {(size, size)}")
+
+
+def _normalized(state: State) -> State:
+    """Returns the state with its time in the dtype of the coordinates."""
+    q = jnp.asarray(state.q)
+    return State(jnp.asarray(state.t, q.dtype), q, jnp.asarray(state.v))
+
+
+# The scan.
+
+
+@partial(jax.jit, static_argnums=5)
+def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, plan: _Plan) -> Trajectory:
+    state = _normalized(state)
+    dt = jnp.asarray(dt, state.q.dtype)
+    memory = integrator.init(system, state)
+    law = controls if callable(controls) else None
+
+    def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
+        return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt, t_next)
+
+    return _scan(step, state, memory, None if callable(controls) else controls, dt, plan)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _batch_rollout(
+    leaves: list[Any], dt: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan
+) -> Trajectory:
+    last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
+    system, integrator, state, controls = jax.tree.unflatten(structure, last)
+    last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
+    system_axes, integrator_axes, state_axes, controls_axes = last_axes
+    state = _normalized(state)
+    dt = jnp.asarray(dt, state.q.dtype)
+
+    def spread(x: Any, axis: int | None) -> Any:
+        return x if axis is not None else jnp.broadcast_to(x[..., None], (*x.shape, worlds))
+
+    # Every world has a time of its own, because a failed world stops its clock.
+    state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
+    memory = jax.vmap(
+        lambda s, i, x: i.init(s, x), in_axes=(system_axes, integrator_axes, -1), out_axes=-1, axis_size=worlds
+    )(system, integrator, state)
+    law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
+
+    def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
+        return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt, t_next)
+
+    vectorized = jax.vmap(
+        one,
+        in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes, -1),
+        out_axes=-1,
+        axis_size=worlds,
+    )
+
+    def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
+        return vectorized(system, integrator, at, carried, status, law, u, t_next)
+
+    trajectory = _scan(step, state, memory, None if law is not None else controls, dt, plan)
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), trajectory)
+
+
+def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Plan) -> Trajectory:
+    """Runs the nested scans: segments of blocks of steps, or blocks of segments of steps."""
+    steps, save_every, segment = plan
+    checkpointed = jax.checkpoint(step)
+    t0 = state.t
+
+    def one_step(carry: Any, u: Any) -> tuple[Any, None]:
+        count, at, carried, info = carry
+        # Time from the count, not by summation: in single precision the sum would drift.
+        t_next = t0 + (count + 1).astype(dt.dtype) * dt
+        new, carried, now = checkpointed(at, carried, info.status, u, t_next)
+        info = dataclasses.replace(
+            now,
+            violation=jnp.maximum(info.violation, now.violation),
+            velocity_violation=jnp.maximum(info.velocity_violation, now.velocity_violation),
+            iterations=jnp.maximum(info.iterations, now.iterations),
+        )
+        return (count + 1, new, carried, info), None
+
+    def run_steps(carry: Any, us: Any, length: int) -> Any:
+        return _repeat(one_step, carry, us, length)[0]
+
+    def block(carry: Any, us: Any) -> tuple[Any, Any]:
+        count, at, carried, info = carry
+        carry = (count, at, carried, _restarted(info))
+        if 0 < segment < save_every:
+            carry, _ = _repeat(
+                jax.checkpoint(lambda c, x: (run_steps(c, x, segment), None)),
+                carry,
+                _grouped(us, save_every // segment),
+                save_every // segment,
+            )
+        else:
+            carry = run_steps(carry, us, save_every)
+        return carry, Trajectory(carry[1], carry[3])
+
+    first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
+    status = jnp.zeros_like(t0, dtype=jnp.int32)
+    shapes = jax.eval_shape(step, state, memory, status, first_input, t0)[2]
+    info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    carry = (jnp.zeros((), jnp.int32), state, memory, info)
+    blocks = _grouped(inputs, steps // save_every)
+    if segment < save_every or segment == 0:
+        return _repeat(block, carry, blocks, steps // save_every)[1]
+    inner, outer = segment // save_every, steps // segment
+    _, nested = _repeat(
+        jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer
+    )
+    return jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
+
+
+def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    """Returns what `lax.scan` returns; a single repetition is not wrapped in a loop."""
+    if length > 1:
+        return jax.lax.scan(body, carry, xs, length=length)
+    carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))
+    return carry, jax.tree.map(lambda x: x[None], y)
+
+
+def _grouped(xs: Any, groups: int) -> Any:
+    """Returns xs with its leading axis split into (groups, rest)."""
+    return jax.tree.map(lambda x: x.reshape(groups, x.shape[0] // groups, *x.shape[1:]), xs)
+
+
+def _restarted(info: StepInfo) -> StepInfo:
+    """Returns the info with its maxima set back to zero; the status stays."""
+    fresh = jax.tree.map(jnp.zeros_like, info)
+    return dataclasses.replace(fresh, status=info.status)
+
+
+# Worlds.
+
+
+def _leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
+    """Returns the axis of every leaf of the arguments, from a prefix tree of axes."""
+    marked = jax.tree.map(lambda axis: -1 if axis is None else axis, in_axes, is_leaf=lambda x: x is None)
+    try:
+        spread = jax.tree.broadcast(marked, arguments)
+    except ValueError as error:
+        raise ValueError(
+            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; batch_axes(system, 'mass') makes"
+            f" one: {error}"
+        ) from error
+    return [None if axis == -1 else axis for axis in jax.tree.leaves(spread)]
+
+
+def _count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
+    sizes = []
+    for x, axis in zip(leaves, axes, strict=True):
+        if axis is None:
+            continue
+        if jnp.ndim(x) <= axis:
+            raise ValueError(f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}: it has no world axis")
+        sizes.append(jnp.shape(x)[axis])
+    if not sizes:
+        raise ValueError("batch_rollout: no leaf has a world axis; stack the start states, or name stacked leaves in in_axes")
+    if len(set(sizes)) > 1 or sizes[0] == 0:
+        raise ValueError(f"batch_rollout: the stacked leaves must have one positive number of worlds, got {sorted(set(sizes))}")
+    return sizes[0]
+
+
+def _spread_over_devices(leaves: list[Any], axes: list[int | None], worlds: int) -> list[Any]:
+    """Returns the leaves placed on all devices, split along their world axes, where the number of devices divides them."""
+    devices = jax.devices()
+    if len(devices) == 1 or worlds % len(devices):
+        return leaves
+    mesh = jax.sharding.Mesh(np.asarray(devices), ("world",))
+
+    def place(x: Any, axis: int | None) -> Any:
+        names = [None] * jnp.ndim(x)
+        if axis is not None:
+            names[axis] = "world"
+        return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))
+
+    return [place(x, axis) for x, axis in zip(leaves, axes, strict=True)]

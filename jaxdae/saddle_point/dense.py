@@ -1,0 +1,51 @@
+"""The full saddle-point matrix, factorized as it stands.
+
+LU with partial pivoting of [M -J^T; J C]. The lecture's advice ("generally solving the KKT system is better"): its condition number
+is that of the problem and not its square, and M need only be positive definite on the null space of J, so that massless
+coordinates are allowed where the constraints determine them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.saddle_point.interface import solve_once
+from jaxdae.saddle_point.mass import MassMatrix, as_dense
+from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+
+
+@pytree
+class DenseFactors:
+    """LU factors and pivots of the full saddle-point matrix."""
+
+    lu: Leaf
+    pivots: Leaf
+
+    def solve(self, f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,) and r (nc,)."""
+        solution = jax.scipy.linalg.lu_solve((self.lu, self.pivots), jnp.concatenate([f, r]))
+        return solution[: f.shape[0]], solution[f.shape[0] :]
+
+
+@pytree
+class DenseKKT:
+    """One LU factorization of the full saddle-point matrix.
+
+    Needs the matrix to be invertible: J of full row rank (or C > 0), M positive definite on the null space of J. Otherwise the
+    result is infinite or NaN. The most accurate choice for ill-conditioned masses; several times slower than `SchurComplement`.
+    """
+
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows) -> DenseFactors:
+        """Returns factors of [M -J^T; J C]; O((nv + nc)^3)."""
+        matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, jnp.diag(compliance)]])
+        return DenseFactors(*jax.scipy.linalg.lu_factor(matrix))
+
+    def __call__(
+        self, mass: MassMatrix, jacobian: Jacobian, f: Velocity, r: Rows, compliance: Any = 0.0
+    ) -> tuple[Velocity, Rows]:
+        """Returns (a, lam); see `SaddlePointSolver`."""
+        return solve_once(self, mass, jacobian, f, r, compliance)

@@ -1,0 +1,264 @@
+"""Keeping the constraints satisfied: feedback in the acceleration row, and projections after a step.
+
+Only second derivatives of g appear in the equations of motion, so an integrator's errors let g and g' drift. Two families of cures:
+
+* A *target* for the acceleration row, J a = r instead of J a = -gamma: `Baumgarte` and `MultiplierFeedback`.
+* A *projection* of positions and velocities back onto the manifold after a step, with the correction measured in a metric W
+  (the identity, as in the lecture, or the mass matrix, which leaves the momentum along the manifold unchanged):
+
+      velocities:  minimize |v - v_e|_W  subject to  [g'; w] = 0,
+      positions:   q = q_e (+) xi,  W xi = -J0^T mu,  g(t, q) = 0      J0 = J at the linearization point q0.
+
+  Both are saddle-point problems with W in place of M, so they use the same solvers as the dynamics.
+
+References:
+    J. Baumgarte, "Stabilization of constraints and integrals of motion in dynamical systems", Comput. Methods Appl. Mech. Eng. 1
+    (1972). S. Savin, "Contact-aware Control", lecture 5, equations (11) to (20).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae import newton, small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.saddle_point import MassMatrix, SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve_once
+from jaxdae.system import ConstraintTerms, State, System, velocity_residual
+from jaxdae.typing import Leaf, Rows, Velocity
+
+
+class Stabilization(Protocol):
+    """What the acceleration row J a = r is to be."""
+
+    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+        """Returns r (nc,), in row units per second squared."""
+        ...
+
+
+@pytree
+class NoStabilization:
+    """The plain differentiated constraint, r = -gamma: exact rows drift quadratically under an integrator's errors."""
+
+    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+        """Returns r = -gamma."""
+        return -terms.bias
+
+
+@pytree
+class Baumgarte:
+    """Feedback in the acceleration row: g'' + 2 alpha g' + beta^2 g = 0, and w' + 2 alpha w = 0.
+
+    Attributes:
+        alpha: damping in 1/s; alpha = beta is critical.
+        beta: frequency in 1/s. With a fixed step h, gains beyond about 1/h make explicit integrators unstable.
+    """
+
+    alpha: Leaf
+    beta: Leaf
+
+    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+        """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
+        return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
+
+
+@pytree
+class MultiplierFeedback:
+    """The lecture's form: the feedback is added to the multiplier, lam - alpha g - beta g'.
+
+    As a force J^T lam it accelerates the system by -M^-1 J^T (alpha g + beta g') beyond the plain solution, which is the
+    saddle-point system with gamma + e on the right, e = (J M^-1 J^T)(alpha g + beta g'). The multipliers that come out include the
+    feedback. Velocity-level rows get beta w.
+
+    Attributes:
+        alpha: stiffness of the constraint, lam unit per row unit (N/m for a row in meters).
+        beta: its damping, lam unit per row unit and second (N s/m).
+    """
+
+    alpha: Leaf
+    beta: Leaf
+
+    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+        """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
+        feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
+        push = mass_matrix.solve(mass, small_matrix.rmatvec(terms.jacobian, feedback))
+        return -terms.bias - small_matrix.matvec(terms.jacobian, push)
+
+
+def _padded(terms: ConstraintTerms) -> Rows:
+    """Returns [g; 0] (nc,): velocity-level rows have no position residual."""
+    missing = terms.velocity.shape[0] - terms.position.shape[0]
+    return jnp.concatenate([terms.position, jnp.zeros((missing,), terms.position.dtype)]) if missing else terms.position
+
+
+class Metric(enum.Enum):
+    """How the size of a correction is measured."""
+
+    MASS = "mass"
+    """|x|^2 = x^T M x: a velocity correction is an impulse of the constraints and changes no momentum along the manifold."""
+    EUCLIDEAN = "euclidean"
+    """|x|^2 = x^T x, the lecture's; mixes meters and radians."""
+
+
+class Origin(enum.Enum):
+    """Where a position projection linearizes the constraints (the lecture's q0)."""
+
+    ESTIMATE = "estimate"
+    """At the estimate itself."""
+    PREVIOUS = "previous"
+    """At the state before the step, as in SHAKE."""
+
+
+def _weight(metric: Metric, system: System, q: Any) -> MassMatrix:
+    mass = system.mass_operator(q)
+    return mass if metric is Metric.MASS else mass_matrix.identity_like(mass)
+
+
+@pytree
+class VelocityProjection:
+    """v = argmin |v - v_e|_W subject to [g'; w](t, q, v) = 0; exact for constraints affine in v.
+
+    In the Euclidean metric and with constraints at rest this is the lecture's v = N N^T v_e.
+
+    Attributes:
+        metric: W, see `Metric`.
+        solver: a saddle-point solver.
+    """
+
+    metric: Metric = static(default=Metric.MASS)
+    solver: SaddlePointSolver = SchurComplement()
+
+    def project(self, system: System, state: State, previous: State | None = None) -> State:
+        """Returns the state with its velocities projected; `previous` is not used."""
+        weight = _weight(self.metric, system, state.q)
+        residual = velocity_residual(system, state)
+        jacobian = system.constraint_jacobian(state.t, state.q, state.v)
+        dv, _ = solve_once(self.solver, weight, jacobian, jnp.zeros_like(state.v), -residual, 0.0)
+        return State(state.t, state.q, state.v + dv)
+
+
+def _origin(origin: Origin, state: State, previous: State | None) -> Any:
+    if origin is Origin.ESTIMATE:
+        return state.q
+    if previous is None:
+        raise ValueError(
+            "this position projection linearizes at the previous state (origin=Origin.PREVIOUS), but no previous state was given:"
+            " pass previous=..., or use Origin.ESTIMATE"
+        )
+    return previous.q
+
+
+def _position_jacobian(system: System, t: Any, q: Any, v: Any) -> Any:
+    """Returns the rows of J that belong to g."""
+    rows = jax.eval_shape(system.constraint, t, q).shape[0]
+    return system.constraint_jacobian(t, q, v)[:rows]
+
+
+@pytree
+class LinearPositionProjection:
+    """The lecture's projection onto the linearized constraint g0 + J0 (q - q0) = 0.
+
+    q = (I - N N^T)(q0 - J^+ g0) + N N^T q_e, which is q_e - J^+ (g0 + J0 (q_e - q0)) with J^+ the W-weighted pseudoinverse. The
+    remaining violation is of second order in q - q0.
+
+    Attributes:
+        metric: W, see `Metric`; the lecture's is `Metric.EUCLIDEAN`.
+        origin: q0, see `Origin`.
+        solver: a saddle-point solver.
+    """
+
+    metric: Metric = static(default=Metric.MASS)
+    origin: Origin = static(default=Origin.ESTIMATE)
+    solver: SaddlePointSolver = SchurComplement()
+
+    def project(self, system: System, state: State, previous: State | None = None) -> State:
+        """Returns the state with its positions projected, velocities unchanged."""
+        q0 = _origin(self.origin, state, previous)
+        jacobian = _position_jacobian(system, state.t, q0, state.v)
+        residual = system.constraint(state.t, q0)
+        if self.origin is Origin.PREVIOUS:
+            residual = residual + small_matrix.matvec(jacobian, system.difference(q0, state.q))
+        weight = _weight(self.metric, system, q0)
+        xi, _ = solve_once(self.solver, weight, jacobian, jnp.zeros_like(state.v), -residual, 0.0)
+        return State(state.t, system.retract(state.q, xi), state.v)
+
+
+@pytree
+class PositionProjection:
+    """The projection that converges to round-off: q = q_e (+) xi with W xi = -J0^T mu and g(t, q) = 0.
+
+    A fixed number of simplified Newton corrections with J0 and its factorization held fixed; each multiplies the violation by
+    about the relative change of J over the correction, so that three take a violation of 1e-4 to round-off. Its derivative is that of
+    the projection, by the implicit function theorem.
+
+    Attributes:
+        metric: W, see `Metric`.
+        origin: the point of J0, see `Origin`.
+        iterations: how many corrections, at least 1.
+        solver: a saddle-point solver.
+        tolerance: a larger violation (row units) left over sets `Status.NOT_CONVERGED`.
+    """
+
+    metric: Metric = static(default=Metric.MASS)
+    origin: Origin = static(default=Origin.ESTIMATE)
+    iterations: int = static(default=3)
+    solver: SaddlePointSolver = SchurComplement()
+    tolerance: Leaf = 1e-5
+
+    def project(self, system: System, state: State, previous: State | None = None) -> State:
+        """Returns the state with its positions projected, velocities unchanged."""
+        if self.iterations < 1:
+            raise ValueError(f"PositionProjection.iterations must be at least 1, got {self.iterations}")
+        q0 = _origin(self.origin, state, previous)
+        weight = _weight(self.metric, system, q0)
+        jacobian = _position_jacobian(system, state.t, q0, state.v)
+        compliance = jnp.zeros((jacobian.shape[0],), jacobian.dtype)
+        factors = jax.lax.stop_gradient(self.solver.factorize(*jax.lax.stop_gradient((weight, jacobian, compliance))))
+        args = (system, state.t, state.q, weight, jacobian, factors)
+        start = (jnp.zeros_like(state.v), jnp.zeros_like(compliance))
+        xi, _ = newton.simplified_newton(_position_residual, _position_correction, self.iterations, start, args)
+        return State(state.t, system.retract(state.q, xi), state.v)
+
+
+def _position_residual(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
+    """Returns [W xi + J0^T mu; g(t, q_e (+) xi)]; with J0 near J its derivative is near the symmetric matrix [W J0^T; J0 0]."""
+    xi, mu = x
+    system, t, q, weight, jacobian, _ = args
+    return (
+        mass_matrix.times(weight, xi) + small_matrix.rmatvec(jacobian, mu),
+        system.constraint(t, system.retract(q, xi)),
+    )
+
+
+def _position_correction(residual: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
+    """Returns the solution of [W J0^T; J0 0] [dxi; dmu] = residual."""
+    dxi, lam = args[-1].solve(*residual)
+    return dxi, -lam
+
+
+@pytree
+class Projection:
+    """Positions first, then velocities at the new positions; either may be None.
+
+    Attributes:
+        position: `PositionProjection()`, `LinearPositionProjection()` or None.
+        velocity: `VelocityProjection()` or None.
+    """
+
+    position: PositionProjection | LinearPositionProjection | None = PositionProjection()
+    velocity: VelocityProjection | None = VelocityProjection()
+
+    def project(self, system: System, state: State, previous: State | None = None) -> State:
+        """Returns the projected state."""
+        if self.position is not None:
+            with jax.named_scope("position_projection"):
+                state = self.position.project(system, state, previous)
+        if self.velocity is not None:
+            with jax.named_scope("velocity_projection"):
+                state = self.velocity.project(system, state, previous)
+        return state

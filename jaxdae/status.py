@@ -1,0 +1,87 @@
+"""What can go wrong at run time, as integer codes that travel through compiled programs.
+
+A compiled, batched program cannot raise. Every step of every world therefore carries a `Status`; a world whose status is not
+`OK` freezes at its last good state while the others go on, and `raise_if_failed` turns the codes into an exception on the host.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Status(enum.IntEnum):
+    """The outcome of a step, one integer for each world."""
+
+    OK = 0
+    NONFINITE = 1
+    NOT_CONVERGED = 2
+    SINGULAR = 3
+    INCONSISTENT_START = 4
+
+    @property
+    def meaning(self) -> str:
+        """What the code says, and its usual causes."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Status.OK: "the step succeeded",
+    Status.NONFINITE: (
+        "the step produced NaN or infinity; usual causes: a time step too long for the gains or springs, a singular"
+        " configuration, redundant constraints with a solver that needs full rank, or a non-finite input"
+    ),
+    Status.NOT_CONVERGED: (
+        "an iteration did not reach its tolerance in the given number of iterations; usual causes: a time step too long,"
+        " or a start far from the constraint manifold"
+    ),
+    Status.SINGULAR: (
+        "the saddle-point matrix has no unique solution; usual causes: redundant constraints, a singular configuration,"
+        " or a massless coordinate that no constraint determines"
+    ),
+    Status.INCONSISTENT_START: (
+        "the constraints cannot be satisfied from this start; usual causes: lengths that cannot close the loop,"
+        " coordinates held fixed at values that prevent closing, or a guess on the wrong side of a singularity"
+    ),
+}
+
+
+class SimulationError(RuntimeError):
+    """A simulation failed; the message names the first step, the world and the cause."""
+
+
+def raise_if_failed(info: Any) -> None:
+    """Raises if any step of any world failed. Call it on the host, with concrete arrays.
+
+    Args:
+        info: a `StepInfo`, a `Trajectory`, or any object with an integer `status` of shape (), (time,), (world,) or
+            (world, time); of a `Trajectory` its `info` is read.
+
+    Raises:
+        SimulationError: with the first failed entry, its world and the meaning of its status.
+        TypeError: `info` has no status, or it is a tracer (inside `jit`, read the status instead).
+    """
+    info = getattr(info, "info", info)
+    if not hasattr(info, "status"):
+        raise TypeError(f"raise_if_failed: expected a StepInfo or Trajectory, got {type(info).__name__}")
+    if isinstance(info.status, jax.core.Tracer):
+        raise TypeError("raise_if_failed needs concrete values: call it outside jit, vmap and grad")
+    status = np.asarray(info.status)
+    failed = np.argwhere(status != Status.OK)
+    if failed.size == 0 and status.ndim > 0:
+        return
+    if status.ndim == 0:
+        if status == Status.OK:
+            return
+        code, place = Status(int(status)), ""
+    else:
+        first = failed[np.argmin(failed[:, -1])]
+        code = Status(int(status[tuple(first)]))
+        world = f" of world {int(first[0])}" if status.ndim == 2 else ""
+        worlds = len(np.unique(failed[:, 0])) if status.ndim == 2 else 0
+        count = f"; {worlds} of {status.shape[0]} worlds failed" if status.ndim == 2 else ""
+        place = f" at entry {int(first[-1])}{world}{count}"
+    raise SimulationError(f"{code.name}{place}: {code.meaning}")

@@ -1,0 +1,187 @@
+"""Mechanical systems with constraints: what a user writes, and the terms that follow from it.
+
+The equation, and the sign that everything here uses (the constraint force is **+J^T lam**, as in robotics; much of the DAE
+literature writes the opposite):
+
+    M(q) a = f(t, q, v, u) + J^T lam          f: all that is not inertia or constraint
+    g(t, q) = 0                               position level (holonomic); may depend on time
+    w(t, q, v) = 0                            velocity level (nonholonomic), usually A(t, q) v + b(t, q)
+
+The rows are differentiated along the motion, which moves t and q together: q(s) = q (+) s v. With
+
+    g'  = d/ds g(t + s, q (+) s v)        at s = 0
+    J   = [dg/dxi ; dw/dv]                xi: tangent at q, q (+) xi = retract(q, xi)
+
+the second derivative of g and the first of w are both linear in a,  J a + gamma = 0, where gamma is the derivative along the
+motion with v held constant:
+
+    gamma = d/ds [g' ; w](t + s, q (+) s v, v)   at s = 0.
+
+That one definition holds dJ/dt v and all explicit time derivatives. It is computed by forward-mode products (`jax.jvp`) along one
+direction; no derivative tensor is formed.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree
+from jaxdae.saddle_point import MassMatrix, as_dense
+from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+
+
+@pytree
+class State:
+    """Where a system is: time t () in s, coordinates q (nq,), velocities v (nv,). Physics only: no caches, no multipliers."""
+
+    t: Leaf
+    q: Leaf
+    v: Leaf
+
+
+class System(abc.ABC):
+    """A mechanical system. Subclass it, decorate with `@jaxdae.pytree`, and write `mass_matrix` and `force`.
+
+    The methods below them have defaults; the derived terms (`mass_operator`, `constraint_jacobian`, `constraint_bias`,
+    `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI units.
+    """
+
+    @abc.abstractmethod
+    def mass_matrix(self, q: Coordinates) -> Square:
+        """Returns M(q) (nv, nv), symmetric positive definite."""
+
+    @abc.abstractmethod
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
+
+    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns g(t, q) (ng,); none by default."""
+        return jnp.zeros((0,), q.dtype)
+
+    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+        """Returns w(t, q, v) (nw,); none by default."""
+        return jnp.zeros((0,), v.dtype)
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
+        return q + xi
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default."""
+        return q1 - q0
+
+    def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
+        """Returns the potential energy in J, for energy reports; zero by default. The dynamics never use it."""
+        return jnp.zeros((), q.dtype)
+
+    # Derived terms.
+
+    def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
+        """Returns v^T M v / 2 in J."""
+        return 0.5 * jnp.sum(v * small_matrix.matvec(self.mass_matrix(q), v))
+
+    def mass_operator(self, q: Coordinates) -> MassMatrix:
+        """Returns M(q) as solvers take it: dense, or a `DiagonalMatrix` where the system knows that it is diagonal."""
+        return self.mass_matrix(q)
+
+    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
+        """Returns g' (ng,), the rate of g along the motion, explicit time derivative included."""
+        along = _motion(self, t, q, v)
+        return jax.jvp(lambda s: self.constraint(*along(s)), (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
+
+    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
+        """Returns J (nc, nv), position-level rows first."""
+        at_rest = jnp.zeros_like(v)
+        of_positions = jax.jacfwd(lambda xi: self.constraint(t, self.retract(q, xi)))(at_rest)
+        of_velocities = jax.jacfwd(lambda rate: self.velocity_constraint(t, q, rate))(v)
+        return jnp.concatenate([of_positions, of_velocities])
+
+    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
+        """Returns gamma (nc,): all of g'' and w' that is not J a."""
+        along = _motion(self, t, q, v)
+
+        def rows(s: Array) -> Array:
+            moved_t, moved_q = along(s)
+            return jnp.concatenate(
+                [self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)]
+            )
+
+        return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
+
+
+def _motion(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Any:
+    """Returns s -> (t + s, q (+) s v), the motion at constant v."""
+    return lambda s: (t + s, system.retract(q, s.astype(v.dtype) * v))
+
+
+class LagrangianSystem(System):
+    """A system given by its energies; M and f follow by autodiff. Needs coordinates with q' = v (the default `retract`).
+
+    With T(q, v) quadratic in v, V(t, q) and the generalized force Q, Lagrange's equations d/dt(dT/dv) - dT/dq + dV/dq = Q read
+
+        M a = Q + d(T - V)/dq - d(dT/dv)/dq v,        M = d^2 T / dv^2.
+
+    Each term is one derivative of an energy: a Hessian for M, a gradient, and a directional derivative of dT/dv along v.
+    """
+
+    @abc.abstractmethod
+    def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
+        """Returns T(q, v) in J."""
+
+    def generalized_force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns Q (nv,): forces without potential, such as damping and inputs; zero by default."""
+        return jnp.zeros_like(v)
+
+    def mass_matrix(self, q: Coordinates) -> Square:
+        """Returns M = d^2 T / dv^2."""
+        return jax.hessian(self.kinetic_energy, argnums=1)(q, jnp.zeros_like(q))
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns f = Q + d(T - V)/dq - d(dT/dv)/dq v."""
+        momentum = jax.grad(self.kinetic_energy, argnums=1)
+        lagrangian_gradient = jax.grad(lambda x: self.kinetic_energy(x, v) - self.potential_energy(t, x))(q)
+        momentum_change = jax.jvp(lambda x: momentum(x, v), (q,), (v,))[1]
+        return self.generalized_force(t, q, v, u) + lagrangian_gradient - momentum_change
+
+
+@pytree
+class ConstraintTerms:
+    """The constraint rows at a state: g (ng,), [g'; w] (nc,), J (nc, nv) and gamma (nc,)."""
+
+    position: Leaf
+    velocity: Leaf
+    jacobian: Leaf
+    bias: Leaf
+
+
+def constraint_terms(system: System, state: State) -> ConstraintTerms:
+    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first."""
+    t, q, v = state.t, state.q, state.v
+    return ConstraintTerms(
+        position=system.constraint(t, q),
+        velocity=velocity_residual(system, state),
+        jacobian=system.constraint_jacobian(t, q, v),
+        bias=system.constraint_bias(t, q, v),
+    )
+
+
+def velocity_residual(system: System, state: State) -> Rows:
+    """Returns [g'; w] (nc,): how far the velocities are from the constraints, in the units of the rows per second."""
+    t, q, v = state.t, state.q, state.v
+    return jnp.concatenate([system.constraint_rate(t, q, v), system.velocity_constraint(t, q, v)])
+
+
+def energy(system: System, state: State) -> Scalar:
+    """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
+    return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
+
+
+def as_dense_mass(system: System, state: State) -> Square:
+    """Returns M(q) as an array (nv, nv), whatever structure the system exploits."""
+    return as_dense(system.mass_operator(state.q))
