@@ -70,16 +70,26 @@ def _step_into(tree: Any, name: str, path: str) -> Any:
             return getattr(tree, name)
     elif isinstance(tree, dict):
         names = [str(key) for key in tree]
-        if name in tree:
-            return tree[name]
-    elif isinstance(tree, list | tuple):
-        names = [str(k) for k in range(len(tree))]
         if name in names:
-            return tree[int(name)]
+            return tree[_dict_key(tree, name)]
+    elif isinstance(tree, list | tuple):
+        names = _entry_names(tree)
+        if name in names:
+            return tree[names.index(name)]
     else:
         names = []
     known = ", ".join(names) if names else "it has no fields"
     raise KeyError(f"leaf path {path!r}: no {name!r} in {type(tree).__name__}; there is: {known}")
+
+
+def _dict_key(tree: dict[Any, Any], name: str) -> Any:
+    """Returns the key that reads as `name`: the keys of a dictionary need not be strings."""
+    return next(key for key in tree if str(key) == name)
+
+
+def _entry_names(tree: list[Any] | tuple[Any, ...]) -> list[str]:
+    """Returns the names of the entries: fields of a named tuple, positions of any other sequence."""
+    return list(getattr(tree, "_fields", ())) or [str(k) for k in range(len(tree))]
 
 
 def get_leaf(tree: Any, path: str) -> Any:
@@ -108,16 +118,15 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
     Raises:
         KeyError: no such path.
     """
+    get_leaf(tree, path)  # Its message has the whole path.
     name, _, rest = path.partition(".")
     child = _step_into(tree, name, path)
     new = set_leaf(child, rest, value) if rest else value
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return dataclasses.replace(tree, **{name: new})
     if isinstance(tree, dict):
-        return {**tree, name: new}
-    items = list(tree)
-    items[int(name)] = new
-    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+        return {**tree, _dict_key(tree, name): new}
+    return _with_entry(tree, name, new)
 
 
 def _key_name(key: Any) -> str:
@@ -126,6 +135,13 @@ def _key_name(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+def _with_entry(sequence: Any, name: str, value: Any) -> Any:
+    """Returns the list, tuple or named tuple with one entry replaced."""
+    items = list(sequence)
+    items[_entry_names(sequence).index(name)] = value
+    return type(sequence)(*items) if hasattr(sequence, "_fields") else type(sequence)(items)
 
 
 def leaf_paths(tree: Any) -> tuple[str, ...]:

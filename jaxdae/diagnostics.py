@@ -1,7 +1,8 @@
 """What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy.
 
 Host-side: the numbers are concrete and the answer is a report, not an array. The rank of J is decided by its singular values; a row is
-*redundant* when it depends linearly on the rows before it, in the order in which joints were given.
+*redundant* when it depends linearly on the rows before it. Which of several dependent rows that is, is a matter of their order: that
+of `row_names`, in a mechanism joint type by joint type, and within a type as the joints were given.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdae.saddle_point import as_dense
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +74,13 @@ def diagnose(system: System, state: State) -> Diagnosis:
     Raises:
         ValueError: the state or the Jacobian is not finite.
     """
+    state = checked_state(state)
+    check_fit(system, state)
+    velocity = np.asarray(velocity_residual(system, state))
     jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
     mass = np.asarray(as_dense(system.mass_operator(state.q)))
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
-        raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state")
+        raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     rows, size = jacobian.shape
     names = getattr(system, "row_names", None) or tuple(f"row {k}" for k in range(rows))
     values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
@@ -84,7 +88,7 @@ def diagnose(system: System, state: State) -> Diagnosis:
     rank = int(np.sum(values > tolerance))
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
-    position, velocity = np.asarray(system.constraint(state.t, state.q)), np.asarray(velocity_residual(system, state))
+    position = np.asarray(system.constraint(state.t, state.q))
     return Diagnosis(
         coordinates=size,
         rows=rows,
@@ -105,7 +109,7 @@ def _largest(x: np.ndarray) -> float:
 
 def _tolerance(matrix: np.ndarray, values: np.ndarray) -> float:
     """Returns the singular value below which a direction counts as lost: round-off of assembling J, with a margin."""
-    return float(values[0]) * max(matrix.shape) * np.finfo(matrix.dtype).eps * 1e3 if values.size else 0.0
+    return float(values[0]) * max(matrix.shape) * float(np.finfo(matrix.dtype).eps) * 1e3 if values.size else 0.0
 
 
 def _dependent_rows(jacobian: np.ndarray, tolerance: float) -> list[int]:

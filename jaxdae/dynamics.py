@@ -25,7 +25,7 @@ from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System, constraint_terms
+from jaxdae.system import State, System, check_fit, check_system, checked, checked_state, constraint_terms
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -54,8 +54,10 @@ def forward_dynamics(
 
     Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
     """
-    a, lam = _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization or NoStabilization(), compliance)
-    return a, lam
+    check_system(system)
+    state = checked_state(state)
+    solver, stabilization = solver or SchurComplement(), stabilization or NoStabilization()
+    return _forward_dynamics(system, state, u, solver, stabilization, compliance)
 
 
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
@@ -63,10 +65,12 @@ def forward_dynamics(
 def _forward_dynamics(
     system: System, state: State, u: Input, solver: SaddlePointSolver, stabilization: Stabilization, compliance: Any
 ) -> tuple[Velocity, Rows]:
+    check_fit(system, state)
     with jax.named_scope("constraint_terms"):
         terms = constraint_terms(system, state)
     with jax.named_scope("force"):
-        f = system.force(state.t, state.q, state.v, u)
+        force = system.force(state.t, state.q, state.v, u)
+        f = checked("force(t, q, v, u)", force, state.v.shape, state.q.dtype)
     mass = system.mass_operator(state.q)
     with jax.named_scope("saddle_point"):
         r = stabilization.target(terms, mass)
@@ -86,6 +90,8 @@ def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None
         lam: multipliers (nc,), or None for none.
         u: input (nu,).
     """
+    state = checked_state(state)
+    check_fit(system, state)
     required = mass_matrix.times(system.mass_operator(state.q), a) - system.force(state.t, state.q, state.v, u)
     if lam is None:
         return required
@@ -120,6 +126,8 @@ def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | Non
         S. Savin, "Solving Mechanical Equations with Constraints", Contact-aware Control, lecture 5, equation (10).
     """
     solver = solver or SchurComplement()
+    state = checked_state(state)
+    check_fit(system, state)
     jacobian = system.constraint_jacobian(state.t, state.q, state.v)
     mass = system.mass_operator(state.q)
     rows, size = jacobian.shape

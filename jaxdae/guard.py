@@ -35,7 +35,7 @@ def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
 def _good(status: Any, result: Any) -> Any:
     """Returns whether the world was good before and the step's result is finite and reports OK."""
     state, memory, info = result
-    floats = [x for x in jax.tree.leaves((state.q, state.v, memory)) if _is_float(x)]
+    floats = [x for x in jax.tree.leaves((state, memory)) if _is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
@@ -44,7 +44,7 @@ def _select(status: Any, old: tuple[Any, Any], result: Any) -> Any:
     """Returns the result where it is good, else the old state and memory, with the status that says why."""
     state, memory, info = result
     finite, good = _good(status, result)
-    now = jnp.where(finite, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
+    now: Any = jnp.where(finite, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     zeros = jax.tree.map(jnp.zeros_like, info)
     kept = jax.tree.map(lambda new, x: jnp.where(good, new, x), (state, memory, info), (*old, zeros))
     return kept[0], kept[1], dataclasses.replace(kept[2], status=jnp.where(status == Status.OK, now, status))
@@ -59,9 +59,7 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     (arguments,), (dots,) = primals, tangents
     leaves, structure = jax.tree.flatten(arguments)
     dot_leaves = structure.flatten_up_to(dots)
-    moving = [
-        k for k, (x, dx) in enumerate(zip(leaves, dot_leaves, strict=True)) if _is_float(x) and not isinstance(dx, SymbolicZero)
-    ]
+    moving = [k for k, (x, dx) in enumerate(zip(leaves, dot_leaves, strict=True)) if _is_float(x) and not isinstance(dx, SymbolicZero)]
 
     def step(*values: Any) -> Any:
         filled = list(leaves)

@@ -19,11 +19,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.saddle_point import as_dense
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -79,44 +80,66 @@ def initialize(
 
     Differentiable with respect to system, q, v and t, forward and reverse, to second order.
     """
-    q = jnp.asarray(q)
+    q, t = jnp.asarray(q), jnp.asarray(t)
     if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):
         raise ValueError(f"initialize: q must be a floating-point vector, got shape {q.shape} and dtype {q.dtype}")
-    size = jax.eval_shape(system.mass_matrix, q).shape[0]
+    if t.ndim != 0:
+        raise ValueError(f"initialize: t must be a single number, got shape {t.shape}")
+    size = _velocities(system, q)
     v = jnp.zeros((size,), q.dtype) if v is None else jnp.asarray(v, q.dtype)
     if v.shape != (size,):
         raise ValueError(f"initialize: v must have shape {(size,)}, got {v.shape}")
+    for name, value in (("q", q), ("v", v), ("t", t)):
+        if not isinstance(value, Tracer) and not np.all(np.isfinite(value)):
+            raise ValueError(f"initialize: {name} must be finite, got {value}")
     masks = []
     for name, mask in (("fixed", fixed), ("fixed_velocity", fixed_velocity)):
-        mask = jnp.zeros((size,), bool) if mask is None else jnp.asarray(mask)
+        mask = np.zeros((size,), bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
         if mask.shape != (size,) or mask.dtype != bool:
             raise ValueError(f"initialize: {name} must be a boolean mask of shape {(size,)}, got {mask.dtype}{mask.shape}")
         masks.append(mask)
+    if isinstance(tolerance, int | float) and not tolerance > 0:
+        raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
-    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), *masks, limit)
-    if not isinstance(info.status, jax.core.Tracer) and int(info.status) != Status.OK:
-        raise SimulationError(_message(system, info, masks[0]))
+    held, held_velocity = masks
+    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
+    if not isinstance(info.status, Tracer) and int(info.status) != Status.OK:
+        raise SimulationError(_message(system, state, info, held, held_velocity, limit))
     return state, info
 
 
-def _message(system: System, info: InitializeInfo, fixed: Any) -> str:
-    residual = np.asarray(info.residual)
+def _velocities(system: Any, q: Any) -> int:
+    """Returns nv, from the shape of the mass matrix."""
+    check_system(system)
+    try:
+        mass = jax.eval_shape(system.mass_matrix, q)
+    except (IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"system.mass_matrix(q) fails for q of shape {q.shape}; check its length: {error}") from error
+    return checked("mass_matrix(q)", mass, (None, None), q.dtype).shape[0]
+
+
+def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_velocity: Any, limit: Any) -> str:
+    if info.violation <= limit:
+        residual = np.asarray(velocity_residual(system, state))
+        what, quantity, held = "velocities cannot be made consistent", "rates", (fixed_velocity, "velocities")
+        remedy = "Free a velocity, or give wanted velocities that the constraints allow."
+    else:
+        residual = np.asarray(info.residual)
+        what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
+        remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
     names = getattr(system, "row_names", tuple(f"row {k}" for k in range(residual.size)))
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
-    held = f" with {int(np.sum(fixed))} coordinates held fixed" if np.any(fixed) else ""
-    return f"{Status.INCONSISTENT_START.name}: the constraints cannot be closed{held}; largest residuals {rows}. {_CAUSES}"
-
-
-_CAUSES = "Check lengths and joint places, start from a better guess, or free a coordinate."
+    count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""
+    return f"{Status.INCONSISTENT_START.name}: the {what}{count}; largest {quantity} {rows}. {remedy}"
 
 
 @jax.jit
-def _initialize(
-    system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any
-) -> tuple[State, InitializeInfo]:
+def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any) -> tuple[State, InitializeInfo]:
+    check_fit(system, State(t, guess, wanted))
+    velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
     free = (~fixed).astype(guess.dtype)
-    still = jax.lax.stop_gradient
+    still: Any = jax.lax.stop_gradient
     closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
@@ -127,7 +150,8 @@ def _initialize(
         # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
         reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
-            q = system.retract(q, -jnp.where(reached, inverse @ system.constraint(t, q), 0.0))
+            correction: Any = jnp.where(reached, inverse @ system.constraint(t, q), 0.0)
+            q = system.retract(q, -correction)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype))
     state = State(t, q, v)
     residual, rate = system.constraint(t, q), velocity_residual(system, state)
@@ -152,7 +176,8 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def proposal(q: Any, damping: Any) -> Any:
-        left, s, right = jnp.linalg.svd(system.constraint_jacobian(t, q, at_rest)[:rows] * free, full_matrices=False)
+        decomposition: Any = jnp.linalg.svd(system.constraint_jacobian(t, q, at_rest)[:rows] * free, full_matrices=False)
+        left, s, right = decomposition
         kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -(right.T @ (gain * (left.T @ system.constraint(t, q))))
@@ -165,7 +190,8 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
         better = new_error < error
         settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
         q = jnp.where(better, trial, q)
-        damping = jnp.where(better, jnp.where(damping < 1e-12, 0.0, damping * 0.1), jnp.maximum(10.0 * damping, 1e-8))
+        less: Any = jnp.where(damping < 1e-12, 0.0, damping * 0.1)
+        damping: Any = jnp.where(better, less, jnp.maximum(10.0 * damping, 1e-8))
         return q, damping, jnp.where(better, new_error, error), count + 1, settled | (damping > 1e8)
 
     start_error = jnp.sum(system.constraint(t, guess) ** 2)

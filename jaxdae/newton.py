@@ -19,19 +19,21 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
 Correction = Callable[[Any, Any], Any]
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def simplified_newton(residual: Residual, correction: Correction, iterations: int, x0: Any, args: Any) -> Any:
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
+def simplified_newton(update: Update, residual: Residual, correction: Correction, iterations: int, x0: Any, args: Any) -> Any:
     """Returns x with residual(x, args) = 0 after a fixed number of corrections.
 
     Args:
-        residual: (x, args) -> F, a pytree like x. Must not close over traced values.
+        update: (x, args) -> x - C F(x, args). Separate from the two below, because parts of F that stay zero along the iteration need
+            not be computed. Like them it must not close over traced values. It is not differentiated.
+        residual: (x, args) -> F, a pytree like x.
         correction: (F, args) -> C F, linear in F, with C symmetric: an approximate inverse of dF/dx. It is not differentiated.
         iterations: how many corrections, at least 1.
         x0: the start; the result does not depend on it where the iteration converges, and its derivative is taken as zero.
@@ -41,16 +43,16 @@ def simplified_newton(residual: Residual, correction: Correction, iterations: in
     """
     x = x0
     for _ in range(iterations):
-        x = jax.tree.map(jnp.subtract, x, correction(residual(x, args), args))
+        x = update(x, args)
     return x
 
 
 @simplified_newton.defjvp
 def _simplified_newton_jvp(
-    residual: Residual, correction: Correction, iterations: int, primals: Any, tangents: Any
+    update: Update, residual: Residual, correction: Correction, iterations: int, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     x0, args = primals
-    x = simplified_newton(residual, correction, iterations, x0, args)
+    x = simplified_newton(update, residual, correction, iterations, x0, args)
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
     change, unflatten = ravel_pytree(change)

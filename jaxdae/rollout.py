@@ -21,12 +21,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator, StepInfo
-from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import State, System, check_fit, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -58,8 +58,9 @@ def rollout(
         system: the mechanical system.
         integrator: a one-step method, such as `Projected(RungeKutta.rk4())`.
         state: the start; see `initialize` for a consistent one.
-        controls: inputs (steps, nu), each held over its step; or a feedback law, a pytree with `__call__(t, state) -> u` that is
-            evaluated at every stage; or None.
+        controls: inputs (steps, nu), each held over its step; or a feedback law (t, state) -> u that is evaluated at every
+            stage; or None. A law is a pytree with `__call__`, whose gains are leaves, or a plain function, which is part of
+            the program: another function compiles anew.
         dt: the step in s; a leaf: changing it does not recompile.
         steps: how many steps; taken from `controls` where these are an array.
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
@@ -76,9 +77,12 @@ def rollout(
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse.
     """
     plan = _plan(controls, steps, save_every, segment, time_axis=0)
-    _check_state(system, state)
+    state = checked_state(state)
+    check_fit(system, state)
+    _check_integrator(integrator)
     _check_dt(dt)
-    return _rollout(system, integrator, state, controls, dt, plan)
+    law = _as_law(controls, state) if _is_plain(controls) else controls
+    return _rollout(system, integrator, state, law, dt, plan)
 
 
 def batch_rollout(
@@ -116,21 +120,31 @@ def batch_rollout(
 
     Where JAX sees several devices and their number divides the number of worlds, the worlds are spread over them.
     """
+    if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
+        raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
+    if not isinstance(state, State):
+        checked_state(state)
     state_axes = in_axes[2]
     if state_axes == 0 and jnp.ndim(state.t) == 0:
         state_axes = State(t=None, q=0, v=0)
-    arguments = (system, integrator, state, controls)
+    plain = _is_plain(controls)
+    arguments = (system, integrator, state, None if plain else controls)
     leaves, structure = jax.tree.flatten(arguments)
     axes = _leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
     worlds = _count_worlds(leaves, axes)
     leaves = _spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
     plan = _plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
+    _check_integrator(integrator)
     _check_dt(dt)
-    one = jax.tree.unflatten(
-        structure, [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
-    )
-    _check_state(one[0], one[2])
+    first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
+    one_system, _, one_state, _ = jax.tree.unflatten(structure, first)
+    one_state = checked_state(one_state)
+    check_fit(one_system, one_state)
+    if plain:
+        captured, structure = jax.tree.flatten((*arguments[:3], _as_law(controls, one_state)))
+        captured = captured[len(leaves) :]
+        leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
     return _batch_rollout(leaves, dt, structure, tuple(axes), worlds, plan)
 
 
@@ -163,8 +177,7 @@ def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None
         steps = given
     elif controls is not None and not callable(controls):
         raise TypeError(
-            "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None;"
-            f" got {type(controls).__name__}"
+            f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {type(controls).__name__}"
         )
     if steps is None:
         raise ValueError("steps is needed where controls are not an array")
@@ -175,42 +188,36 @@ def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None
         return _Plan((steps, save_every, 0))
     segment = _positive("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
-        raise ValueError(
-            f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}"
-        )
+        raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
     return _Plan((steps, save_every, segment))
 
 
 def _check_dt(dt: Any) -> None:
+    if not isinstance(dt, int | float | np.number | np.ndarray | jax.Array):
+        raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
     if jnp.ndim(dt) != 0:
         raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
-    if not isinstance(dt, jax.core.Tracer) and not (np.isfinite(dt) and dt > 0):
+    if not isinstance(dt, Tracer) and not (np.isfinite(dt) and dt > 0):
         raise ValueError(f"dt must be positive and finite, got {dt}")
 
 
-def _check_state(system: System, state: State) -> None:
-    for name in ("q", "v"):
-        value = getattr(state, name)
-        if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
-            raise TypeError(f"state.{name} must be floating point, got {jnp.result_type(value)}; write 0.0 instead of 0")
-        if jnp.ndim(value) != 1:
-            raise ValueError(
-                f"state.{name} must have one axis, got shape {jnp.shape(value)}; for many worlds use batch_rollout"
-            )
-    if jnp.result_type(state.q) != jnp.result_type(state.v):
-        raise TypeError(f"state.q and state.v must have one dtype, got {state.q.dtype} and {state.v.dtype}")
-    if jnp.ndim(state.t) != 0:
-        raise ValueError(f"state.t must be a single number, got shape {jnp.shape(state.t)}")
-    shape = jax.eval_shape(system.mass_matrix, state.q).shape
-    size = jnp.shape(state.v)[0]
-    if shape != (size, size):
-        raise ValueError(f"mass_matrix(q) has shape {shape}, but state.v has {size} entries: expected {(size, size)}")
+def _check_integrator(integrator: Any) -> None:
+    if isinstance(integrator, type) or not hasattr(integrator, "step"):
+        hint = "; call it: RungeKutta.rk4(), not RungeKutta.rk4" if callable(integrator) else ""
+        raise TypeError(f"integrator must have a method step, like Projected(RungeKutta.rk4()); got {integrator!r}{hint}")
 
 
-def _normalized(state: State) -> State:
-    """Returns the state with its time in the dtype of the coordinates."""
-    q = jnp.asarray(state.q)
-    return State(jnp.asarray(state.t, q.dtype), q, jnp.asarray(state.v))
+def _is_plain(controls: Any) -> bool:
+    """Returns whether the controls are a function that JAX cannot take apart."""
+    return callable(controls) and jax.tree_util.all_leaves([controls])
+
+
+def _as_law(function: Any, state: State) -> Any:
+    """Returns a plain function of (t, state) as a pytree: itself as structure, what it captured of a differentiation as leaves."""
+    converted, captured = jax.closure_convert(function, state.t, state)
+    if not captured:
+        return jax.tree_util.Partial(function)
+    return jax.tree_util.Partial(lambda constants, t, at: converted(t, at, *constants), captured)
 
 
 # The scan.
@@ -218,7 +225,6 @@ def _normalized(state: State) -> State:
 
 @partial(jax.jit, static_argnums=5)
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, plan: _Plan) -> Trajectory:
-    state = _normalized(state)
     dt = jnp.asarray(dt, state.q.dtype)
     memory = integrator.init(system, state)
     law = controls if callable(controls) else None
@@ -230,14 +236,13 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, p
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _batch_rollout(
-    leaves: list[Any], dt: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan
-) -> Trajectory:
+def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan) -> Trajectory:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     system, integrator, state, controls = jax.tree.unflatten(structure, last)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
-    state = _normalized(state)
+    q = jnp.asarray(state.q)
+    state = State(jnp.asarray(state.t, q.dtype), q, jnp.asarray(state.v))
     dt = jnp.asarray(dt, state.q.dtype)
 
     def spread(x: Any, axis: int | None) -> Any:
@@ -245,9 +250,9 @@ def _batch_rollout(
 
     # Every world has a time of its own, because a failed world stops its clock.
     state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
-    memory = jax.vmap(
-        lambda s, i, x: i.init(s, x), in_axes=(system_axes, integrator_axes, -1), out_axes=-1, axis_size=worlds
-    )(system, integrator, state)
+    memory = jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(system_axes, integrator_axes, -1), out_axes=-1, axis_size=worlds)(
+        system, integrator, state
+    )
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -312,9 +317,7 @@ def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Pla
     if segment < save_every or segment == 0:
         return _repeat(block, carry, blocks, steps // save_every)[1]
     inner, outer = segment // save_every, steps // segment
-    _, nested = _repeat(
-        jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer
-    )
+    _, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
     return jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
 
 
@@ -342,13 +345,16 @@ def _restarted(info: StepInfo) -> StepInfo:
 
 def _leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
     """Returns the axis of every leaf of the arguments, from a prefix tree of axes."""
+    wrong = [axis for axis in jax.tree.leaves(in_axes) if not isinstance(axis, int) or axis < 0]
+    if wrong:
+        raise ValueError(f"in_axes must hold axis numbers 0, 1, ... or None, got {wrong[0]!r}")
     marked = jax.tree.map(lambda axis: -1 if axis is None else axis, in_axes, is_leaf=lambda x: x is None)
     try:
         spread = jax.tree.broadcast(marked, arguments)
     except ValueError as error:
         raise ValueError(
-            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; batch_axes(system, 'mass') makes"
-            f" one: {error}"
+            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; batch_axes(system, 'mass')"
+            f" makes one: {error}"
         ) from error
     return [None if axis == -1 else axis for axis in jax.tree.leaves(spread)]
 
@@ -376,7 +382,7 @@ def _spread_over_devices(leaves: list[Any], axes: list[int | None], worlds: int)
     mesh = jax.sharding.Mesh(np.asarray(devices), ("world",))
 
     def place(x: Any, axis: int | None) -> Any:
-        names = [None] * jnp.ndim(x)
+        names: list[str | None] = [None] * jnp.ndim(x)
         if axis is not None:
             names[axis] = "world"
         return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))

@@ -138,7 +138,7 @@ class VelocityProjection:
         weight = _weight(self.metric, system, state.q)
         residual = velocity_residual(system, state)
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)
-        dv, _ = solve_once(self.solver, weight, jacobian, jnp.zeros_like(state.v), -residual, 0.0)
+        dv, _ = solve_once(self.solver, weight, jacobian, None, -residual, 0.0)
         return State(state.t, state.q, state.v + dv)
 
 
@@ -184,7 +184,7 @@ class LinearPositionProjection:
         if self.origin is Origin.PREVIOUS:
             residual = residual + small_matrix.matvec(jacobian, system.difference(q0, state.q))
         weight = _weight(self.metric, system, q0)
-        xi, _ = solve_once(self.solver, weight, jacobian, jnp.zeros_like(state.v), -residual, 0.0)
+        xi, _ = solve_once(self.solver, weight, jacobian, None, -residual, 0.0)
         return State(state.t, system.retract(state.q, xi), state.v)
 
 
@@ -221,8 +221,16 @@ class PositionProjection:
         factors = jax.lax.stop_gradient(self.solver.factorize(*jax.lax.stop_gradient((weight, jacobian, compliance))))
         args = (system, state.t, state.q, weight, jacobian, factors)
         start = (jnp.zeros_like(state.v), jnp.zeros_like(compliance))
-        xi, _ = newton.simplified_newton(_position_residual, _position_correction, self.iterations, start, args)
+        xi, _ = newton.simplified_newton(_position_update, _position_residual, _position_correction, self.iterations, start, args)
         return State(state.t, system.retract(state.q, xi), state.v)
+
+
+def _position_update(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
+    """Returns x minus the correction of its residual, of which only g is not zero: every (xi, mu) so far satisfies the first row."""
+    xi, mu = x
+    system, t, q, *_, factors = args
+    dxi, lam = factors.solve(None, -system.constraint(t, system.retract(q, xi)))
+    return xi + dxi, mu - lam
 
 
 def _position_residual(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:

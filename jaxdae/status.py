@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 
 class Status(enum.IntEnum):
@@ -67,7 +67,7 @@ def raise_if_failed(info: Any) -> None:
     info = getattr(info, "info", info)
     if not hasattr(info, "status"):
         raise TypeError(f"raise_if_failed: expected a StepInfo or Trajectory, got {type(info).__name__}")
-    if isinstance(info.status, jax.core.Tracer):
+    if isinstance(info.status, Tracer):
         raise TypeError("raise_if_failed needs concrete values: call it outside jit, vmap and grad")
     status = np.asarray(info.status)
     failed = np.argwhere(status != Status.OK)

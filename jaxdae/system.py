@@ -32,7 +32,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.saddle_point import MassMatrix, as_dense
+from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -108,9 +108,7 @@ class System(abc.ABC):
 
         def rows(s: Array) -> Array:
             moved_t, moved_q = along(s)
-            return jnp.concatenate(
-                [self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)]
-            )
+            return jnp.concatenate([self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)])
 
         return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
@@ -162,9 +160,10 @@ class ConstraintTerms:
 
 def constraint_terms(system: System, state: State) -> ConstraintTerms:
     """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first."""
+    state = checked_state(state)
     t, q, v = state.t, state.q, state.v
     return ConstraintTerms(
-        position=system.constraint(t, q),
+        position=checked("constraint(t, q)", system.constraint(t, q), (None,), q.dtype),
         velocity=velocity_residual(system, state),
         jacobian=system.constraint_jacobian(t, q, v),
         bias=system.constraint_bias(t, q, v),
@@ -173,8 +172,93 @@ def constraint_terms(system: System, state: State) -> ConstraintTerms:
 
 def velocity_residual(system: System, state: State) -> Rows:
     """Returns [g'; w] (nc,): how far the velocities are from the constraints, in the units of the rows per second."""
+    state = checked_state(state)
     t, q, v = state.t, state.q, state.v
-    return jnp.concatenate([system.constraint_rate(t, q, v), system.velocity_constraint(t, q, v)])
+    # The rate is shaped like the residual that the user wrote, so that the message names that one.
+    rate = checked("constraint(t, q)", system.constraint_rate(t, q, v), (None,), q.dtype)
+    w = checked("velocity_constraint(t, q, v)", system.velocity_constraint(t, q, v), (None,), q.dtype)
+    return jnp.concatenate([rate, w])
+
+
+def checked_state(state: Any) -> State:
+    """Returns the state as arrays, its time in the dtype of the coordinates, after a check of types and axes (not of values).
+
+    Raises:
+        TypeError: no `State`, or coordinates that are not floating point or not of one dtype.
+        ValueError: more or fewer axes than one state has.
+    """
+    if not isinstance(state, State):
+        hint = ": initialize returns (state, info)" if isinstance(state, tuple) else ""
+        raise TypeError(f"state must be a State(t, q, v), got {type(state).__name__}{hint}")
+    q, v = jnp.asarray(state.q), jnp.asarray(state.v)
+    for name, value in (("q", q), ("v", v)):
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            raise TypeError(f"state.{name} must be floating point, got {value.dtype}; write 0.0 instead of 0")
+        if value.ndim != 1:
+            raise ValueError(f"state.{name} must have one axis, got shape {value.shape}; for many worlds use batch_rollout")
+    if q.dtype != v.dtype:
+        raise TypeError(f"state.q and state.v must have one dtype, got {q.dtype} and {v.dtype}")
+    if jnp.ndim(state.t) != 0:
+        raise ValueError(f"state.t must be a single number, got shape {jnp.shape(state.t)}")
+    return State(jnp.asarray(state.t, q.dtype), q, v)
+
+
+def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, why: str = "") -> Any:
+    """Returns what a method of a system returned, after a check of its type, shape (None: any length) and dtype.
+
+    Raises:
+        TypeError: not an array, or of another dtype than the state.
+        ValueError: another shape.
+    """
+    if isinstance(value, DiagonalMatrix):
+        checked(method, value.diagonal, shape[:1], dtype)
+        return value
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise TypeError(f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
+    if len(value.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
+        expected = ", ".join("rows" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "")
+        hint = "; jnp.stack([...]) makes a vector of numbers" if not value.shape else ""
+        raise ValueError(f"system.{method} must return an array of shape ({expected}){why}, got {value.shape}{hint}")
+    if value.dtype != dtype:
+        raise TypeError(
+            f"system.{method} returned {value.dtype}, but the state is {dtype}: give the numbers of the system and of the"
+            " state one precision"
+        )
+    return value
+
+
+def check_system(system: Any) -> None:
+    """Raises TypeError where `system` is no instance of `System`, or its class is no pytree."""
+    if not isinstance(system, System):
+        name = f"the class {system.__name__}" if isinstance(system, type) else type(system).__name__
+        hint = ": planar_mechanism returns (mechanism, q)" if isinstance(system, tuple) else ""
+        raise TypeError(f"system must be an instance of a jaxdae.System, got {name}{hint}")
+    if jax.tree_util.all_leaves([system]):
+        raise TypeError(f"system: the class {type(system).__name__} is unknown to JAX; decorate it with @jaxdae.pytree")
+
+
+def check_fit(system: Any, state: State) -> None:
+    """Raises where `system` is no system, or its mass matrix and `retract` do not fit the lengths of q and v.
+
+    Raises:
+        TypeError: no `System`.
+        ValueError: lengths that do not fit.
+    """
+    check_system(system)
+    q, v = state.q, state.v
+    for method, function, arguments, shape in (
+        ("mass_matrix(q)", system.mass_matrix, (q,), v.shape * 2),
+        ("retract(q, v)", system.retract, (q, v), q.shape),
+    ):
+        why = f" for q of shape {q.shape} and v of shape {v.shape}"
+        try:
+            result = jax.eval_shape(function, *arguments)
+        except (IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"system.{method} fails{why}; check the lengths of q and v, and in batch_rollout that in_axes names every"
+                f" stacked leaf of the system: {error}"
+            ) from error
+        checked(method, result, shape, q.dtype, why)
 
 
 def energy(system: System, state: State) -> Scalar:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdae.mechanisms import forces as force_groups
 from jaxdae.mechanisms import joints as joint_groups
@@ -41,10 +42,11 @@ def planar_mechanism(
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
+        TypeError: things in the lists that are no bodies, joints or forces.
 
     Differentiable with respect to every number in the specs.
     """
-    check_specs(bodies, joints, forces)
+    check_specs(bodies, joints, forces, gravity)
     builder = _Builder(bodies, joints)
     groups: dict[str, list[Any]] = {}
     for spec in joints:
@@ -54,7 +56,7 @@ def planar_mechanism(
     for spec in forces:
         key, element = builder.force(spec)
         elements.setdefault(key, []).append(element)
-    inputs = [spec.input for spec in forces if getattr(spec, "input", None) is not None]
+    inputs = [k for element in elements.values() for one in element for k in one.inputs]
     mechanism = Mechanism(
         body_names=tuple(body.name for body in bodies),
         n_inputs=max(inputs, default=-1) + 1,
@@ -85,7 +87,7 @@ def _stack(elements: list[Any]) -> Any:
     """Returns one group from single elements: leaves stacked, names and indices joined."""
     kind = type(elements[0])
     static = [f.name for f in dataclasses.fields(kind) if f.metadata.get("static")]
-    plain = [dataclasses.replace(e, **{name: () for name in static}) for e in elements]
+    plain = [dataclasses.replace(e, **dict.fromkeys(static, ())) for e in elements]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *plain)
     return dataclasses.replace(stacked, **{name: sum((getattr(e, name) for e in elements), ()) for name in static})
 
@@ -98,10 +100,7 @@ class _Builder:
         self.pose = {body.name: _vector(body.pose) for body in bodies} | {specs.GROUND: jnp.zeros(3, jnp.result_type(float))}
         self.joints = {joint.name: joint for joint in joints}
         self.motions: dict[str, list[Any]] = {}
-        self.damped = {
-            kind: any(_nonzero(j.damping) for j in joints if isinstance(j, kind))
-            for kind in (specs.Revolute, specs.Prismatic)
-        }
+        self.damped = {kind: any(_nonzero(j.damping) for j in joints if isinstance(j, kind)) for kind in (specs.Revolute, specs.Prismatic)}
 
     # Places.
 
@@ -141,7 +140,9 @@ class _Builder:
 
     def distance(self, spec: Any, points: dict[str, Any]) -> Any:
         ends = self.world_point(spec.b, points["point_b"]) - self.world_point(spec.a, points["point_a"])
-        return jnp.sqrt(jnp.sum(ends**2))
+        square = jnp.sum(ends**2)
+        apart = square > 0.0  # The root has no derivative at zero; there it is taken as zero.
+        return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
 
     def common(self, spec: Any, a: str, b: str) -> dict[str, Any]:
         return {"names": (spec.name,), "a": (self.index[a],), "b": (self.index[b],)}
@@ -154,9 +155,7 @@ class _Builder:
 
     def revolute(self, spec: specs.Revolute) -> tuple[str, Any]:
         damping = _float(spec.damping) if self.damped[specs.Revolute] else None
-        return "revolute", joint_groups.Revolute(
-            **self.common(spec, spec.a, spec.b), **self.points(spec), damping=damping
-        )
+        return "revolute", joint_groups.Revolute(**self.common(spec, spec.a, spec.b), **self.points(spec), damping=damping)
 
     def prismatic(self, spec: specs.Prismatic) -> tuple[str, Any]:
         damping = _float(spec.damping) if self.damped[specs.Prismatic] else None
@@ -169,9 +168,7 @@ class _Builder:
         )
 
     def weld(self, spec: specs.Weld) -> tuple[str, Any]:
-        return "weld", joint_groups.Weld(
-            **self.common(spec, spec.a, spec.b), **self.points(spec), angle=self.angle(spec.a, spec.b)
-        )
+        return "weld", joint_groups.Weld(**self.common(spec, spec.a, spec.b), **self.points(spec), angle=self.angle(spec.a, spec.b))
 
     def rod(self, spec: specs.Rod) -> tuple[str, Any]:
         points = self.points(spec)
@@ -179,9 +176,7 @@ class _Builder:
         return "rod", joint_groups.Rod(**self.common(spec, spec.a, spec.b), **points, length=length)
 
     def point_on_line(self, spec: specs.PointOnLine) -> tuple[str, Any]:
-        return "point_on_line", joint_groups.PointOnLine(
-            **self.common(spec, spec.a, spec.b), **self.points(spec), axis=self.axis(spec)
-        )
+        return "point_on_line", joint_groups.PointOnLine(**self.common(spec, spec.a, spec.b), **self.points(spec), axis=self.axis(spec))
 
     def gear(self, spec: specs.Gear) -> tuple[str, Any]:
         ratio = _float(spec.ratio)
@@ -192,8 +187,10 @@ class _Builder:
         return {**self.points(joint), "axis": self.axis(joint)}
 
     def prescribed(self, spec: specs.PrescribedMotion) -> tuple[str, Any]:
-        joint = self.joints[spec.joint]
-        motion = jax.tree.map(_float, spec.motion)
+        joint: Any = self.joints[spec.joint]
+        # A plain function is structure; JAX cannot take it apart.
+        plain = jax.tree_util.all_leaves([spec.motion])
+        motion = jax.tree_util.Partial(spec.motion) if plain else jax.tree.map(_float, spec.motion)
         common = self.common(spec, joint.a, joint.b)
         if isinstance(joint, specs.Revolute):
             key = self.motion_key("prescribed_angle", motion)
@@ -263,7 +260,7 @@ class _Builder:
         )
 
     def joint_force(self, spec: specs.JointForce) -> tuple[str, Any]:
-        joint = self.joints[spec.joint]
+        joint: Any = self.joints[spec.joint]
         common = {**self.common(spec, joint.a, joint.b), "inputs": self.inputs(spec), "gain": _float(spec.gain)}
         if isinstance(joint, specs.Revolute):
             return "torque", force_groups.Torque(**common, torque=_float(spec.force))
@@ -271,7 +268,7 @@ class _Builder:
 
 
 def _nonzero(x: Any) -> bool:
-    return isinstance(x, jax.core.Tracer) or bool(np.any(np.asarray(x) != 0.0))
+    return isinstance(x, Tracer) or bool(np.any(np.asarray(x) != 0.0))
 
 
 _JOINTS: dict[type, Callable[[_Builder, Any], tuple[str, Any]]] = {

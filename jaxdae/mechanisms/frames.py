@@ -107,13 +107,13 @@ def ends(pair: Pairs, frames: Frame, ground_cos: float = 1.0) -> tuple[Frame, Fr
 
 def values(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any) -> Array:
     """Returns measure(element, frame_a, frame_b, t) (rows,) of every element, stacked (k, rows)."""
-    return _each(measure, group, *ends(pair, frames.value), t)
+    return _each(measure, group, ends(pair, frames.value), t)
 
 
 def rates(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any) -> Array:
     """Returns the derivatives along the motion, explicit time included, (k, rows)."""
     at, motion = ends(pair, frames.value), ends(pair, frames.rate, 0.0)
-    return jax.jvp(lambda x, s: _each(measure, group, *x, s), (at, t), (motion, jnp.ones_like(t)))[1]
+    return jax.jvp(lambda x, s: _each(measure, group, x, s), (at, t), (motion, jnp.ones_like(t)))[1]
 
 
 def biases(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any) -> Array:
@@ -123,7 +123,7 @@ def biases(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinemat
     one = jnp.ones_like(t)
 
     def rate(x: Any, dx: Any, s: Any) -> Array:
-        return jax.jvp(lambda x, s: _each(measure, group, *x, s), (x, s), (dx, one))[1]
+        return jax.jvp(lambda x, s: _each(measure, group, x, s), (x, s), (dx, one))[1]
 
     return jax.jvp(rate, (at, motion, t), (motion, bend, one))[1]
 
@@ -131,7 +131,7 @@ def biases(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinemat
 def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any) -> Array:
     """Returns the derivatives in the six pose directions (x, y, theta of a, then of b), (k, rows, 6)."""
     at = ends(pair, frames.value)
-    _, push = jax.linearize(lambda x: _each(measure, group, *x, t), at)
+    _, push = jax.linearize(lambda x: _each(measure, group, x, t), at)
     return jax.vmap(push, out_axes=-1)((_directions(at[0], first=0), _directions(at[1], first=3)))
 
 
@@ -140,7 +140,7 @@ def _directions(frame: Frame, first: int) -> Frame:
     own = np.zeros((3, 6, 1))
     own[np.arange(3), first + np.arange(3)] = 1.0
     dtype, count = frame.cos.dtype, frame.cos.shape[0]
-    shift = jnp.asarray(np.broadcast_to(np.stack(own[:2], axis=-1), (6, count, 2)), dtype)
+    shift = jnp.asarray(np.broadcast_to(np.stack([own[0], own[1]], axis=-1), (6, count, 2)), dtype)
     turn = jnp.asarray(np.broadcast_to(own[2], (6, count)), dtype)
     return Frame(shift, turn, -frame.sin * turn, frame.cos * turn)
 
@@ -152,5 +152,5 @@ def dense_rows(block: Array, pair: Pairs) -> Array:
     return (side_a + side_b).reshape(block.shape[0] * block.shape[1], -1)
 
 
-def _each(measure: Callable[..., Any], group: Any, a: Frame, b: Frame, t: Any) -> Array:
-    return jax.vmap(lambda element, x, y: measure(element, x, y, t))(group, a, b)
+def _each(measure: Callable[..., Any], group: Any, sides: tuple[Frame, Frame], t: Any) -> Array:
+    return jax.vmap(lambda element, a, b: measure(element, a, b, t))(group, *sides)

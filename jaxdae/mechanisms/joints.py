@@ -16,7 +16,6 @@ from jaxdae.mechanisms.frames import Frame, quarter_turn
 from jaxdae.typing import Leaf
 
 
-
 def _gap(joint: Any, a: Frame, b: Frame) -> Any:
     """Returns the vector (2,) from the joint's point on a to its point on b, in the world."""
     return b.point(joint.point_b) - a.point(joint.point_a)

@@ -100,14 +100,18 @@ class Mechanism(System):
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (ng, nv) from the blocks of the two bodies that each joint connects."""
         frames = fr.kinematics(q, jnp.zeros_like(q))
-        rows = [
-            fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair)
-            for group, pair in self._groups(self.joints)
-        ]
+        rows = [fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._groups(self.joints)]
         return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
+        if u is not None and jnp.shape(u) != (self.n_inputs,):
+            raise ValueError(
+                f"u must have shape {(self.n_inputs,)}, got {jnp.shape(u)}: forces with input=k read u[k], and the largest k"
+                f" here is {self.n_inputs - 1}"
+                if self.n_inputs
+                else f"u must be None, got shape {jnp.shape(u)}: no force of this mechanism has an input"
+            )
         weight = jnp.concatenate([self.gravity, jnp.zeros((1,), self.gravity.dtype)])
         total = (self.mass[:, None] * weight[None, :]).reshape(-1).astype(q.dtype)
         frames = fr.kinematics(q, v)
@@ -142,10 +146,7 @@ class Mechanism(System):
             yield group, fr.pairs(group.a, group.b, len(self.body_names))
 
     def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
-        rows = [
-            derivative(type(group).residual, group, pair, frames, t).reshape(-1)
-            for group, pair in self._groups(self.joints)
-        ]
+        rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._groups(self.joints)]
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.cos.dtype)
 
     def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
@@ -153,14 +154,10 @@ class Mechanism(System):
         if u is None or all(k < 0 for k in group.inputs):
             return jnp.zeros((len(group.inputs),), q.dtype)
         chosen = np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs])
-        if jnp.shape(u) != (self.n_inputs,):
-            raise ValueError(f"the mechanism reads {self.n_inputs} inputs, but u has shape {jnp.shape(u)}")
-        return jnp.asarray(chosen, q.dtype) @ u
+        return jnp.asarray(chosen, q.dtype) @ jnp.asarray(u, q.dtype)
 
 
-def _virtual_work(
-    measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any
-) -> Velocity:
+def _virtual_work(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any) -> Velocity:
     """Returns the generalized force (nv,) of efforts on measured coordinates."""
     blocks = fr.blocks(measure, group, pair, frames, t)
     work = jnp.sum(blocks * efforts[:, :, None], axis=1)

@@ -123,7 +123,7 @@ class PrescribedMotion:
     Attributes:
         name: unique among the joints.
         joint: the name of the `Revolute` (angle in rad) or `Prismatic` (slide in m).
-        motion: a pytree that is called with t (s), such as `Sinusoid` or `Polynomial`.
+        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
     """
 
     name: str

@@ -25,10 +25,12 @@ class DenseFactors:
     lu: Leaf
     pivots: Leaf
 
-    def solve(self, f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,) and r (nc,)."""
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        size = self.lu.shape[0] - r.shape[0]
+        f = jnp.zeros((size,), r.dtype) if f is None else f
         solution = jax.scipy.linalg.lu_solve((self.lu, self.pivots), jnp.concatenate([f, r]))
-        return solution[: f.shape[0]], solution[f.shape[0] :]
+        return solution[:size], solution[size:]
 
 
 @pytree
@@ -44,8 +46,6 @@ class DenseKKT:
         matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, jnp.diag(compliance)]])
         return DenseFactors(*jax.scipy.linalg.lu_factor(matrix))
 
-    def __call__(
-        self, mass: MassMatrix, jacobian: Jacobian, f: Velocity, r: Rows, compliance: Any = 0.0
-    ) -> tuple[Velocity, Rows]:
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
         return solve_once(self, mass, jacobian, f, r, compliance)

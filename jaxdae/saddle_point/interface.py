@@ -38,8 +38,8 @@ from jaxdae.typing import Jacobian, Rows, Velocity
 class SaddlePointFactors(Protocol):
     """A factorized saddle-point matrix: a pytree that solves for any right-hand side."""
 
-    def solve(self, f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,) and r (nc,); linear in both."""
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,); linear in both."""
         ...
 
 
@@ -50,9 +50,7 @@ class SaddlePointSolver(Protocol):
         """Returns factors of [M -J^T; J C]."""
         ...
 
-    def __call__(
-        self, mass: MassMatrix, jacobian: Jacobian, f: Velocity, r: Rows, compliance: Any = 0.0
-    ) -> tuple[Velocity, Rows]:
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for one right-hand side; differentiable with respect to every argument."""
         ...
 
@@ -62,9 +60,7 @@ def _tangent_or_zero(tangent: Any, like: Array) -> Array:
 
 
 @jax.custom_jvp
-def _solve(
-    factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array, r: Array
-) -> tuple[Array, Array]:
+def _solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array | None, r: Array) -> tuple[Array, Array]:
     return factors.solve(f, r)
 
 
@@ -72,7 +68,8 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
     factors, mass, jacobian, compliance, f, r = primals
     _, dmass, djacobian, dcompliance, df, dr = tangents
     a, lam = _solve(*primals)
-    rhs_f, rhs_r = _tangent_or_zero(df, f), _tangent_or_zero(dr, r)
+    rhs_f = jnp.zeros_like(a) if f is None else _tangent_or_zero(df, f)
+    rhs_r = _tangent_or_zero(dr, r)
     dmass_leaves = [leaf for leaf in jax.tree.leaves(dmass) if not isinstance(leaf, SymbolicZero)]
     if dmass_leaves:
         is_diagonal = isinstance(mass, DiagonalMatrix)
@@ -87,7 +84,6 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
 
 def _linear_solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array, r: Array) -> Any:
     """Returns (a, lam) as `_solve`, but through a primitive that can be transposed."""
-
     size = f.shape[0]
 
     def matrix(x: Array) -> Array:
@@ -107,9 +103,7 @@ def _linear_solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f
 _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 
 
-def solve(
-    factors: Any, mass: MassMatrix, jacobian: Jacobian, compliance: Rows, f: Velocity, r: Rows
-) -> tuple[Velocity, Rows]:
+def solve(factors: Any, mass: MassMatrix, jacobian: Jacobian, compliance: Rows, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
     """Returns (a, lam) from factors, differentiable with respect to M, J, C, f and r.
 
     Args:
@@ -117,14 +111,14 @@ def solve(
         mass: M, dense (nv, nv) or `DiagonalMatrix`.
         jacobian: J (nc, nv).
         compliance: C, the diagonal of the zero block, (nc,).
-        f: first right-hand side (nv,).
+        f: first right-hand side (nv,); None for zero.
         r: second right-hand side (nc,).
     """
     return _solve(jax.lax.stop_gradient(factors), mass, jacobian, compliance, f, r)
 
 
 def solve_once(
-    solver: SaddlePointSolver, mass: MassMatrix, jacobian: Jacobian, f: Velocity, r: Rows, compliance: Any
+    solver: SaddlePointSolver, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any
 ) -> tuple[Velocity, Rows]:
     """Returns (a, lam) for one right-hand side: factorize, then `solve`. What `solver(...)` does."""
     diagonal = jnp.broadcast_to(jnp.asarray(compliance, r.dtype), r.shape)

@@ -30,29 +30,31 @@ MassMatrix: TypeAlias = Float[Array, "n n"] | DiagonalMatrix
 
 @pytree
 class MassFactors:
-    """What is needed to multiply with M^-1: the inverse diagonal (n,), or the lower Cholesky factor (n, n)."""
+    """M = R R^T with R lower triangular: the roots of the diagonal (n,), or W = R^-1 (n, n)."""
 
-    inverse_diagonal: Leaf
-    lower: Leaf
+    root: Leaf
+    inverse: Leaf
 
-    def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns M^-1 b."""
-        if self.lower is None:
-            return self.inverse_diagonal * b
-        return small_matrix.cholesky_solve(self.lower, b)
+    def scaled(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns R^-1 b."""
+        return b / self.root if self.inverse is None else small_matrix.matvec(self.inverse, b)
 
-    def solve_rows(self, rows: Float[Array, "m n"]) -> Float[Array, "m n"]:
-        """Returns B M^-1, row by row: each row of B is a right-hand side of its own."""
-        if self.lower is None:
-            return rows * self.inverse_diagonal[None, :]
-        return small_matrix.cholesky_solve_rows(self.lower, rows)
+    def unscaled(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns R^-T x."""
+        return x / self.root if self.inverse is None else small_matrix.rmatvec(self.inverse, x)
+
+    def scaled_rows(self, rows: Float[Array, "m n"]) -> Float[Array, "m n"]:
+        """Returns B R^-T: each row scaled."""
+        if self.inverse is None:
+            return rows / self.root[None, :]
+        return small_matrix.product_transposed(rows, self.inverse)
 
 
 def factorize(mass: MassMatrix) -> MassFactors:
     """Returns the factors of a symmetric positive definite mass matrix."""
     if isinstance(mass, DiagonalMatrix):
-        return MassFactors(inverse_diagonal=1.0 / mass.diagonal, lower=None)
-    return MassFactors(inverse_diagonal=None, lower=small_matrix.cholesky(mass))
+        return MassFactors(root=jnp.sqrt(mass.diagonal), inverse=None)
+    return MassFactors(root=None, inverse=small_matrix.inverse_cholesky(mass))
 
 
 def times(mass: MassMatrix, x: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -67,7 +69,7 @@ def solve(mass: MassMatrix, b: Float[Array, " n"]) -> Float[Array, " n"]:
     if isinstance(mass, DiagonalMatrix):
         return b / mass.diagonal
     factors = factorize(jax.lax.stop_gradient(mass))
-    return jax.lax.custom_linear_solve(lambda x: times(mass, x), b, lambda _, y: factors.solve(y), symmetric=True)
+    return jax.lax.custom_linear_solve(lambda x: times(mass, x), b, lambda _, y: factors.unscaled(factors.scaled(y)), symmetric=True)
 
 
 def as_dense(mass: MassMatrix) -> Float[Array, "n n"]:

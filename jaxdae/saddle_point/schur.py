@@ -4,6 +4,12 @@ The first row gives a = M^-1 (f + J^T lam); put into the second, (J M^-1 J^T + C
 Delassus matrix: symmetric, positive definite where J has full row rank (or C > 0). It is smaller than the full saddle point and
 needs no pivoting, but its condition number is about the square: the lecture's remark that the second method is "smaller/faster but
 numerically can have worse condition numbers".
+
+With M = R R^T and F = J R^-T everything is written in scaled variables, x = R^T a and s = R^-1 f:
+
+    (F F^T + C) lam = r - F s,        x = s + F^T lam.
+
+Only F is needed, never J and J M^-1 side by side, and F F^T is symmetric to the last bit.
 """
 
 from __future__ import annotations
@@ -20,17 +26,19 @@ from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 @pytree
 class SchurFactors:
-    """Cholesky factors of M and of the Delassus matrix, with the Jacobian between them."""
+    """The mass factors, F = J R^-T, and the inverse Cholesky factor of the Delassus matrix."""
 
     mass: Leaf
-    jacobian: Leaf
-    lower: Leaf
+    scaled_jacobian: Leaf
+    inverse: Leaf
 
-    def solve(self, f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,) and r (nc,)."""
-        free = self.mass.solve(f)
-        lam = small_matrix.cholesky_solve(self.lower, r - small_matrix.matvec(self.jacobian, free))
-        return free + self.mass.solve(small_matrix.rmatvec(self.jacobian, lam)), lam
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        free = None if f is None else self.mass.scaled(f)
+        rest = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
+        lam = small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, rest))
+        pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
+        return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
 
 @pytree
@@ -44,11 +52,10 @@ class SchurComplement:
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows) -> SchurFactors:
         """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for diagonal M."""
         mass_factors = mass_matrix.factorize(mass)
-        delassus = small_matrix.product_transposed(mass_factors.solve_rows(jacobian), jacobian)
-        return SchurFactors(mass_factors, jacobian, small_matrix.cholesky(small_matrix.add_diagonal(delassus, compliance)))
+        scaled = mass_factors.scaled_rows(jacobian)
+        delassus = small_matrix.add_diagonal(small_matrix.product_transposed(scaled, scaled), compliance)
+        return SchurFactors(mass_factors, scaled, small_matrix.inverse_cholesky(delassus))
 
-    def __call__(
-        self, mass: MassMatrix, jacobian: Jacobian, f: Velocity, r: Rows, compliance: Any = 0.0
-    ) -> tuple[Velocity, Rows]:
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
         return solve_once(self, mass, jacobian, f, r, compliance)

@@ -1,0 +1,67 @@
+# Every target sets up .venv itself when it is missing, broken, or older than pyproject.toml. Needs only Python >= 3.11
+# with venv. `make demo PYTHON=/path/to/python3.12` chooses the interpreter (of a new .venv: `make clean` first).
+#
+#   make demo    simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
+#   make test    lint, then all tests              (PYTEST_ARGS="-k andrews" passes arguments on)
+#   make lint    ruff and pyright
+#   make bench   time jaxdae, MuJoCo and MJX       (BENCH_ARGS="--quick" passes arguments on)
+#   make venv    set up .venv
+#   make clean   remove .venv, builds and caches; runs/ stays
+
+PYTHON ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+CANDIDATES := $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11)
+PIP := .venv/bin/python -m pip
+CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".venv/bin") not in open(".venv/bin/pip").read())'
+# A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
+BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
+
+.PHONY: demo test lint bench venv clean broken
+.DELETE_ON_ERROR:
+
+demo: .venv/.installed
+	.venv/bin/python experiments/squeezing_mechanism.py
+
+test: lint
+	.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/.installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/pyright
+
+bench: .venv/.installed-bench
+	.venv/bin/python experiments/benchmarks/peers.py $(BENCH_ARGS)
+
+venv: .venv/.installed
+
+.venv/.installed: pyproject.toml $(BROKEN)
+	@if ! $(CHECKED) 2>/dev/null; then \
+		found=; old=; \
+		for python in $(CANDIDATES); do \
+			"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { old="$$old $$python"; continue; }; \
+			found="$$python"; break; \
+		done; \
+		if [ -z "$$found" ]; then \
+			echo "jaxdae needs Python 3.11 or newer; missing, older or not working:$$old." >&2; \
+			echo "Install one, or name it: make $(or $(MAKECMDGOALS),demo) PYTHON=/path/to/python3.12" >&2; exit 1; \
+		fi; \
+		"$$found" -c 'import ensurepip, venv' 2>/dev/null || { \
+			echo "$$found lacks the venv module (Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }; \
+		echo "Setting up .venv with $$("$$found" --version); the first time takes a few minutes."; \
+		"$$found" -m venv --clear .venv; \
+	fi
+	$(PIP) install --quiet --disable-pip-version-check --editable '.[app,dev]'
+	@touch $@
+
+.venv/.installed-bench: .venv/.installed
+	$(PIP) install --quiet --disable-pip-version-check --editable '.[app,dev,bench]'
+	@touch $@
+
+broken:
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

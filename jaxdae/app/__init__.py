@@ -1,0 +1,22 @@
+"""The command `jaxdae` and what it is made of: configs, runs, results, plots. Needs the extra `app`."""
+
+from jaxdae.app.config import load
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.run import begin, finish, run, table
+from jaxdae.app.script import Script, script
+from jaxdae.app.style import line_style, styled
+
+__all__ = [
+    "ConfigError",
+    "Script",
+    "begin",
+    "finish",
+    "line_style",
+    "load",
+    "precision",
+    "run",
+    "script",
+    "styled",
+    "table",
+]

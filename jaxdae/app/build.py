@@ -1,0 +1,209 @@
+"""From a config to the objects of the library: mechanism, integrator, and the start states of all worlds.
+
+Worlds differ in numbers of the config. The whole construction, from body and joint specifications to closed loops, is
+therefore one function of these numbers, and the worlds are that function vectorized: whatever a number influences
+follows it.
+"""
+
+import copy
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae import mechanisms
+from jaxdae.app.schema import Config, Vary
+from jaxdae.app.source import Location, find, value_at
+
+_SPECS = {
+    "revolute": mechanisms.Revolute,
+    "prismatic": mechanisms.Prismatic,
+    "weld": mechanisms.Weld,
+    "rod": mechanisms.Rod,
+    "point_on_line": mechanisms.PointOnLine,
+    "gear": mechanisms.Gear,
+    "prescribed_motion": mechanisms.PrescribedMotion,
+    "linear_spring": mechanisms.LinearSpring,
+    "torsional_spring": mechanisms.TorsionalSpring,
+    "torque": mechanisms.Torque,
+    "force": mechanisms.Force,
+    "joint_force": mechanisms.JointForce,
+    "polynomial": mechanisms.Polynomial,
+    "sinusoid": mechanisms.Sinusoid,
+}
+_METHODS = {
+    "explicit_euler": jaxdae.ExplicitEuler,
+    "semi_implicit_euler": jaxdae.SemiImplicitEuler,
+    "taylor": jaxdae.Taylor,
+    "lecture_taylor": lambda **roles: jaxdae.Taylor(jerk=False, **roles),
+    "midpoint": jaxdae.RungeKutta.midpoint,
+    "heun": jaxdae.RungeKutta.heun,
+    "ralston3": jaxdae.RungeKutta.ralston3,
+    "rk4": jaxdae.RungeKutta.rk4,
+    "dormand_prince5": jaxdae.RungeKutta.dormand_prince5,
+}
+_SOLVERS = {"dense_kkt": jaxdae.DenseKKT, "schur_complement": jaxdae.SchurComplement}
+_STABILIZATIONS = {
+    "none": jaxdae.NoStabilization,
+    "baumgarte": jaxdae.Baumgarte,
+    "multiplier_feedback": jaxdae.MultiplierFeedback,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Worlds:
+    """All worlds of a config at their closed, consistent starts.
+
+    Attributes:
+        system: the mechanism; leaves that differ are stacked along a leading world axis.
+        integrator: the same of the integrator.
+        state: the start states, all leaves stacked (world, ...).
+        system_axes: 0 at the stacked leaves of `system`, None elsewhere.
+        integrator_axes: the same of `integrator`.
+        closed: how closing the loops went, leaves (world, ...).
+        guess: coordinates before the loops were closed, (world, nq).
+        parameters: the varied numbers, by path, (world,).
+    """
+
+    system: Any
+    integrator: Any
+    state: jaxdae.State
+    system_axes: Any
+    integrator_axes: Any
+    closed: jaxdae.InitializeInfo
+    guess: np.ndarray
+    parameters: dict[str, np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """Number of worlds."""
+        return len(self.guess)
+
+    def one(self, world: int = 0) -> tuple[Any, Any, jaxdae.State]:
+        """Returns system, integrator and start state of a single world."""
+        system, integrator = (
+            jax.tree.map(lambda axis, x: x if axis is None else x[world], axes, stack, is_leaf=lambda x: x is None)
+            for axes, stack in ((self.system_axes, self.system), (self.integrator_axes, self.integrator))
+        )
+        return system, integrator, jax.tree.map(lambda x: x[world], self.state)
+
+
+def worlds(config: Config) -> Worlds:
+    """Returns the worlds of a config; world 0 is the nominal one. Call it inside `precision`.
+
+    Raises:
+        ValueError: what `jaxdae.mechanisms.planar_mechanism` finds wrong.
+    """
+    values = config.model_dump()
+    locations, samples = sample(config)
+
+    def closed(numbers: Any) -> Any:
+        world = _with(values, locations, numbers)
+        system, guess, velocities, integrator = construct(world)
+        fixed, fixed_velocity = (
+            np.array([name in held for name in system.coordinate_names]) for held in (world["start"]["fixed"], world["start"]["velocities"])
+        )
+        state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
+        return system, integrator, state, info, guess
+
+    size = config.batch.size
+    numbers = [jnp.asarray(column) for column in samples]
+    system, integrator, state, info, guess = jax.jit(jax.vmap(closed, in_axes=(0 if numbers else None,), axis_size=size))(numbers)
+    system, system_axes = _shared_unstacked(system)
+    integrator, integrator_axes = _shared_unstacked(integrator)
+    state = jaxdae.State(jnp.broadcast_to(state.t, (size,)), state.q, state.v)
+    parameters = {vary.path: column for vary, column in zip(config.batch.vary, samples, strict=True)}
+    info = jax.tree.map(np.asarray, info)
+    return Worlds(system, integrator, state, system_axes, integrator_axes, info, np.asarray(guess), parameters)
+
+
+def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Returns mechanism, start coordinates, start velocities and integrator from plain values, which may be traced."""
+    section = values["mechanism"]
+    bodies = [mechanisms.Body(**{key: body[key] for key in ("name", "mass", "inertia", "pose")}) for body in section["bodies"]]
+    joints = [_spec(joint) for joint in section["joints"]]
+    forces = [_spec(force) for force in section["forces"]]
+    system, q = mechanisms.planar_mechanism(bodies, joints, forces, gravity=section["gravity"])
+    velocities = values["start"]["velocities"]
+    v = jnp.stack([jnp.asarray(velocities.get(name, 0.0), q.dtype) for name in system.coordinate_names])
+    return system, q, v, integrator(values)
+
+
+def integrator(values: dict[str, Any]) -> Any:
+    """Returns the integrator from a config as plain values."""
+    solver = _SOLVERS[values["solver"]["type"]]()
+    gains = {key: jnp.asarray(gain) for key, gain in values["stabilization"].items() if key != "type"}
+    stabilization = _STABILIZATIONS[values["stabilization"]["type"]](**gains)
+    method = _METHODS[values["integrator"]["type"]](solver=solver, stabilization=stabilization)
+    section = values["integrator"]["projection"]
+    if section is None or (section["position"] is None and not section["velocity"]):
+        return method
+    metric, origin = jaxdae.Metric(section["metric"]), jaxdae.Origin(section["origin"])
+    position = None
+    if section["position"] == "iterated":
+        given = {key: section[key] for key in ("iterations", "tolerance") if section[key] is not None}
+        position = jaxdae.PositionProjection(metric=metric, origin=origin, solver=solver, **given)
+    elif section["position"] == "linear":
+        position = jaxdae.LinearPositionProjection(metric=metric, origin=origin, solver=solver)
+    velocity = jaxdae.VelocityProjection(metric=metric, solver=solver) if section["velocity"] else None
+    return jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=velocity))
+
+
+def sample(config: Config) -> tuple[list[Location], list[np.ndarray]]:
+    """Returns the places of the varied numbers and their values (world,), the nominal value first.
+
+    Every entry of `vary` has a random stream of its own: entries and worlds can be added without changing the others.
+    """
+    data = config.model_dump()
+    locations, samples = [], []
+    for index, vary in enumerate(config.batch.vary):
+        location, rest = find(data, vary.path.split("."))
+        location = (*location, *rest)
+        nominal = float(value_at(data, location) or 0.0)
+        column = _draw(vary, nominal, np.random.default_rng([config.batch.seed, index]), config.batch.size)
+        column[0] = nominal
+        locations.append(location)
+        samples.append(column)
+    return locations, samples
+
+
+def _draw(vary: Vary, nominal: float, generator: np.random.Generator, size: int) -> np.ndarray:
+    if vary.distribution == "normal":
+        spread = abs(nominal) * vary.scatter if vary.scatter is not None else float(vary.std or 0.0)
+        return nominal + spread * generator.standard_normal(size)
+    if vary.scatter is not None:
+        return nominal * (1.0 + vary.scatter * generator.uniform(-1.0, 1.0, size))
+    return generator.uniform(float(vary.low or 0.0), float(vary.high or 0.0), size)
+
+
+def _spec(element: dict[str, Any]) -> Any:
+    given = {key: _spec(value) if key == "motion" else value for key, value in element.items() if key != "type"}
+    return _SPECS[element["type"]](**given)
+
+
+def _with(values: dict[str, Any], locations: list[Location], numbers: list[Any]) -> dict[str, Any]:
+    """Returns a copy of the values with numbers at locations."""
+    values = copy.deepcopy(values)
+    for location, number in zip(locations, numbers, strict=True):
+        _put(values, location, number)
+    return values
+
+
+def _put(inside: Any, location: Location, number: Any) -> Any:
+    key: Any = location[0]
+    below = _put(inside[key], location[1:], number) if len(location) > 1 else number
+    if isinstance(inside, tuple):
+        return (*inside[:key], below, *inside[key + 1 :])
+    inside[key] = below
+    return inside
+
+
+def _shared_unstacked(stack: Any) -> tuple[Any, Any]:
+    """Returns a stacked tree with the leaves that agree in all worlds unstacked, and the axes of the others."""
+    leaves, structure = jax.tree.flatten(stack)
+    axes = [0 if np.any(np.asarray(x) != np.asarray(x)[:1]) else None for x in leaves]
+    kept = [x if axis == 0 else x[0] for x, axis in zip(leaves, axes, strict=True)]
+    return jax.tree.unflatten(structure, kept), jax.tree.unflatten(structure, axes)

@@ -1,0 +1,97 @@
+"""Closes the loops of a config's mechanism, and says which joint stays open where they cannot be closed."""
+
+import annotated_types
+import numpy as np
+
+import jaxdae
+from jaxdae.app import build
+from jaxdae.app.build import Worlds
+from jaxdae.app.explain import field_at
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import Problem
+from jaxdae.app.schema import Config
+from jaxdae.app.source import Document
+
+_CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
+
+
+def close(config: Config, document: Document) -> tuple[Worlds | None, list[Problem]]:
+    """Returns the worlds of a config with their loops closed, and the problems met on the way.
+
+    Args:
+        config: a config that agrees with its schema.
+        document: where it was read from, for the places of the problems.
+    """
+    problems = _outside_of_bounds(config, document)
+    if problems:
+        return None, problems
+    with precision(config):
+        try:
+            worlds = build.worlds(config)
+        except ValueError as error:
+            return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
+        failed = np.flatnonzero(worlds.closed.status != jaxdae.Status.OK)
+        return (None, [_open(config, document, worlds, failed)]) if failed.size else (worlds, [])
+
+
+def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
+    """Returns a problem for each varied number that leaves its allowed range in some world."""
+    problems = []
+    data = config.model_dump()
+    locations, samples = build.sample(config)
+    for index, (location, column) in enumerate(zip(locations, samples, strict=True)):
+        field = field_at(Config, data, location)
+        for bound in field[1] if field else ():
+            if isinstance(bound, annotated_types.Gt):
+                outside, limit = column <= bound.gt, f"> {bound.gt}"
+            elif isinstance(bound, annotated_types.Ge):
+                outside, limit = column < bound.ge, f">= {bound.ge}"
+            else:
+                continue
+            if np.any(outside):
+                got = f"{np.sum(outside)} of {len(column)} sampled values down to {column.min():.4g}"
+                place = ("batch", "vary", index)
+                problems.append(
+                    document.problem(
+                        place,
+                        got,
+                        f"values {limit} in every world",
+                        "spread them less, or uniformly between low and high",
+                    )
+                )
+    return problems
+
+
+def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray) -> Problem:
+    """Returns the problem of worlds whose start cannot be made consistent; `failed` are their numbers."""
+    world = int(failed[0])
+    where = f" in {failed.size} of {worlds.size} worlds, the first of them {world}" if worlds.size > 1 else ""
+    residual = np.nan_to_num(np.abs(worlds.closed.residual[world]), nan=np.inf)
+    system = worlds.one(world)[0]
+    if np.max(residual, initial=0.0) < _CLOSED:
+        rate = worlds.closed.velocity_violation[world]
+        got = f"velocities that the joints do not allow, by {rate:.3g} m/s or rad/s{where}"
+        remedy = f"give fewer: {diagnosis(config, worlds).mobility} of them are free"
+        return document.problem(("start", "velocities"), got, "velocities that keep the loops closed", remedy)
+    row = system.row_names[int(np.argmax(residual))]
+    joint = row.rsplit(".", 1)[0]
+    index = next((i for i, element in enumerate(config.mechanism.joints) if element.name == joint), None)
+    place = ("mechanism", "joints") if index is None else ("mechanism", "joints", index)
+    unit = system.row_units[int(np.argmax(residual))]
+    got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{where}"
+    held = f", or free {', '.join(config.start.fixed)}" if config.start.fixed else ""
+    return document.problem(place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}")
+
+
+def diagnosis(config: Config, worlds: Worlds) -> jaxdae.Diagnosis:
+    """Returns mobility, rank, conditioning and redundant joints at the start of the nominal world."""
+    with precision(config):
+        system, _, state = worlds.one()
+        return jaxdae.diagnose(system, state)
+
+
+def moved(worlds: Worlds) -> list[tuple[str, float]]:
+    """Returns how far closing the loops moved each coordinate of the nominal world."""
+    system, _, state = worlds.one()
+    change = np.asarray(state.q, float) - np.asarray(worlds.guess[0], float)
+    return list(zip(system.coordinate_names, change.tolist(), strict=True))

@@ -1,0 +1,81 @@
+"""Reads and checks a config: all of its mistakes at once, closed loops included."""
+
+from typing import Any, get_args
+
+import pydantic
+import yaml
+
+from jaxdae.app.crosscheck import crosscheck
+from jaxdae.app.explain import explain
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.schema import Config
+from jaxdae.app.schema_mechanism import JOINTS
+from jaxdae.app.source import Document, read, value_at
+
+
+def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
+    """Returns a config and its worlds at their closed, consistent starts. Writes nothing.
+
+    Args:
+        path: YAML file.
+        overrides: `path.to.key=value` each, as given to `--set`.
+
+    Returns:
+        The config and its `jaxdae.app.build.Worlds`.
+
+    Raises:
+        ConfigError: with every mistake that was found.
+    """
+    document = read(path, overrides)
+    problems = list(document.problems)
+    config = None
+    try:
+        config = Config.model_validate(document.data)
+    except pydantic.ValidationError as error:
+        problems += explain(Config, error, document)
+    problems += crosscheck(document, config)
+    skeleton = config if config is not None and not problems else _skeleton(document)
+    if skeleton is not None:
+        # The library is imported here, so that spelling mistakes are answered without waiting for it.
+        from jaxdae.app import closing
+
+        worlds, found = closing.close(skeleton, document)
+        if config is not None and skeleton is config and not found:
+            return config, worlds
+        problems += found
+    raise ConfigError(problems)
+
+
+def _skeleton(document: Document) -> Config | None:
+    """Returns what closing the loops needs of a config with mistakes elsewhere; None where they are there, too.
+
+    Bodies, joints and fixed coordinates matter; masses, forces and all that comes after the loops are closed do not.
+    """
+    mechanism = value_at(document.data, ("mechanism",))
+    bodies, joints = value_at(mechanism, ("bodies",)), value_at(mechanism, ("joints",))
+    fixed = value_at(document.data, ("start", "fixed"))
+    if not isinstance(bodies, list) or not isinstance(joints, list) or not joints:
+        return None
+    stand_ins = {"mass": 1.0, "inertia": 1.0, "free": True}
+    values = {
+        "name": "skeleton",
+        "duration": 1.0,
+        "dt": 1.0,
+        "mechanism": {
+            "bodies": [{"name": value_at(body, ("name",)), "pose": value_at(body, ("pose",)), **stand_ins} for body in bodies],
+            "joints": [_known_keys(joint) for joint in joints],
+        },
+        "start": {"fixed": [] if fixed is None else fixed},
+    }
+    skeleton = Document("skeleton", yaml.safe_dump(values))
+    try:
+        config = Config.model_validate(skeleton.data)
+    except pydantic.ValidationError:
+        return None
+    return None if crosscheck(skeleton) else config
+
+
+def _known_keys(joint: Any) -> Any:
+    """Returns a joint without the keys that the schema does not know, and without its damping."""
+    model = next((m for m in JOINTS if value_at(joint, ("type",)) in get_args(m.model_fields["type"].annotation)), None)
+    return joint if model is None else {k: v for k, v in joint.items() if k in model.model_fields and k != "damping"}

@@ -1,0 +1,288 @@
+"""Checks between the parts of a config: names, references, connections, numbers that must fit together.
+
+They look at the values as written, not at the validated config, so that they also speak where the schema found
+mistakes; what the schema complains about already is passed over in silence.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from jaxdae.app.explain import expectation, field_at
+from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.schema import Config
+from jaxdae.app.source import AXES, Document, Location, find, value_at
+
+GROUND = "ground"
+_MOVABLE = ("revolute", "prismatic")
+_MOST_STEPS = 100_000_000
+_MOST_SAVED = 20_000_000_000
+_VARIABLE = ("mechanism", "start", "stabilization")
+
+
+def crosscheck(document: Document, config: Config | None = None) -> list[Problem]:
+    """Returns the problems between the parts of a config; `config` is its validated form where it has one."""
+    check = _Check(document, config)
+    return [
+        problem
+        for part in (
+            check.names,
+            check.references,
+            check.connections,
+            check.coordinates,
+            check.steps,
+            check.output,
+            check.vary,
+        )
+        for problem in part()
+    ]
+
+
+class _Check:
+    def __init__(self, document: Document, config: Config | None):
+        self.document = document
+        self.data = document.data
+        self.resolved = document.data if config is None else config.model_dump()
+        self.bodies = list(self._elements("bodies"))
+        self.joints = list(self._elements("joints"))
+        self.forces = list(self._elements("forces"))
+        self.body_names = [body["name"] for _, body in self.bodies if isinstance(body.get("name"), str)]
+
+    def _elements(self, key: str) -> Iterator[tuple[Location, dict]]:
+        elements = self._at("mechanism", key)
+        for index, element in enumerate(elements if isinstance(elements, list) else []):
+            if isinstance(element, dict):
+                yield ("mechanism", key, index), element
+
+    def _at(self, *location: str | int) -> Any:
+        """Returns the value as written at a place, None where there is none."""
+        return value_at(self.data, location)
+
+    # names
+
+    def names(self) -> Iterator[Problem]:
+        for elements, what in ((self.bodies, "body"), (self.joints, "joint"), (self.forces, "force")):
+            seen: dict[str, Location] = {}
+            for location, element in elements:
+                name = element.get("name")
+                if not isinstance(name, str):
+                    continue
+                place = (*location, "name")
+                if name == GROUND:
+                    yield self.document.problem(
+                        place, f"the name {GROUND!r}", f"another name for the {what}", f"{GROUND} is the fixed world"
+                    )
+                elif name in seen:
+                    remedy = f"rename one of them (the first is in {self.document.line(seen[name])})"
+                    yield self.document.problem(place, f"the {what} name {name!r} a second time", "each name once", remedy)
+                else:
+                    seen[name] = place
+
+    def references(self) -> Iterator[Problem]:
+        for location, element in (*self.joints, *self.forces):
+            for key in ("a", "b", "body"):
+                named = element.get(key)
+                known = self.body_names if key == "body" else [*self.body_names, GROUND]
+                if isinstance(named, str) and named not in known:
+                    expected = "a body of the mechanism" if key == "body" else "a body of the mechanism or ground"
+                    yield self.document.problem((*location, key), f"the unknown body {named!r}", expected, did_you_mean(named, known))
+            if isinstance(element.get("a"), str) and element.get("a") == element.get("b"):
+                yield self.document.problem(
+                    (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
+                )
+            yield from self._joint_reference(location, element)
+
+    def _joint_reference(self, location: Location, element: dict) -> Iterator[Problem]:
+        named = element.get("joint")
+        if element.get("type") not in ("prescribed_motion", "joint_force") or not isinstance(named, str):
+            return
+        joints = {joint["name"]: joint for _, joint in self.joints if isinstance(joint.get("name"), str)}
+        movable = [name for name, joint in joints.items() if joint.get("type") in _MOVABLE]
+        if named not in joints:
+            got = f"the unknown joint {named!r}"
+        elif named not in movable:
+            got = f"the joint {named!r} of type {show(joints[named].get('type'))}"
+        else:
+            return
+        yield self.document.problem((*location, "joint"), got, "a revolute or prismatic joint", did_you_mean(named, movable, "joints"))
+
+    # connections
+
+    def connections(self) -> Iterator[Problem]:
+        """A body without a chain of joints and forces to the ground is a mistake, unless one on its chain is `free`."""
+        groups = {name: name for name in (*self.body_names, GROUND)}
+
+        def root(name: str) -> str:
+            while groups[name] != name:
+                name = groups[name]
+            return name
+
+        for _, element in (*self.joints, *self.forces):
+            a, b = element.get("a"), element.get("b")
+            if isinstance(a, str) and isinstance(b, str) and a in groups and b in groups:
+                groups[root(a)] = root(b)
+        anchored = {root(GROUND)} | {
+            root(body["name"]) for _, body in self.bodies if body.get("free") is True and body.get("name") in groups
+        }
+        reported = set()
+        for location, body in self.bodies:
+            name = body.get("name")
+            if isinstance(name, str) and name in groups and root(name) not in anchored and root(name) not in reported:
+                reported.add(root(name))
+                others = [other for other in dict.fromkeys(self.body_names) if other != name and root(other) == root(name)]
+                company = f" with {', '.join(others)}" if others else ""
+                got = f"the body {name!r}{company} without connection to the ground"
+                remedy = "add the missing joint, or `free: true` to the body where it is meant to fly"
+                yield self.document.problem(location, got, "a chain of joints or springs to the ground", remedy)
+
+    # start state
+
+    def coordinates(self) -> Iterator[Problem]:
+        known = self._coordinates()
+        fixed = self._at("start", "fixed")
+        velocities = self._at("start", "velocities")
+        places = [(("start", "fixed", i), name, False) for i, name in enumerate(fixed if isinstance(fixed, list) else [])]
+        places += [(("start", "velocities", name), name, True) for name in (velocities if isinstance(velocities, dict) else {})]
+        for location, name, key in places:
+            if isinstance(name, str) and name not in known:
+                yield self.document.problem(
+                    location,
+                    f"the unknown coordinate {name!r}",
+                    "body.x, body.y or body.theta",
+                    did_you_mean(name, known),
+                    key=key,
+                )
+
+    # numbers that must fit together
+
+    def steps(self) -> Iterator[Problem]:
+        dt, duration = self._at("dt"), self._at("duration")
+        if not (_positive(dt) and _positive(duration)):
+            return
+        ratio = duration / dt
+        if ratio > _MOST_STEPS:
+            yield self.document.problem(
+                ("dt",), f"{ratio:.3g} steps", f"at most {_MOST_STEPS:.0e} steps", "lengthen dt or shorten duration"
+            )
+            return
+        steps = round(ratio)
+        if steps < 1 or abs(ratio - steps) > 1e-6 * max(ratio, 1.0):
+            near = f"{max(math.floor(ratio), 1) * dt:.9g} or {(math.floor(ratio) + 1) * dt:.9g}"
+            got = f"{show(duration)} s, which is {ratio:.9g} steps of {show(dt)} s"
+            yield self.document.problem(("duration",), got, "a whole number of steps", f"set duration to {near}")
+            return
+        every = self._at("save_every")
+        every = every if _whole(every) else 1
+        if steps % every:
+            divisors = [n for n in range(max(1, every // 4), every * 4) if steps % n == 0]
+            near = ", ".join(str(n) for n in sorted(sorted(divisors, key=lambda n: abs(n - every))[:3]))
+            yield self.document.problem(
+                ("save_every",),
+                f"{every}, which does not divide the {steps} steps",
+                "a divisor of the number of steps",
+                f"for example {near}",
+            )
+            return
+        worlds = self._at("batch", "size")
+        saved = steps // every * (worlds if _whole(worlds) else 1) * max(1, len(self.bodies))
+        if saved > _MOST_SAVED:
+            yield self.document.problem(("save_every",), f"{saved:.2g} saved poses", f"at most {_MOST_SAVED:.0e}", "raise save_every")
+
+    def output(self) -> Iterator[Problem]:
+        duration, instants = self._at("duration"), self._at("output", "overlay")
+        for index, instant in enumerate(instants if isinstance(instants, list) else []):
+            if _positive(duration) and _positive(instant) and instant > duration * (1 + 1e-9):
+                yield self.document.problem(
+                    ("output", "overlay", index),
+                    f"{show(instant)} s",
+                    f"an instant up to the end at {show(duration)} s",
+                    "",
+                )
+
+    # batch
+
+    def vary(self) -> Iterator[Problem]:
+        entries = self._at("batch", "vary")
+        seen: dict[Location, Location] = {}
+        for index, entry in enumerate(entries if isinstance(entries, list) else []):
+            path = entry.get("path") if isinstance(entry, dict) else None
+            if not isinstance(path, str) or not path:
+                continue
+            place = ("batch", "vary", index, "path")
+            target, rest = find(self.resolved, path.split("."))
+            target_below = (*target, *(AXES.get(word, int(word) if word.isdecimal() else word) for word in rest))
+            if rest and not (isinstance(value_at(self.resolved, target), dict) and self._field(target_below)):
+                got, expected = f"the unknown path {path!r}", "the path of a number of this config"
+                yield self.document.problem(place, got, expected, self._near(target, rest))
+            elif target_below in seen:
+                remedy = f"the first is in {self.document.line(seen[target_below])}"
+                yield self.document.problem(place, f"{path!r} a second time", "each number once", remedy)
+            else:
+                seen[target_below] = place
+                yield from self._variable(place, path, target_below, entry)
+
+    def _field(self, target: Location) -> tuple | None:
+        """Returns the schema's entry for a place; coordinates must exist."""
+        if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in self._coordinates()):
+            return None
+        return field_at(Config, self.resolved, target)
+
+    def _coordinates(self) -> list[str]:
+        return [f"{name}.{axis}" for name in dict.fromkeys(self.body_names) for axis in AXES]
+
+    def _near(self, target: Location, rest: list[str]) -> str:
+        value = value_at(self.resolved, target)
+        inside = f"after {self.document.path(target)!r} " if target else ""
+        names: list[str] = []
+        if target == ("start", "velocities"):
+            names = self._coordinates()
+        elif isinstance(value, dict):
+            names = list(value)
+        elif isinstance(value, list | tuple):
+            named = [element["name"] for element in value if isinstance(value_at(element, ("name",)), str)]
+            names = named or list(AXES)[: len(value)]
+        return inside + did_you_mean(rest[0], names, "keys")
+
+    def _variable(self, place: Location, path: str, target: Location, entry: dict) -> Iterator[Problem]:
+        field = self._field(target)
+        if target[0] not in _VARIABLE or field is None or expectation(field[0]) != "a finite number":
+            got = f"{path!r}" + (f", which is {expectation(field[0])}" if field and target[0] in _VARIABLE else "")
+            expected = f"a number of the sections {', '.join(_VARIABLE)}"
+            yield self.document.problem(place, got, expected, "for example forces.motor.torque")
+            return
+        nominal = value_at(self.resolved, target)
+        if entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
+            got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
+            yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
+        yield from self._pose(place, target)
+
+    def _pose(self, place: Location, target: Location) -> Iterator[Problem]:
+        if len(target) != 5 or target[1] != "bodies" or target[3] != "pose" or not isinstance(target[4], int):
+            return
+        body = value_at(self.data, target[:3])
+        name = body.get("name") if isinstance(body, dict) else None
+        coordinate = f"{name}.{list(AXES)[target[4]]}"
+        fixed = self._at("start", "fixed")
+        if not (isinstance(fixed, list) and coordinate in fixed):
+            yield self.document.problem(
+                place,
+                f"the start value of {coordinate}, which closing the loops may move",
+                "a fixed coordinate",
+                f"add {coordinate} to start.fixed",
+            )
+        for location, element in (*self.joints, *self.forces):
+            if name in (element.get("a"), element.get("b"), element.get("body")) and any(k in element for k in ("at", "at_a", "at_b")):
+                yield self.document.problem(
+                    place,
+                    f"the start pose of {name!r}, with which the place of {element.get('name')!r} moves",
+                    "joints of that body placed by point_a and point_b",
+                    f"give {self.document.path(location)} its places in body frames",
+                )
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

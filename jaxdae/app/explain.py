@@ -1,0 +1,187 @@
+"""Turns what pydantic found into problems that name place, expectation and remedy."""
+
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union
+
+import annotated_types
+import pydantic
+from pydantic.fields import FieldInfo
+
+from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.source import Document, Location, value_at
+
+# Keys of the library's specs that a config cannot use, and why.
+_PYTHON_ONLY = ("input", "gain", "direction")
+
+
+def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document) -> list[Problem]:
+    """Returns one problem for each error that a model found in the data of a document."""
+    return [_problem(model, details, document) for details in error.errors()]
+
+
+def field_at(model: type[pydantic.BaseModel], data: object, location: Location) -> tuple[Any, tuple[Any, ...], str] | None:
+    """Returns annotation, constraints and description of a place in a config, None where the schema has no such place.
+
+    Args:
+        model: the schema.
+        data: values as in `Document.data`; they choose between the types of joints and forces.
+        location: where to look.
+    """
+    found = _Walk(model)
+    for part in location:
+        found.choose(data.get("type") if isinstance(data, dict) else None)
+        if not found.step(part):
+            return None
+        data = value_at(data, (part,))
+    return found.annotation, found.constraints, found.description
+
+
+def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
+    """Returns an annotation and its constraints in words: `a number > 0`."""
+    bounds = " and ".join(_bound(item) for item in constraints if _bound(item))
+    types_ = list(_alternatives(annotation))
+    words = []
+    for alternative in types_:
+        origin, arguments = typing.get_origin(alternative), typing.get_args(alternative)
+        if origin is Literal:
+            words.extend(str(argument) for argument in arguments)
+        elif origin is tuple:
+            words.append("a list of numbers" if Ellipsis in arguments else f"a list of {len(arguments)} numbers")
+        elif origin in (list, dict):
+            words.append({list: "a list", dict: "a mapping of names to numbers"}[origin])
+        elif isinstance(alternative, type) and issubclass(alternative, pydantic.BaseModel):
+            words.append("a mapping")
+        else:
+            words.append({float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(alternative, "a value"))
+    text = " or ".join(dict.fromkeys(words))
+    return f"{text} {bounds}" if bounds else text
+
+
+class _Walk:
+    """Follows a location through the annotations of a schema."""
+
+    def __init__(self, model: type[pydantic.BaseModel]):
+        self.annotation: Any = model
+        self.constraints: tuple[Any, ...] = ()
+        self.description = ""
+        self.chosen: type[pydantic.BaseModel] | None = None
+
+    @property
+    def models(self) -> list[type[pydantic.BaseModel]]:
+        alternatives = [self.chosen] if self.chosen else _alternatives(self.annotation)
+        return [a for a in alternatives if isinstance(a, type) and issubclass(a, pydantic.BaseModel)]
+
+    def choose(self, tag: object) -> bool:
+        """Picks the member of a union by its tag; False where there is nothing to choose or no such tag."""
+        if len(self.models) < 2:
+            return False
+        self.chosen = next((m for m in self.models if tag in typing.get_args(m.model_fields["type"].annotation)), None)
+        return self.chosen is not None
+
+    def step(self, part: str | int) -> bool:
+        for model in self.models:
+            if part in model.model_fields:
+                self._enter(model.model_fields[str(part)])
+                return True
+        for alternative in _alternatives(self.annotation):
+            origin, arguments = typing.get_origin(alternative), typing.get_args(alternative)
+            if origin in (list, tuple) and isinstance(part, int):
+                element = arguments[0] if origin is list or Ellipsis in arguments else arguments[min(part, len(arguments) - 1)]
+                self.annotation, self.constraints, self.chosen = element, _metadata(element), None
+                return True
+            if origin is dict:
+                self.annotation, self.constraints, self.chosen = arguments[1], _metadata(arguments[1]), None
+                return True
+        return False
+
+    def _enter(self, field: FieldInfo) -> None:
+        self.annotation, self.constraints, self.chosen = field.annotation, tuple(field.metadata), None
+        self.description = field.description or ""
+
+
+def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) -> Problem:
+    walk, location = _Walk(model), []
+    for part in details["loc"]:
+        if walk.choose(part):
+            continue
+        last = walk
+        if not walk.step(part):
+            location.append(part)
+            break
+        location.append(part)
+    place, kind, value = tuple(location), details["type"], details["input"]
+    if kind == "extra_forbidden":
+        key = place[-1]
+        known = sorted({name for candidate in last.models for name in candidate.model_fields})
+        remedy = "inputs are driven from Python (controls of jaxdae.rollout)" if key in _PYTHON_ONLY else did_you_mean(key, known, "keys")
+        return document.problem(place, "an unknown key", "a key of the config", remedy, key=True)
+    if kind == "missing":
+        described = _describe(walk)
+        add = f"add {place[-1]}: {described}" if isinstance(place[-1], str) else f"give {described}"
+        return document.problem(place, "nothing", expectation(walk.annotation, walk.constraints), add)
+    if kind == "value_error":
+        got, expected, remedy = (*str(details["ctx"]["error"]).split("|"), "", "")[:3]
+        return document.problem(place, got, expected, remedy)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return _unknown_type(walk, place, kind, value, document)
+    if kind == "string_pattern_mismatch":
+        return document.problem(place, show(value), "a word of letters, digits, _ and -, starting with a letter or _", _describe(walk))
+    return document.problem(place, show(value), expectation(walk.annotation, walk.constraints), _remedy(walk, value))
+
+
+def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, document: Document) -> Problem:
+    known = [tag for model in walk.models for tag in typing.get_args(model.model_fields["type"].annotation)]
+    if kind == "union_tag_not_found":
+        return document.problem(place, "no type", "a type", f"add type: one of {', '.join(known)}")
+    tag = value.get("type") if isinstance(value, dict) else value
+    place = (*place, "type") if isinstance(value, dict) and isinstance(value_at(document.data, place), dict) else place
+    return document.problem(place, f"the unknown type {tag!r}", f"one of {', '.join(known)}", did_you_mean(tag, known))
+
+
+def _remedy(walk: _Walk, value: object) -> str:
+    alternatives = list(_alternatives(walk.annotation))
+    literals = [str(a) for alternative in alternatives for a in typing.get_args(alternative) if typing.get_origin(alternative) is Literal]
+    if literals:
+        return did_you_mean(value, literals)
+    if isinstance(value, str) and (float in alternatives or int in alternatives):
+        try:
+            float(value)
+        except ValueError:
+            return f"give {_describe(walk)}"
+        return "remove the quotes"
+    return f"give {_describe(walk)}"
+
+
+def _describe(walk: _Walk) -> str:
+    return walk.description or expectation(walk.annotation, walk.constraints)
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        yield from _alternatives(typing.get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for argument in typing.get_args(annotation):
+            if argument is not type(None):
+                yield from _alternatives(argument)
+    else:
+        yield annotation
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) is not Annotated:
+        return ()
+    items = typing.get_args(annotation)[1:]
+    return tuple(part for item in items for part in (item.metadata if isinstance(item, FieldInfo) else [item]))
+
+
+def _bound(item: Any) -> str:
+    signs = (
+        (annotated_types.Gt, "gt", ">"),
+        (annotated_types.Ge, "ge", ">="),
+        (annotated_types.Lt, "lt", "<"),
+        (annotated_types.Le, "le", "<="),
+    )
+    return next((f"{sign} {getattr(item, name):g}" for kind, name, sign in signs if isinstance(item, kind)), "")

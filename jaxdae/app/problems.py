@@ -1,0 +1,80 @@
+"""What is wrong with a config, one line each: the place, what came, what was expected, what to do.
+
+Every check of a config returns `Problem` values and goes on, so that all of them reach the user at once as one
+`ConfigError`. Nothing here imports JAX.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterable
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One mistake in a config.
+
+    Attributes:
+        where: file and line, or the command-line option, that holds the mistake.
+        path: place in the config in the words of `--set`, for example `mechanism.bodies.crank.mass`.
+        got: what came.
+        expected: what was expected.
+        remedy: what to do; empty where `expected` says it.
+        line: line in the file, for sorting; 0 outside of the file.
+    """
+
+    where: str
+    path: str
+    got: str
+    expected: str
+    remedy: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        """Returns the problem as one line."""
+        place = f"{self.where}: {self.path}: " if self.path else f"{self.where}: "
+        text = f"{place}got {self.got}, expected {self.expected}"
+        return " ".join((f"{text}; {self.remedy}" if self.remedy else text).split())
+
+
+class ConfigError(Exception):
+    """A config with mistakes; `problems` lists all that were found, in the order of the file."""
+
+    def __init__(self, problems: Iterable[Problem]):
+        """Keeps the problems, sorted by line and without repetitions."""
+        self.problems: tuple[Problem, ...] = tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
+    """Returns the remedy for a misspelt word: the nearest of the known words, or all of them."""
+    words = [str(name) for name in known]
+    near = difflib.get_close_matches(str(word), words, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if not words:
+        return f"there is no {what or 'such thing'} here"
+    shown = ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
+    return f"choose {what + ' ' if what else ''}from: {shown}"
+
+
+def show(value: object) -> str:
+    """Returns a value of a config as a reader of the file would name it, shortened where long."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"the truth value {str(value).lower()}"
+    if isinstance(value, str):
+        return f"the text {shorten(repr(value))}"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}: {shorten(str(list(value)))}" if value else "an empty list"
+    return shorten(str(value))
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Returns a text cut to a width."""
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,0 +1,80 @@
+"""How far a long run is: a bar on a terminal, a plain line now and then on a pipe."""
+
+import time
+from types import TracebackType
+
+import rich.console
+import rich.progress
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Shows steps done, steps per second and time left; a context manager.
+
+    Args:
+        total: number of steps.
+        console: where to.
+        worlds: how many worlds take each step.
+        seconds: time from one plain line to the next.
+    """
+
+    def __init__(self, total: int, console: rich.console.Console, worlds: int = 1, seconds: float = _SECONDS_BETWEEN_LINES):
+        """Prepares the display; entering the context shows it."""
+        self._total, self._console, self._worlds, self._seconds = total, console, worlds, seconds
+        self._done = 0
+        self._bar: rich.progress.Progress | None = None
+
+    def __enter__(self) -> "Progress":
+        """Starts the clock."""
+        self._start = self._last = time.perf_counter()
+        if self._console.is_terminal:
+            self._bar = rich.progress.Progress(
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(),
+                rich.progress.TaskProgressColumn(),
+                rich.progress.TextColumn("{task.fields[speed]}"),
+                rich.progress.TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("simulating", total=self._total, speed="compiling")
+        else:
+            self._line(f"simulating {self._total} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
+        return self
+
+    def update(self, done: int) -> None:
+        """Reports that `done` steps of all are done."""
+        first, self._done = self._done == 0, done
+        now = time.perf_counter()
+        if first:
+            # The first block includes compilation: speed and time left are measured from its end.
+            self._measured_from, self._start = done, now
+        speed = (done - self._measured_from) / (now - self._start) if done > self._measured_from and now > self._start else 0.0
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, speed=_speed(speed, self._worlds))
+        elif now - self._last >= self._seconds and done < self._total:
+            left = f", {_duration((self._total - done) / speed)} left" if speed else ""
+            self._line(f"{done}/{self._total} steps ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
+            self._last = now
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _speed(steps: float, worlds: int) -> str:
+    if not steps:
+        return "measuring"
+    return f"{steps:,.0f} steps/s" + (f" ({steps * worlds:,.0f} world steps/s)" if worlds > 1 else "")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

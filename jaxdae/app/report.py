@@ -1,0 +1,62 @@
+"""The short report of a run, in Markdown."""
+
+import pathlib
+from typing import Any
+
+from jaxdae.app.schema import Config
+
+
+def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns what a reader wants to know first, as label and value."""
+    numbers, timing = record["results"], record["timing"]
+    batch = config.batch
+    projection = config.integrator.projection
+    projected = "none"
+    if projection is not None:
+        velocities = "yes" if projection.velocity else "no"
+        projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
+    found = [
+        (
+            "bodies, joints, forces",
+            f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {len(config.mechanism.forces)}",
+        ),
+        (
+            "worlds",
+            f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(v.path for v in batch.vary)} varied)" if batch.vary else ""),
+        ),
+        (
+            "duration",
+            f"{config.duration:g} s in {config.steps} steps of {config.dt:g} s, every {config.save_every} saved"
+            if config.save_every > 1
+            else f"{config.duration:g} s in {config.steps} steps of {config.dt:g} s",
+        ),
+        ("integrator", f"{config.integrator.type}; projection: {projected}"),
+        ("solver, stabilization", f"{config.solver.type}, {config.stabilization.type}"),
+        ("precision", config.precision),
+        ("largest violation, all worlds and steps", f"{numbers['largest_violation']:.3g} m or rad"),
+        ("largest velocity violation", f"{numbers['largest_velocity_violation']:.3g} m/s or rad/s"),
+        (
+            "energy balance error, nominal world",
+            f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J",
+        ),
+        ("status", ", ".join(f"{count} {name}" for name, count in numbers["status"].items())),
+        ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compiling"),
+        ("speed", f"{timing['worlds_per_s']:,.4g} worlds/s, {timing['world_steps_per_s']:,.4g} world steps/s"),
+    ]
+    return found
+
+
+def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: list[pathlib.Path]) -> None:
+    """Writes the report beside the results."""
+    lines = [f"# {config.name}", ""]
+    if config.description:
+        lines += [config.description.strip(), ""]
+    versions = record["environment"]["versions"]
+    lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(config, record)), ""]
+    if record["results"].get("failure"):
+        lines += [f"**The simulation failed:** {record['results']['failure']}", ""]
+    for picture in pictures:
+        lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
+    written = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines += [f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the numbers."]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")

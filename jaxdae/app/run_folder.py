@@ -1,0 +1,139 @@
+"""Run folders: never the same one twice, and enough beside the results to know how they came about."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from typing import Any
+
+import yaml
+
+from jaxdae.app.schema import Config
+
+RECORD = "run.json"
+CONFIG = "config.yaml"
+RESULTS = "results.zarr"
+REPORT = "report.md"
+PLOTS = "plots"
+_SAY_NONE = ("projection", "position")  # left out, they would mean their defaults
+_PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "xarray", "zarr")
+
+
+def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None) -> pathlib.Path:
+    """Returns a new, empty run folder `parent/name-<UTC time>`, with `-2`, `-3`, ... where that exists.
+
+    Creating a folder is atomic, so that runs started at the same moment, even by different processes, never share one.
+    """
+    now = now or datetime.datetime.now(datetime.UTC)
+    parent.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}-{now:%Y%m%dT%H%M%SZ}"
+    number = 1
+    while True:
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def write_config(folder: pathlib.Path, config: Config) -> None:
+    """Writes the resolved config, defaults included, so that `jaxdae run` can read it again."""
+    text = yaml.safe_dump(resolved(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    _write(folder / CONFIG, text)
+
+
+def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
+    """Writes `run.json`, whole or not at all."""
+    _write(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
+
+
+def read_record(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns what `run.json` holds."""
+    return json.loads((folder / RECORD).read_text(encoding="utf-8"))
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """Returns the config as plain values, defaults included; what was left out and has no value stays out."""
+    return _without_none(config.model_dump(mode="json"))
+
+
+def environment(project: pathlib.Path) -> dict[str, Any]:
+    """Returns versions, hardware and the state of the project's git repository."""
+    return {"versions": versions(), "hardware": hardware(), "git": git_state(project)}
+
+
+def versions() -> dict[str, str]:
+    """Returns the version of Python and of the packages that matter for the numbers."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """Returns the machine as JAX and the operating system see it."""
+    import jax
+
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "backend": jax.default_backend(),
+        "devices": [str(device.device_kind) for device in jax.devices()],
+    }
+
+
+def git_state(project: pathlib.Path) -> dict[str, Any] | None:
+    """Returns commit and cleanness of the repository that holds a folder, None outside of one."""
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "changed_files": len((_git(project, "status", "--porcelain") or "").splitlines())}
+
+
+def command_line() -> list[str]:
+    """Returns the command as it was typed, the program without its folder."""
+    return [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]
+
+
+def _git(project: pathlib.Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=project, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _without_none(value: Any) -> Any:
+    """Returns the value as a config would be written: without what is left out, type and name first."""
+    if isinstance(value, dict):
+        value = {key: value[key] for key in ("type", "name") if key in value} | value
+        kept = {key: "none" if inside is None and key in _SAY_NONE else inside for key, inside in value.items()}
+        return {key: _without_none(inside) for key, inside in kept.items() if inside is not None}
+    if isinstance(value, list):
+        return [_without_none(inside) for inside in value]
+    return value
+
+
+def _write(file: pathlib.Path, text: str) -> None:
+    partial = file.with_name(file.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)

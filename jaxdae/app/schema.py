@@ -1,0 +1,181 @@
+"""The config of a run: what a YAML file may say.
+
+`configs/` holds examples. A bare word stands for a section with this type and no more: `integrator: rk4` is
+`integrator: {type: rk4}`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, Strict, model_validator
+
+from jaxdae.app.schema_mechanism import Mechanism, Name, Section
+
+
+def _written_out(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+def _none_is_null(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+class Start(Section):
+    """How the start state is found: loops are closed from the start poses, velocities are made consistent."""
+
+    fixed: list[str] = Field(default=[], description="coordinates that closing the loops may not move, for example [crank.theta]")
+    velocities: dict[str, float] = Field(
+        default={}, description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}"
+    )
+
+
+class Projection(Section):
+    """How positions and velocities are brought back onto the constraints after each step."""
+
+    position: Annotated[Literal["iterated", "linear"] | None, BeforeValidator(_none_is_null)] = Field(
+        default="iterated", description="iterated (to round-off), linear (one linear step) or none"
+    )
+    velocity: bool = Field(default=True, description="true or false")
+    metric: Literal["mass", "euclidean"] = Field(
+        default="mass", description="mass (changes no momentum along the constraints) or euclidean"
+    )
+    origin: Literal["estimate", "previous"] = Field(
+        default="estimate", description="where the constraints are linearized: estimate or previous"
+    )
+    iterations: int | None = Field(default=None, ge=1, le=100, description="how many iterations; left out: the library's default")
+    tolerance: float | None = Field(
+        default=None,
+        gt=0,
+        description="the largest violation that counts as converged, in m; left out: the library's default",
+    )
+
+    @model_validator(mode="after")
+    def _iterations_where_iterated(self) -> "Projection":
+        given = [key for key in ("iterations", "tolerance") if getattr(self, key) is not None]
+        if given and self.position != "iterated":
+            keys = " and ".join(given)
+            raise ValueError(f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove {keys}")
+        return self
+
+
+class NoStabilization(Section):
+    """Constraints on accelerations only."""
+
+    type: Literal["none"] = "none"
+
+
+class _Feedback(Section):
+    alpha: float = Field(ge=0, description="the gain alpha")
+    beta: float = Field(ge=0, description="the gain beta")
+
+
+class Baumgarte(_Feedback):
+    """g'' + 2 alpha g' + beta^2 g = 0, gains in 1/s."""
+
+    type: Literal["baumgarte"]
+
+
+class MultiplierFeedback(_Feedback):
+    """lam - alpha g - beta g'."""
+
+    type: Literal["multiplier_feedback"]
+
+
+Method = Literal[
+    "explicit_euler",
+    "semi_implicit_euler",
+    "taylor",
+    "lecture_taylor",
+    "midpoint",
+    "heun",
+    "ralston3",
+    "rk4",
+    "dormand_prince5",
+]
+
+
+class Integrator(Section):
+    """The time-stepping method."""
+
+    type: Method = Field(description="the method")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
+        default=Projection(), description="none, or {position: ..., velocity: ..., metric: ...}"
+    )
+
+
+class Solver(Section):
+    """How accelerations and multipliers are solved for."""
+
+    type: Literal["dense_kkt", "schur_complement"] = Field(description="the method")
+
+
+class Vary(Section):
+    """A number of the config that differs from world to world."""
+
+    path: str = Field(min_length=1, description="the number, by its path in the config, for example forces.motor.torque")
+    distribution: Literal["normal", "uniform"] = Field(default="normal", description="normal or uniform")
+    scatter: float | None = Field(
+        default=None,
+        gt=0,
+        description="relative: standard deviation (normal) or half width (uniform) over the nominal value",
+    )
+    std: float | None = Field(default=None, gt=0, description="standard deviation around the nominal value, in its unit (normal)")
+    low: float | None = Field(default=None, description="lowest value, in its unit (uniform)")
+    high: float | None = Field(default=None, description="highest value, in its unit (uniform)")
+
+    @model_validator(mode="after")
+    def _one_spread(self) -> "Vary":
+        ways = (("scatter",), ("std",)) if self.distribution == "normal" else (("scatter",), ("low", "high"))
+        given = {key for key in ("scatter", "std", "low", "high") if getattr(self, key) is not None}
+        if not any(given == set(way) for way in ways):
+            expected = " or ".join(" with ".join(way) for way in ways)
+            came = ", ".join(sorted(given)) or "no spread"
+            raise ValueError(f"{came} for a {self.distribution} distribution|{expected}|give the spread in one of these ways")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"low {self.low:g} and high {self.high:g}|low below high|swap them")
+        return self
+
+
+class Batch(Section):
+    """Many worlds at once; world 0 is always the nominal one."""
+
+    size: int = Field(default=1, ge=1, le=10_000_000, description="the number of worlds")
+    seed: int = Field(default=0, ge=0, description="the seed of all random values")
+    vary: list[Vary] = Field(default=[], description="what differs, a list of {path, distribution, scatter}")
+
+
+class Output(Section):
+    """What a run draws."""
+
+    plots: bool = Field(default=True, description="true or false")
+    overlay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Strict(False)] | None = Field(
+        default=None, description="instants of the overlay picture in s; left out: six of them"
+    )
+
+
+class Config(Section):
+    """Everything that a run needs."""
+
+    name: Name = Field(description="the name of the run, a word; run folders begin with it")
+    description: str = Field(default="", description="what this is, in words")
+    mechanism: Mechanism = Field(description="bodies, joints and forces")
+    start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
+    integrator: Annotated[Integrator, BeforeValidator(_written_out)] = Field(
+        default=Integrator(type="rk4"), description="{type: ..., projection: ...}"
+    )
+    solver: Annotated[Solver, BeforeValidator(_written_out)] = Field(default=Solver(type="schur_complement"), description="{type: ...}")
+    stabilization: Annotated[
+        Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
+        BeforeValidator(_written_out),
+    ] = Field(default=NoStabilization(), description="none, or {type: baumgarte, alpha: ..., beta: ...}")
+    duration: float = Field(gt=0, description="the simulated time in s")
+    dt: float = Field(gt=0, description="the step in s")
+    save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
+    precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
+    batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
+    output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
+    experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the whole run."""
+        return round(self.duration / self.dt)

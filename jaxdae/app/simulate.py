@@ -1,0 +1,248 @@
+"""Runs the worlds of a config block by block, so that progress shows and results reach the disk on the way.
+
+A block is one compiled rollout of a fixed number of steps with what the reports need at each saved state; the host only
+loops. The result is that of one rollout over all steps.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae.app.build import Worlds
+from jaxdae.app.schema import Config
+
+_BLOCKS = 40
+_BLOCK_BYTES = 128_000_000
+Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
+
+
+@dataclasses.dataclass
+class Summary:
+    """What a simulation was like.
+
+    Attributes:
+        largest_violation: over all worlds and steps, in units of the rows.
+        largest_velocity_violation: the same of the velocities.
+        energy_balance_error: largest |E - E(0) - work| of the nominal world in J.
+        energy_scale: largest kinetic energy of the nominal world in J, for comparison.
+        status: how many worlds ended with which status.
+        failure: the first failure in words, empty without one.
+        compile_s: seconds spent on compiling.
+        simulate_s: seconds spent on simulating.
+    """
+
+    largest_violation: float = 0.0
+    largest_velocity_violation: float = 0.0
+    energy_balance_error: float = 0.0
+    energy_scale: float = 0.0
+    status: dict[str, int] = dataclasses.field(default_factory=dict)
+    failure: str = ""
+    compile_s: float = 0.0
+    simulate_s: float = 0.0
+
+
+def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int], None] = lambda done: None) -> Summary:
+    """Returns the summary of a simulation; call it inside `precision`.
+
+    Args:
+        config: the config.
+        worlds: its worlds, from `jaxdae.app.build.worlds`.
+        sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
+            `jaxdae.app.results.VARIABLES`. The first block is the start state alone.
+        progress: told the number of steps done after each block.
+    """
+    steps, every = config.steps, config.save_every
+    block_steps = _block_steps(steps, every, worlds)
+    dt = jnp.asarray(config.dt, worlds.state.q.dtype)
+    fixed = (worlds.system, worlds.integrator)
+    axes = (worlds.system_axes, worlds.integrator_axes)
+    state, status = worlds.state, jnp.zeros(worlds.size, jnp.int32)
+
+    started = time.perf_counter()
+    run = jax.jit(partial(_block, axes, _is_driven(config), block_steps, every))
+    run = run.lower(*fixed, state, status, dt).compile()
+    summary = Summary(compile_s=time.perf_counter() - started)
+
+    track = _Track(config, worlds, summary, sink)
+    done = 0
+    started = time.perf_counter()
+    while done < steps:
+        state, status, block = run(*fixed, state, status, dt)
+        count = min(block_steps, steps - done) // every
+        track.take(config.dt * (done + every * np.arange(count + 1)), jax.device_get(block))
+        done += count * every
+        progress(done)
+    summary.simulate_s = time.perf_counter() - started
+    track.finish()
+    return summary
+
+
+def _is_driven(config: Config) -> bool:
+    """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
+    elements = (*config.mechanism.joints, *config.mechanism.forces)
+    varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
+    return varied or any(
+        getattr(element, "damping", 0.0) != 0.0 or element.type == "prescribed_motion" or getattr(element, "body_frame", False)
+        for element in elements
+    )
+
+
+def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
+    """Returns how many steps a block takes: a multiple of `every`, a divisor of all steps where one is near."""
+    saved = steps // every
+    entry = worlds.size * (4 * worlds.state.q.shape[1] + 40) * worlds.state.q.dtype.itemsize
+    wanted = max(1, min(-(-saved // _BLOCKS), _BLOCK_BYTES // entry))
+    divisors = [n for n in range(max(1, wanted // 2), 2 * wanted + 1) if saved % n == 0]
+    return every * (min(divisors, key=lambda n: abs(n - wanted)) if divisors else wanted)
+
+
+# compiled
+
+
+def _block(
+    axes: Any, driven: bool, steps: int, every: int, system: Any, integrator: Any, state: Any, status: Any, dt: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Returns the state and status after a block, and what is saved of its start and its steps, (world, time, ...)."""
+    if status.shape[0] == 1:
+        one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
+        start = jax.tree.map(lambda x: x[0], state)
+        trajectory = jaxdae.rollout(one, method, start, dt=dt, steps=steps, save_every=every)
+        trajectory = jax.tree.map(lambda x: x[None], trajectory)
+    else:
+        trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, steps=steps, save_every=every, in_axes=(*axes, 0, None))
+    # A world that failed in an earlier block stays where it is, and says so.
+    failed = status != jaxdae.Status.OK
+    info = trajectory.info
+    saved = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old[:, None], x), trajectory.state, state)
+    found = {
+        "violation": jnp.where(failed[:, None], 0.0, info.violation),
+        "velocity_violation": jnp.where(failed[:, None], 0.0, info.velocity_violation),
+        "status": jnp.where(failed[:, None], status[:, None], info.status),
+    }
+    found = {name: jnp.concatenate([jnp.zeros_like(x[:, :1]), x], axis=1) for name, x in found.items()}
+    with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
+    last = jax.tree.map(lambda x: x[:, -1], saved)
+    return last, found["status"][:, -1], found | _observe(axes, driven, system, integrator, with_start)
+
+
+def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) -> dict[str, Any]:
+    """Returns what a report shows of saved states (world, time, ...)."""
+
+    def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
+        method: Any = i.integrator if isinstance(i, jaxdae.Projected) else i
+        a, lam = jaxdae.forward_dynamics(s, x, None, solver=method.solver, stabilization=method.stabilization)
+
+        def power(shift: Any) -> Any:
+            moved = jaxdae.State(x.t + shift, s.retract(x.q, shift * x.v), x.v + shift * a)
+            return _power(s, moved, method)
+
+        zero = jnp.zeros_like(x.t)
+        rate = jax.jvp(power, (zero,), (jnp.ones_like(x.t),)) if driven else (zero, zero)
+        return {
+            "q": x.q,
+            "v": x.v,
+            "a": a,
+            "lam": lam,
+            "kinetic_energy": s.kinetic_energy(x.q, x.v),
+            "potential_energy": s.potential_energy(x.t, x.q),
+            "power": rate[0],
+            "power_rate": rate[1],
+        }
+
+    over_time = jax.vmap(one, in_axes=(None, None, 0))
+    return jax.vmap(over_time, in_axes=(*axes, 0))(system, integrator, saved)
+
+
+def _power(system: Any, state: Any, method: Any) -> Any:
+    """Returns what enters a mechanism other than from its potential, in W.
+
+    That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
+    """
+    t, q, v = state.t, state.q, state.v
+    force = system.force(t, q, v, jnp.zeros(getattr(system, "n_inputs", 0), q.dtype))
+
+    def potential(s: Any) -> Any:
+        return system.potential_energy(t + s, system.retract(q, s * v))
+
+    zero, one = jnp.zeros_like(t), jnp.ones_like(t)
+    from_forces = v @ force + jax.jvp(potential, (zero,), (one,))[1]
+    _, lam = jaxdae.forward_dynamics(system, state, None, solver=method.solver)
+    moving = jax.jvp(lambda s: system.constraint(t + s, q), (zero,), (one,))[1]
+    moving = jnp.concatenate([moving, system.velocity_constraint(t, q, jnp.zeros_like(v))])
+    return from_forces - lam @ moving
+
+
+def _over(flags: Any, like: Any) -> Any:
+    return flags.reshape(flags.shape + (1,) * (like.ndim - 1))
+
+
+def _first(tree: Any, axes: Any) -> Any:
+    return jax.tree.map(lambda axis, x: x if axis is None else x[0], axes, tree, is_leaf=lambda x: x is None)
+
+
+# on the host
+
+
+class _Track:
+    """Hands blocks on to the sink, and carries the work integral and the extremes from block to block."""
+
+    def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink):
+        self._config, self._worlds, self._summary, self._sink = config, worlds, summary, sink
+        self._work = np.zeros(worlds.size)
+        self._first_energy: float | None = None
+        self._status = np.zeros(worlds.size, int)
+
+    def take(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
+        """Takes a block: instants (time,) with its start, arrays (world, at least time, ...)."""
+        block = {name: x[:, : len(instants)] for name, x in block.items()}
+        work = self._integrated(instants, block.pop("power"), block.pop("power_rate"), block["status"])
+        block["work"] = work.astype(block["q"].dtype)
+        if self._first_energy is None:
+            for name in ("violation", "velocity_violation"):
+                at_start = getattr(self._worlds.closed, name)[:, None]
+                block[name] = np.concatenate([at_start, block[name][:, 1:]], axis=1)
+        else:
+            instants, block = instants[1:], {name: x[:, 1:] for name, x in block.items()}
+        self._look(instants, block)
+        self._sink(instants, block)
+
+    def _integrated(self, instants: np.ndarray, power: np.ndarray, rate: np.ndarray, status: np.ndarray) -> np.ndarray:
+        """Returns the integral of the power: trapezoids corrected by the slopes, exact for cubics."""
+        moving = (status == jaxdae.Status.OK).astype(float)
+        h, p, r = np.diff(instants), power * moving, rate * moving
+        gained = h / 2 * (p[:, 1:] + p[:, :-1]) + h**2 / 12 * (r[:, :-1] - r[:, 1:])
+        work = self._work[:, None] + np.concatenate([np.zeros_like(p[:, :1]), np.cumsum(gained, axis=1)], axis=1)
+        self._work = work[:, -1]
+        return work
+
+    def _look(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
+        summary = self._summary
+        for field, name in (("largest_violation", "violation"), ("largest_velocity_violation", "velocity_violation")):
+            setattr(summary, field, max(getattr(summary, field), float(np.max(block[name], initial=0.0))))
+        kinetic, potential, work = (block[name][0].astype(float) for name in ("kinetic_energy", "potential_energy", "work"))
+        if self._first_energy is None:
+            self._first_energy = float(kinetic[0] + potential[0])
+        missing = np.abs(kinetic + potential - self._first_energy - work)
+        summary.energy_balance_error = max(summary.energy_balance_error, float(np.max(missing)))
+        summary.energy_scale = max(summary.energy_scale, float(np.max(kinetic)))
+        failed = np.argwhere(block["status"] != jaxdae.Status.OK)
+        if failed.size and not summary.failure:
+            world, entry = failed[np.argmin(failed[:, 1])]
+            code = jaxdae.Status(int(block["status"][world, entry]))
+            where = f" in world {world} of {self._worlds.size}" if self._worlds.size > 1 else ""
+            after = max(instants[entry] - self._config.dt * self._config.save_every, 0.0)
+            summary.failure = f"{code.name} after t = {after:.6g} s{where}: {code.meaning}"
+        self._status = block["status"][:, -1]
+
+    def finish(self) -> None:
+        """Counts how the worlds ended."""
+        codes, counts = np.unique(self._status, return_counts=True)
+        names = [jaxdae.Status(int(code)).name for code in codes]
+        self._summary.status = dict(zip(names, counts.tolist(), strict=True))

@@ -1,0 +1,369 @@
+"""Reads a config file so that every value remembers where it was written.
+
+YAML is composed into nodes, `--set` overrides are grafted into the nodes, and only then the nodes become plain Python
+values; a key that stands twice in a mapping is an error. A place in the config is a *location*: a tuple of keys and
+list indices. It is written with dots, elements of a list by their names: `mechanism.bodies.crank.mass`. The leading
+`mechanism.` may be left out, and `x`, `y`, `theta` name the entries of a vector.
+"""
+
+import difflib
+import pathlib
+import re
+from typing import Any
+
+import yaml
+
+from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
+from jaxdae.app.yaml12 import Loader
+
+Location = tuple[str | int, ...]
+_DEPTH = 40
+_SIZE = 200_000
+AXES = {"x": 0, "y": 1, "theta": 2}
+_SECTIONS_OF_MECHANISM = ("bodies", "joints", "forces", "gravity")
+_DOTTED_KEYS = ("velocities",)
+
+
+class Document:
+    """A config file with its overrides: plain values in `data`, and the place of each of them.
+
+    Attributes:
+        data: the values, as dictionaries, lists, text, numbers, truth values and None.
+        problems: mistakes in the YAML itself and in the overrides.
+        name: the file, as it was given.
+    """
+
+    def __init__(self, name: str, text: str, overrides: tuple[str, ...] = ()):
+        """Reads a config from its text.
+
+        Args:
+            name: the file, as messages should call it.
+            text: YAML.
+            overrides: `path.to.key=value` each, the value in YAML.
+
+        Raises:
+            ConfigError: where the text is no YAML at all, so that nothing else can be looked at.
+        """
+        self.name = name
+        self.problems: list[Problem] = []
+        self._root = self._compose(text, name)
+        for override in overrides:
+            self._override(override)
+        self._size = 0
+        self.data = self._construct(self._root, (), ())
+
+    # places
+
+    def problem(self, location: Location, got: str, expected: str, remedy: str = "", *, key: bool = False) -> Problem:
+        """Returns a problem at a location; `key` points at the key instead of its value."""
+        node = self._nearest(location, key)
+        where, line = self._where(node)
+        return Problem(where, self.path(location), got, expected, remedy, line)
+
+    def path(self, location: Location) -> str:
+        """Returns a location in the words of `--set`, elements of lists by name where they have one."""
+        words: list[str] = []
+        value: object = self.data
+        for part in location:
+            inside = _child(value, part)
+            if isinstance(part, int):
+                name = inside.get("name") if isinstance(inside, dict) else None
+                twice = isinstance(value, list) and sum(isinstance(e, dict) and e.get("name") == name for e in value) > 1
+                words.append(name if isinstance(name, str) and name and not twice else str(part))
+            else:
+                words.append(str(part))
+            value = inside
+        return ".".join(words)
+
+    def line(self, location: Location) -> str:
+        """Returns the file and line (or the override) of a location."""
+        return self._where(self._nearest(location, key=False))[0]
+
+    def _where(self, node: yaml.Node) -> tuple[str, int]:
+        mark = node.start_mark
+        if mark.name == self.name:
+            return f"{mark.name}:{mark.line + 1}", mark.line + 1
+        return mark.name, 0
+
+    def _nearest(self, location: Location, key: bool) -> yaml.Node:
+        node = self._root
+        for depth, part in enumerate(location):
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if _key_text(pair[0]) == str(part)), None)
+                if pair is None:
+                    return node
+                if key and depth == len(location) - 1:
+                    return pair[0]
+                node = pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+            else:
+                return node
+        return node
+
+    # reading
+
+    def _compose(self, text: str, name: str) -> yaml.Node:
+        loader = Loader(text)
+        loader.name = name
+        try:
+            node = loader.get_single_node()
+        except (yaml.YAMLError, RecursionError) as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            what = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
+            where, line = (f"{name}:{mark.line + 1}", mark.line + 1) if mark is not None and name == self.name else (name, 0)
+            got = what or " ".join(str(error).split()) or "text nested too deeply"
+            raise ConfigError(
+                [
+                    Problem(
+                        where,
+                        "",
+                        f"text that is not YAML ({got})",
+                        "a YAML mapping",
+                        "check indentation, brackets and quotes there",
+                        line,
+                    )
+                ]
+            ) from None
+        finally:
+            loader.dispose()
+        if node is None:
+            node = yaml.ScalarNode("tag:yaml.org,2002:null", "", yaml.Mark(name, 0, 0, 0, None, 0))
+        return node
+
+    def _construct(self, node: yaml.Node, location: Location, above: tuple[int, ...]) -> object:
+        self._size += 1
+        if id(node) in above or len(above) > _DEPTH or self._size > _SIZE:
+            where, line = self._where(node)
+            problem = Problem(
+                where,
+                "",
+                "a value that contains itself or is nested too deeply",
+                "a plain config",
+                "write the values out instead of repeating them through anchors",
+                line,
+            )
+            raise ConfigError([*self.problems, problem])
+        above = (*above, id(node))
+        if isinstance(node, yaml.SequenceNode):
+            return [self._construct(child, (*location, index), above) for index, child in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            return self._construct_mapping(node, location, above)
+        loader = Loader("")
+        try:
+            return loader.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            where, line = self._where(node)
+            got = f"{node.value!r} with the tag {node.tag}"
+            self.problems.append(Problem(where, _written(location), got, "a plain value", "remove the tag", line))
+            return None
+        finally:
+            loader.dispose()
+
+    def _construct_mapping(self, node: yaml.MappingNode, location: Location, above: tuple[int, ...]) -> dict:
+        mapping: dict[str, object] = {}
+        first: dict[str, yaml.Node] = {}
+        for key_node, value_node in node.value:
+            key = _key_text(key_node)
+            value = self._construct(value_node, (*location, key), above)
+            if key in first:
+                where, line = self._where(key_node)
+                remedy = f"keep one of them (the first is in {self._where(first[key])[0]})"
+                self.problems.append(Problem(where, _written((*location, key)), "the key a second time", "each key once", remedy, line))
+                continue
+            first[key], mapping[key] = key_node, value
+        return mapping
+
+    # overrides
+
+    def _override(self, override: str) -> None:
+        path, equals, value = override.partition("=")
+        label = f"--set {shorten(override)}"
+        if not equals or not path.strip():
+            self.problems.append(Problem(label, "", show(override), "path.to.key=value", "for example --set dt=0.001"))
+            return
+        try:
+            value_node = self._compose(value, label)
+        except ConfigError as error:
+            self.problems.extend(error.problems)
+            return
+        parts = path.strip().split(".")
+        if parts[0] in _SECTIONS_OF_MECHANISM:
+            parts.insert(0, "mechanism")
+        if not isinstance(self._root, yaml.MappingNode):
+            return
+        self._graft(self._root, parts, [], value_node, label)
+
+    def _graft(self, node: yaml.Node, parts: list[str], done: list[str], value: yaml.Node, label: str) -> None:
+        if isinstance(node, yaml.SequenceNode):
+            index = _index_in_nodes(node, parts[0])
+            if index is None:
+                names = [name for name in map(_name_of, node.value) if name] or [str(i) for i in range(len(node.value))]
+                remedy = did_you_mean(parts[0], names, "one")
+                self.problems.append(Problem(label, ".".join([*done, parts[0]]), f"{parts[0]!r}", "an element of the list", remedy))
+            elif len(parts) == 1:
+                node.value[index] = value
+            else:
+                child = node.value[index] = _as_mapping(node.value[index], label)
+                self._graft(child, parts[1:], [*done, parts[0]], value, label)
+            return
+        if not isinstance(node, yaml.MappingNode):
+            self.problems.append(
+                Problem(
+                    label,
+                    ".".join([*done, parts[0]]),
+                    f"a key below a plain value ({'.'.join(done)})",
+                    "a key of a mapping",
+                    "shorten the path",
+                )
+            )
+            return
+        used, position = _longest_key(node, parts)
+        if position is None:
+            used = len(parts) if done and done[-1] in _DOTTED_KEYS else 1
+            key = yaml.ScalarNode("tag:yaml.org,2002:str", ".".join(parts[:used]), yaml.Mark(label, 0, 0, 0, None, 0))
+            below: yaml.Node = value if used == len(parts) else yaml.MappingNode("tag:yaml.org,2002:map", [], key.start_mark)
+            node.value.append((key, below))
+            position = len(node.value) - 1
+        key, child = node.value[position]
+        if used == len(parts):
+            node.value[position] = (key, value)
+        else:
+            child = _as_mapping(child, label)
+            node.value[position] = (key, child)
+            self._graft(child, parts[used:], [*done, *parts[:used]], value, label)
+
+
+def read(path: str, overrides: tuple[str, ...] = ()) -> Document:
+    """Returns the config in a file, with overrides.
+
+    Args:
+        path: YAML file.
+        overrides: `path.to.key=value` each, the value in YAML.
+
+    Raises:
+        ConfigError: where the file is missing, cannot be read, or is not YAML.
+    """
+    file = pathlib.Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError([Problem(path, "", "no such file", "a config file", _near_file(file))]) from None
+    except IsADirectoryError:
+        raise ConfigError([Problem(path, "", "a folder", "a config file", _near_file(file / "*"))]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(path, "", "bytes that are not UTF-8 text", "a config file", "save it as UTF-8")]) from None
+    except OSError as error:
+        raise ConfigError([Problem(path, "", f"an unreadable file ({error.strerror})", "a config file", "check its permissions")]) from None
+    return Document(path, text, overrides)
+
+
+def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:
+    """Returns the location that the parts of a dotted path lead to, and the parts that lead nowhere.
+
+    Args:
+        data: values as in `Document.data`.
+        parts: the path, split at its dots.
+    """
+    location: list[str | int] = []
+    value = data
+    rest = list(parts)
+    if rest and rest[0] in _SECTIONS_OF_MECHANISM and isinstance(data, dict) and rest[0] not in data:
+        rest.insert(0, "mechanism")
+    while rest:
+        if isinstance(value, dict):
+            used = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in value), None)
+            step = None if used is None else ".".join(rest[:used])
+        else:
+            used, step = 1, _index_in_values(value, rest[0]) if isinstance(value, list | tuple) else None
+        if step is None:
+            break
+        value = _child(value, step)
+        location.append(step)
+        rest = rest[used:]
+    return tuple(location), _undotted(location, rest)
+
+
+def value_at(data: object, location: Location) -> Any:
+    """Returns the value at a location, None where there is none."""
+    for part in location:
+        data = _child(data, part)
+    return data
+
+
+def _undotted(location: list[str | int], rest: list[str]) -> list[str]:
+    """Returns the rest of a path with keys that contain dots, such as `crank.theta`, in one piece."""
+    words = [*location[-1:], *rest]
+    for index, word in enumerate(words[:-1]):
+        if word in _DOTTED_KEYS:
+            words[index + 1 :] = [".".join(str(part) for part in words[index + 1 :])]
+            break
+    return [str(word) for word in words[len(location[-1:]) :]]
+
+
+def _child(value: object, part: str | int) -> object:
+    if isinstance(value, dict):
+        return value.get(part)
+    if isinstance(value, list | tuple) and isinstance(part, int) and 0 <= part < len(value):
+        return value[part]
+    return None
+
+
+def _written(location: Location) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _key_text(node: yaml.Node) -> str:
+    return node.value if isinstance(node, yaml.ScalarNode) else "?"
+
+
+def _name_of(node: yaml.Node) -> str | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((v.value for k, v in node.value if _key_text(k) == "name" and isinstance(v, yaml.ScalarNode)), None)
+    return None
+
+
+def _index_in_nodes(node: yaml.SequenceNode, word: str) -> int | None:
+    values = [{"name": _name_of(child)} if isinstance(child, yaml.MappingNode) else None for child in node.value]
+    return _index_in_values(values, word)
+
+
+def _index_in_values(values: list | tuple, word: str) -> int | None:
+    for index, value in enumerate(values):
+        if isinstance(value, dict) and value.get("name") == word:
+            return index
+    if re.fullmatch(r"[0-9]+", word) and int(word) < len(values):
+        return int(word)
+    index = AXES.get(word)
+    if index is not None and index < len(values) and not any(isinstance(value, dict) for value in values):
+        return index
+    return None
+
+
+def _longest_key(node: yaml.MappingNode, parts: list[str]) -> tuple[int, int | None]:
+    keys = [_key_text(key) for key, _ in node.value]
+    for used in range(len(parts), 0, -1):
+        key = ".".join(parts[:used])
+        if key in keys:
+            return used, keys.index(key)
+    return 1, None
+
+
+def _as_mapping(node: yaml.Node, label: str) -> yaml.Node:
+    """Returns the node with a shorthand such as `rk4` written out as `{type: rk4}`, and nothing as an empty mapping."""
+    if not isinstance(node, yaml.ScalarNode):
+        return node
+    mark = yaml.Mark(label, 0, 0, 0, None, 0)
+    if node.tag == "tag:yaml.org,2002:null":
+        return yaml.MappingNode("tag:yaml.org,2002:map", [], mark)
+    if node.tag == "tag:yaml.org,2002:str":
+        return yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(node.tag, "type", mark), node)], node.start_mark)
+    return node
+
+
+def _near_file(file: pathlib.Path) -> str:
+    """Returns the remedy for a file that is not there: one of a similar name beside it or in configs/."""
+    known = [str(found) for folder in (file.parent, pathlib.Path("configs")) for found in sorted(folder.glob("*.yaml"))]
+    same_name = [name for name in known if pathlib.Path(name).stem == file.stem]
+    near = same_name or difflib.get_close_matches(str(file), known, n=1)
+    return f"did you mean {near[0]!r}?" if near else "check the path; configs/ holds examples"
