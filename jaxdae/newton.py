@@ -65,7 +65,7 @@ def _simplified_newton_jvp(
 
     def refine(multiply: Any, b: Any) -> Any:
         dx = correct(b)
-        for _ in range(iterations):
+        for _ in range(iterations - 1):
             dx = dx + correct(b - multiply(dx))
         return dx
 

@@ -70,39 +70,40 @@ def pairs(a: tuple[int, ...], b: tuple[int, ...], bodies: int) -> Pairs:
 
 
 class Kinematics(NamedTuple):
-    """Frames of all bodies, with their first and second derivatives along the motion; fields stacked over bodies."""
+    """Frames of all bodies, with their first and second derivatives along the motion; each (n, 5): x, y, angle, cosine, sine."""
 
-    value: Frame
-    rate: Frame
-    bias: Frame
+    value: Array
+    rate: Array
+    bias: Array
 
 
 def kinematics(q: Array, v: Array) -> Kinematics:
     """Returns the frames at coordinates q (3 n,) moving with velocities v (3 n,)."""
     pose, twist = q.reshape(-1, 3), v.reshape(-1, 3)
-    angle, omega = pose[:, 2], twist[:, 2]
-    cos, sin = _cos_sin(angle)
+    omega = twist[:, 2]
+    cos, sin = _cos_sin(pose[:, 2])
+    turning = jnp.stack([-omega * sin, omega * cos], axis=1)
+    bending = jnp.stack([-(omega**2) * cos, -(omega**2) * sin], axis=1)
     return Kinematics(
-        value=Frame(pose[:, :2], angle, cos, sin),
-        rate=Frame(twist[:, :2], omega, -omega * sin, omega * cos),
-        bias=Frame(jnp.zeros_like(twist[:, :2]), jnp.zeros_like(omega), -(omega**2) * cos, -(omega**2) * sin),
+        value=jnp.concatenate([pose, jnp.stack([cos, sin], axis=1)], axis=1),
+        rate=jnp.concatenate([twist, turning], axis=1),
+        bias=jnp.concatenate([jnp.zeros_like(twist), bending], axis=1),
     )
 
 
-def select(selection: np.ndarray, frames: Frame, ground_cos: float = 1.0) -> Frame:
-    """Returns the frames of one side of every element, stacked (k,); the ground is at the origin with cosine `ground_cos`.
+def ends(pair: Pairs, frames: Array, ground_cos: float = 1.0) -> tuple[Frame, Frame]:
+    """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin with cosine `ground_cos`.
 
     A product with a 0/1 matrix instead of an index: the compiler then neither gathers element by element nor recomputes the
     trigonometry in every consumer.
     """
-    chosen = jax.tree.map(lambda x: jnp.asarray(selection, x.dtype) @ x, frames)
+    selection = np.concatenate([pair.a, pair.b])
+    chosen = jnp.asarray(selection, frames.dtype) @ frames
     is_ground = np.where(selection.sum(axis=1) == 0.0, ground_cos, 0.0)
-    return chosen._replace(cos=chosen.cos + jnp.asarray(is_ground, chosen.cos.dtype)) if np.any(is_ground) else chosen
-
-
-def ends(pair: Pairs, frames: Frame, ground_cos: float = 1.0) -> tuple[Frame, Frame]:
-    """Returns the frames of both sides of every element."""
-    return select(pair.a, frames, ground_cos), select(pair.b, frames, ground_cos)
+    cos = chosen[:, 3] + jnp.asarray(is_ground, frames.dtype) if np.any(is_ground) else chosen[:, 3]
+    count = pair.a.shape[0]
+    a, b = (Frame(chosen[side, :2], chosen[side, 2], cos[side], chosen[side, 4]) for side in (slice(0, count), slice(count, None)))
+    return a, b
 
 
 def values(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any) -> Array:

@@ -147,7 +147,7 @@ class Mechanism(System):
 
     def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
         rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._groups(self.joints)]
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.cos.dtype)
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.dtype)
 
     def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
         """Returns the input of each element (k,), zero where it reads none."""
