@@ -197,7 +197,10 @@ def _check_dt(dt: Any) -> None:
         raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
     if jnp.ndim(dt) != 0:
         raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
-    if not isinstance(dt, Tracer) and not (np.isfinite(dt) and dt > 0):
+    if isinstance(dt, Tracer):
+        return
+    value = np.asarray(dt)  # Comparing a JAX array would be traced inside of jit, even where its value is known.
+    if not (np.isfinite(value) and value > 0):
         raise ValueError(f"dt must be positive and finite, got {dt}")
 
 

@@ -105,13 +105,7 @@ class Mechanism(System):
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
-        if u is not None and jnp.shape(u) != (self.n_inputs,):
-            raise ValueError(
-                f"u must have shape {(self.n_inputs,)}, got {jnp.shape(u)}: forces with input=k read u[k], and the largest k"
-                f" here is {self.n_inputs - 1}"
-                if self.n_inputs
-                else f"u must be None, got shape {jnp.shape(u)}: no force of this mechanism has an input"
-            )
+        u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
         weight = jnp.concatenate([self.gravity, jnp.zeros((1,), self.gravity.dtype)])
         total = (self.mass[:, None] * weight[None, :]).reshape(-1).astype(q.dtype)
         frames = fr.kinematics(q, v)
@@ -149,12 +143,22 @@ class Mechanism(System):
         rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._groups(self.joints)]
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.dtype)
 
+    def _checked_input(self, u: Input) -> Input:
+        if u.shape == (self.n_inputs,):
+            return u
+        if self.n_inputs == 0:
+            raise ValueError(f"u must be None, got shape {u.shape}: no force of this mechanism has an input")
+        raise ValueError(
+            f"u must have shape {(self.n_inputs,)}, got {u.shape}: forces with input=k read u[k], and the largest k here is"
+            f" {self.n_inputs - 1}"
+        )
+
     def _inputs(self, group: Any, u: Input, q: Coordinates) -> Any:
         """Returns the input of each element (k,), zero where it reads none."""
         if u is None or all(k < 0 for k in group.inputs):
             return jnp.zeros((len(group.inputs),), q.dtype)
         chosen = np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs])
-        return jnp.asarray(chosen, q.dtype) @ jnp.asarray(u, q.dtype)
+        return jnp.asarray(chosen, q.dtype) @ u
 
 
 def _virtual_work(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any) -> Velocity:

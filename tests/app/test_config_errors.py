@@ -1,0 +1,280 @@
+"""Every mistake in a config: one line with its place, what came, what was expected and what to do."""
+
+import copy
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from jaxdae.app.config import load
+from jaxdae.app.crosscheck import crosscheck
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.schema import Config
+from jaxdae.app.source import Document
+
+# No joints: nothing to close, so that these tests compile nothing.
+FREE = {
+    "name": "test",
+    "mechanism": {
+        "bodies": [
+            {"name": "crank", "mass": 1.0, "inertia": 0.1, "pose": [0, 0, 0], "free": True},
+            {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [1, 0, 0], "free": True},
+        ],
+        "forces": [{"type": "torque", "name": "motor", "a": "ground", "b": "crank", "torque": 0.5}],
+    },
+    "duration": 1.0,
+    "dt": 0.01,
+}
+
+
+def messages(tmp_path, data, *overrides):
+    file = tmp_path / "test.yaml"
+    file.write_text(data if isinstance(data, str) else yaml.safe_dump(data, sort_keys=False))
+    with pytest.raises(ConfigError) as caught:
+        load(str(file), overrides)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(caught.value.problems)
+    return [line.replace(f"{file}:", "line ").replace(str(file), "the file") for line in lines]
+
+
+ONE_MISTAKE = {
+    "unknown key": ("durations=1", "durations", "an unknown key", "did you mean 'duration'?"),
+    "unknown key in a body": ("bodies.rod.mas=2", "mechanism.bodies.rod.mas", "an unknown key", "did you mean 'mass'?"),
+    "wrong type": (
+        "bodies.rod.mass=heavy",
+        "mechanism.bodies.rod.mass",
+        "the text 'heavy'",
+        "a finite number > 0",
+        "in kg",
+    ),
+    "quoted number": ("duration='1.0'", "duration", "the text '1.0'", "remove the quotes"),
+    "truth value for a number": ("bodies.rod.mass=true", "the truth value true", "a finite number > 0"),
+    "null": ("dt=null", "dt", "nothing (null)", "a finite number > 0"),
+    "negative mass": ("bodies.rod.mass=-1", "mechanism.bodies.rod.mass", "got -1", "a finite number > 0"),
+    "zero inertia": ("bodies.rod.inertia=0", "mechanism.bodies.rod.inertia", "got 0", "> 0", "kg m^2"),
+    "nan": ("bodies.rod.mass=.nan", "got .nan", "a finite number > 0"),
+    "infinity": ("forces.motor.torque=.inf", "mechanism.forces.motor.torque", "got .inf", "a finite number", "N m"),
+    "dt zero": ("dt=0", "dt", "got 0", "> 0", "the step in s"),
+    "dt negative": ("dt=-1e-3", "dt", "got -0.001", "> 0"),
+    "steps not whole": ("dt=0.3", "duration", "3.33333333 steps", "a whole number of steps", "0.9 or 1.2"),
+    "too many steps": ("dt=1e-12", "dt", "1e+12 steps", "at most 1e+08 steps"),
+    "save_every does not divide": ("save_every=3", "save_every", "the 100 steps", "for example 1, 2, 4"),
+    "unknown solver": (
+        "solver=shur_complement",
+        "solver.type",
+        "'shur_complement'",
+        "did you mean 'schur_complement'?",
+    ),
+    "unknown integrator": ("integrator=rk5", "integrator.type", "'rk5'", "explicit_euler", "did you mean 'rk4'?"),
+    "unknown stabilization": ("stabilization=baumgart", "the unknown type 'baumgart'", "did you mean 'baumgarte'?"),
+    "gains missing": ("stabilization={type: baumgarte, alpha: 1}", "stabilization.beta", "got nothing", "add beta"),
+    "precision typo": ("precision=float46", "precision", "'float46'", "float32 or float64", "did you mean 'float64'?"),
+    "batch size zero": ("batch.size=0", "batch.size", "got 0", "a whole number >= 1", "the number of worlds"),
+    "batch size not whole": ("batch.size=2.5", "batch.size", "got 2.5", "a whole number"),
+    "name used twice": ("bodies.rod.name=crank", "'crank' a second time", "each name once", "rename"),
+    "name ground": ("bodies.rod.name=ground", "the name 'ground'", "the fixed world"),
+    "name with spaces": ("name=my run", "name", "the text 'my run'", "a word of letters"),
+    "absent body": ("forces.motor.b=crnk", "mechanism.forces.motor.b", "unknown body 'crnk'", "did you mean 'crank'?"),
+    "body on both sides": (
+        "forces.motor.a=crank",
+        "mechanism.forces.motor.b",
+        "'crank' on both sides",
+        "two different bodies",
+    ),
+    "not connected": (
+        "bodies.rod.free=false",
+        "mechanism.bodies.rod",
+        "without connection to the ground",
+        "free: true",
+    ),
+    "unknown coordinate": (
+        "start.fixed=[crank.angle]",
+        "start.fixed.0",
+        "'crank.angle'",
+        "body.x, body.y or body.theta",
+    ),
+    "unknown velocity": ("start.velocities.cranc.x=1", "start.velocities.cranc.x", "did you mean 'crank.x'?"),
+    "overlay too late": ("output.overlay=[0, 2]", "output.overlay.1", "got 2 s", "up to the end at 1.0 s"),
+    "projection iterations": (
+        "integrator={type: rk4, projection: {position: linear, iterations: 3}}",
+        "integrator.projection",
+        "iterations with position linear",
+        "remove iterations",
+    ),
+    "vary unknown path": (
+        "batch.vary=[{path: forces.motr.torque, std: 1}]",
+        "batch.vary.0.path",
+        "did you mean 'motor'?",
+    ),
+    "vary no number": ("batch.vary=[{path: bodies.rod.name, std: 1}]", "batch.vary.0.path", "which is text"),
+    "vary dt": ("batch.vary=[{path: dt, std: 1}]", "got 'dt'", "the sections mechanism, start, stabilization"),
+    "vary without spread": ("batch.vary=[{path: bodies.rod.mass}]", "no spread", "scatter or std"),
+    "vary both spreads": ("batch.vary=[{path: bodies.rod.mass, std: 1, scatter: 1}]", "scatter, std", "scatter or std"),
+    "vary low above high": (
+        "batch.vary=[{path: bodies.rod.mass, distribution: uniform, low: 2, high: 1}]",
+        "low 2 and high 1",
+        "swap them",
+    ),
+    "scatter of zero": ("batch.vary=[{path: gravity.x, scatter: 1}]", "which is 0", "give std"),
+    "pose not held": ("batch.vary=[{path: bodies.rod.pose.y, std: 1}]", "rod.y", "add rod.y to start.fixed"),
+    "mass below zero in a world": (
+        "batch={size: 50, vary: [{path: bodies.rod.mass, std: 1}]}",
+        "batch.vary.0",
+        "of 50 sampled values",
+        "> 0",
+    ),
+    "joint_force of nothing": (
+        "mechanism.forces=[{type: joint_force, name: f, joint: J, force: 1}]",
+        "mechanism.forces.f.joint",
+        "unknown joint 'J'",
+        "a revolute or prismatic joint",
+    ),
+    "input": ("forces.motor.input=0", "mechanism.forces.motor.input", "driven from Python"),
+    "override without a value": ("dt", "the text 'dt'", "path.to.key=value"),
+    "override that is no YAML": ("dt=[1", "not YAML"),
+    "override of an absent body": ("bodies.wheel.mass=1", "'wheel'", "an element of the list", "crank, rod"),
+    "override below a number": ("dt.value=1", "dt.value", "a key below a plain value"),
+}
+
+
+@pytest.mark.parametrize("override", ONE_MISTAKE.values(), ids=ONE_MISTAKE.keys())
+def test_one_mistake_is_one_line_that_names_place_and_remedy(tmp_path, override):
+    setting, *expected = override
+    (line,) = messages(tmp_path, FREE, setting)
+    assert line.startswith(f"--set {setting[:50]}"[:60].split("...")[0]) or "line " in line
+    for part in expected:
+        assert part in line
+
+
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path):
+    text = """
+name: all at once
+mechanism:
+  gravity: [0, .nan]
+  bodies:
+    - {name: crank, mass: -1, inertia: 0, pose: [0, 0, 0]}
+    - {name: rod, mass: heavy, inertia: 1, pose: [0, 0], color: red}
+    - {name: lost, mass: 1, inertia: 1, pose: [0, 0, 0]}
+  joints:
+    - {type: revolute, name: A, a: ground, b: crank, at: [0, 0]}
+    - {type: revolut, name: B, a: crank, b: rod, at: [0, 0]}
+    - {type: revolute, name: A, a: rod, b: wheel, at: [0, 0], point_a: [0, 0]}
+integrator: rk5
+solver: shur
+dt: 0
+duration: 1
+precision: float46
+batch: {size: 0}
+sped: 3
+"""
+    lines = messages(tmp_path, text)
+    numbers = [int(line.split(":")[0].removeprefix("line ")) for line in lines]
+    assert numbers == sorted(numbers)
+    expected = {
+        2: "name: got the text 'all at once'",
+        4: "mechanism.gravity.1: got .nan",
+        6: "mechanism.bodies.crank.inertia: got 0",
+        7: "mechanism.bodies.rod.color: got an unknown key",
+        8: "mechanism.bodies.lost: got the body 'lost' without connection to the ground",
+        11: "mechanism.joints.B.type: got the unknown type 'revolut'",
+        12: "mechanism.joints.2.b: got the unknown body 'wheel'",
+        13: "integrator.type: got the text 'rk5'",
+        14: "solver.type: got the text 'shur'",
+        15: "dt: got 0",
+        17: "precision: got the text 'float46'",
+        18: "batch.size: got 0",
+        19: "sped: got an unknown key",
+    }
+    for number, start in expected.items():
+        assert any(line.startswith(f"line {number}: {start}") for line in lines), (number, start)
+    # Two mistakes in one line of the file stay two lines.
+    assert numbers.count(6) == 2
+    assert numbers.count(7) == 3
+    # A name twice, and a place given twice over.
+    assert numbers.count(12) == 3
+
+
+def test_keys_written_twice_and_tags_are_mistakes(tmp_path):
+    text = yaml.safe_dump(FREE) + "dt: 0.02\ndescription: !!python/name:os.system ''\n"
+    lines = messages(tmp_path, text)
+    assert any("dt: got the key a second time, expected each key once; keep one of them (the first is in" in x for x in lines)
+    assert any("description" in line and "remove the tag" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ("nothing (null)", "a mapping")),
+        ("- 1\n- 2\n", ("a list of 2", "a mapping")),
+        ("name: [1\n", ("line 2", "not YAML")),
+        ("name: a\n\tdt: 1\n", ("line 2", "not YAML")),
+        ("name: &a [*a]\n", ("line 1", "contains itself")),
+    ],
+    ids=["empty", "list", "open bracket", "tab", "recursive"],
+)
+def test_text_that_is_no_config(tmp_path, text, parts):
+    lines = messages(tmp_path, text)
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_a_missing_file_names_its_nearest_neighbor(tmp_path):
+    (tmp_path / "crank.yaml").write_text("")
+    for name, got in (("crnk.yaml", "no such file"), ("", "a folder")):
+        with pytest.raises(ConfigError, match=got) as caught:
+            load(str(tmp_path / name))
+        assert "expected a config file" in str(caught.value)
+        if name:
+            assert "did you mean" in str(caught.value)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    file = tmp_path / "test.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(str(file))
+
+
+def test_the_reference_of_configs_names_every_key_and_type_and_is_a_config(tmp_path):
+    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
+    words = set(re.findall(r"[a-z_0-9]+", text))
+    json_schema = Config.model_json_schema()
+    for name, model in ({"Config": json_schema} | json_schema["$defs"]).items():
+        for key, field in model["properties"].items():
+            assert key in words, f"{name}.{key}"
+            for choices in (field, *field.get("anyOf", [])):
+                assert set(choices.get("enum", [choices.get("const", key)])) <= words, f"{name}.{key}"
+    example = re.search(r"```yaml\n(.*?)```", text, re.DOTALL).group(1)
+    document = Document("example", example)
+    config = Config.model_validate(document.data)
+    assert crosscheck(document, config) == []
+
+
+def test_numbers_follow_yaml_12():
+    text = "[1e-3, 1.5E+3, 010, .5, yes, on, 1:30, 2024-01-01, null, ~, true]"
+    expected = [1e-3, 1500.0, 10, 0.5, "yes", "on", "1:30", "2024-01-01", None, None, True]
+    assert Document("a", text).data == expected
+
+
+def test_overrides_reach_lists_by_name_and_index_shorthands_and_new_sections():
+    data = copy.deepcopy(FREE) | {"integrator": "rk4"}
+    overrides = (
+        "mechanism.bodies.rod.mass=2",
+        "bodies.0.mass=3",
+        "bodies.crank.pose.theta=0.5",
+        "integrator.projection.metric=euclidean",
+        "start.velocities.crank.theta=4",
+        "batch.size=8",
+        "dt=1e-3",
+        "gravity=[0, 0]",
+    )
+    document = Document("test", yaml.safe_dump(data), overrides)
+    assert document.problems == []
+    mechanism = document.data["mechanism"]
+    assert [body["mass"] for body in mechanism["bodies"]] == [3, 2]
+    assert mechanism["bodies"][0]["pose"] == [0, 0, 0.5]
+    assert mechanism["gravity"] == [0, 0]
+    assert document.data["integrator"] == {"type": "rk4", "projection": {"metric": "euclidean"}}
+    assert document.data["start"] == {"velocities": {"crank.theta": 4}}
+    assert (document.data["batch"], document.data["dt"]) == ({"size": 8}, 1e-3)

@@ -1,0 +1,305 @@
+"""Consistent starts: closed loops from rough guesses, and derivatives that know the manifold and not the iteration."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import CrankRocker, cast, double_pendulum, state
+from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, without_typechecker
+
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae.system import velocity_residual
+
+CRANK = np.arange(9) < 3
+
+
+def four_bar(**numbers):
+    mechanism, start = CrankRocker(**numbers).build()
+    return mechanism, start.q
+
+
+def rough(q, held=CRANK, size=0.1):
+    """A guess some centimetres and degrees away, with the held coordinates as they were."""
+    return q + jnp.where(held, 0.0, size * jnp.cos(jnp.arange(float(q.size))))
+
+
+def parallelogram(angle=0.7):
+    """A coupler on three parallel cranks: one of its 12 rows is redundant, and the motion is that of two cranks."""
+    c, s = np.cos(angle), np.sin(angle)
+    bodies = [jm.Body(f"crank{k}", 1.0, 0.1, (k + 0.5 * c, 0.5 * s, angle)) for k in range(3)]
+    bodies.append(jm.Body("coupler", 2.0, 0.5, (1.0 + c, s, 0.0)))
+    joints = [jm.Revolute(f"foot{k}", "ground", f"crank{k}", at=(k, 0.0)) for k in range(3)]
+    joints += [jm.Revolute(f"tip{k}", f"crank{k}", "coupler", at=(k + c, s)) for k in range(3)]
+    return jm.planar_mechanism(bodies, joints)
+
+
+@jd.pytree
+class Chain(jd.System):
+    """Two links of lengths 1 and 1.5, from the origin to (distance, 0); q = (x1, y1, x2, y2) is the elbow and the end."""
+
+    distance: Any
+
+    def mass_matrix(self, q):
+        return jnp.eye(4, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(q)
+
+    def constraint(self, t, q):
+        links = jnp.stack([q[:2] @ q[:2] - 1.0, (q[2:] - q[:2]) @ (q[2:] - q[:2]) - 2.25])
+        return jnp.concatenate([0.5 * links, q[2:] - jnp.stack([self.distance, jnp.zeros_like(self.distance)])])
+
+
+ELBOW_UP = jnp.array([0.8, 0.4, 2.2, 0.1])
+
+
+def chain(distance):
+    return Chain(jnp.asarray(distance, float))
+
+
+class TestPositions:
+    def test_closes_a_four_bar_from_a_rough_guess(self):
+        mechanism, q = four_bar()
+        at, info = jd.initialize(mechanism, rough(q), fixed=CRANK)
+        np.testing.assert_array_equal(at.q[CRANK], q[CRANK])
+        np.testing.assert_allclose(at.q, q, atol=1e-14)
+        assert info.status == jd.Status.OK
+        assert info.violation <= 1e-15
+        assert 2 <= info.iterations <= 15
+        np.testing.assert_array_equal(at.v, np.zeros(9))
+        assert at.t == 0.0
+
+    def test_one_coordinate_held(self):
+        mechanism, q = four_bar()
+        held = np.arange(9) == 2
+        at, _ = jd.initialize(mechanism, rough(q, held), fixed=held)
+        assert at.q[2] == q[2]
+        np.testing.assert_allclose(at.q, q, atol=1e-14)
+
+    def test_a_closed_guess_stays(self):
+        mechanism, q = four_bar()
+        at, info = jd.initialize(mechanism, q)
+        np.testing.assert_allclose(at.q, q, rtol=0.0, atol=1e-15)
+        assert info.iterations <= 3
+
+    def test_redundant_rows(self):
+        mechanism, q = parallelogram()
+        held = np.arange(12) == 2
+        at, info = jd.initialize(mechanism, rough(q, held, 0.05), fixed=held)
+        assert info.status == jd.Status.OK
+        assert info.violation <= 1e-15
+        np.testing.assert_allclose(at.q, q, atol=1e-14)
+
+    def test_straight_chain(self):
+        # At full stretch J loses rank and the closure is a double root: convergence is slow, the angle is good to the root of g.
+        at, info = jd.initialize(chain(2.5), ELBOW_UP)
+        assert info.status == jd.Status.OK
+        assert info.violation <= 4e-10
+        np.testing.assert_allclose(at.q, [1.0, 0.0, 2.5, 0.0], atol=1e-4)
+
+    def test_one_chain_can_not_reach(self):
+        with pytest.raises(jd.SimulationError, match="the constraints cannot be closed; largest residuals row"):
+            jd.initialize(chain(2.6), ELBOW_UP)
+
+    def test_a_guess_on_a_symmetry_axis_fails_and_does_not_crash(self):
+        # Straight, but too short: no step to the side is better than the other.
+        with pytest.raises(jd.SimulationError, match="start from a better guess"):
+            jd.initialize(chain(2.0), jnp.array([0.8, 0.0, 2.0, 0.0]))
+
+    def test_without_constraints(self):
+        at = oscillating()
+        result, info = jd.initialize(oscillator(), at.q, at.v, t=1.5)
+        np.testing.assert_array_equal(result.q, at.q)
+        np.testing.assert_array_equal(result.v, at.v)
+        assert (float(result.t), int(info.iterations), float(info.violation)) == (1.5, 0, 0.0)
+
+    def test_all_coordinates_held(self):
+        mechanism, q = four_bar()
+        jd.initialize(mechanism, q, fixed=np.ones(9, bool))
+        with pytest.raises(jd.SimulationError, match="cannot be closed with 9 coordinates held fixed; largest residuals"):
+            jd.initialize(mechanism, rough(q), fixed=np.ones(9, bool))
+
+    def test_single_precision(self):
+        mechanism, q = four_bar()
+        at, info = jd.initialize(cast(mechanism, jnp.float32), cast(rough(q), jnp.float32), fixed=CRANK)
+        assert at.q.dtype == at.v.dtype == at.t.dtype == info.violation.dtype == jnp.float32
+        np.testing.assert_allclose(at.q, q, atol=2e-6)
+
+    def test_explicit_time(self):
+        system, start = everything(), everywhere()
+        for t in (0.3, 2, jnp.asarray(1.0, float)):
+            at, _ = jd.initialize(system, start.q, t=t)
+            np.testing.assert_allclose(system.constraint(jnp.asarray(t, float), at.q), 0.0, atol=1e-15)
+
+
+class TestVelocities:
+    def test_nearest_in_the_mass_metric(self):
+        system, start = everything(), everywhere()
+        at, info = jd.initialize(system, start.q, start.v, t=start.t)
+        expected = jd.VelocityProjection().project(system, jd.State(at.t, at.q, start.v))
+        np.testing.assert_allclose(at.v, expected.v, atol=1e-14)
+        assert info.velocity_violation <= 1e-14
+
+    def test_a_driven_crank_drives_the_rest(self):
+        mechanism, q = four_bar()
+        at, _ = jd.initialize(mechanism, q, jnp.zeros(9).at[2].set(2.0), fixed_velocity=np.arange(9) == 2)
+        assert at.v[2] == 2.0
+        np.testing.assert_allclose(mechanism.constraint_jacobian(at.t, at.q, at.v) @ at.v, 0.0, atol=1e-14)
+
+    def test_redundant_rows(self):
+        mechanism, q = parallelogram()
+        at, _ = jd.initialize(mechanism, q, jnp.zeros(12).at[2].set(2.0), fixed_velocity=np.arange(12) == 2)
+        np.testing.assert_allclose(at.v[2:9:3], 2.0, rtol=1e-13)
+        np.testing.assert_allclose(at.v[9:], [-2.0 * np.sin(0.7), 2.0 * np.cos(0.7), 0.0], atol=1e-13)
+
+    def test_velocities_that_move_with_time(self):
+        # Prescribed motion: at rest is not consistent.
+        bodies, pin = [jm.Body("wheel", 1.0, 0.1)], jm.Revolute("pin", "ground", "wheel", at=(0.0, 0.0))
+        motor = jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 3.0, 0.5)))
+        at, _ = jd.initialize(*jm.planar_mechanism(bodies, [pin, motor]), t=2.0)
+        np.testing.assert_allclose(at.q, [0.0, 0.0, 8.0], atol=1e-14)
+        np.testing.assert_allclose(at.v, [0.0, 0.0, 5.0], atol=1e-14)
+
+    def test_velocities_held_against_the_constraints(self):
+        mechanism, q = four_bar()
+        with pytest.raises(jd.SimulationError) as caught:
+            jd.initialize(mechanism, q, jnp.ones(9), fixed_velocity=np.ones(9, bool))
+        assert "the velocities cannot be made consistent with 9 velocities held fixed; largest rates" in str(caught.value)
+        assert "Free a velocity" in str(caught.value)
+
+
+class TestDerivatives:
+    """Central differences of the whole procedure; the iteration ends at round-off, so they are good to about 1e-9."""
+
+    def build_and_close(self, lengths, guess, wanted):
+        numbers = {"coupler": lengths[0], "rocker": lengths[1]}
+        bodies = [jm.Body(name, 1.0, 0.1, pose) for name, pose in zip(("crank", "coupler", "rocker"), guess.reshape(3, 3), strict=True)]
+        half = {name: 0.5 * numbers.get(name, 1.0) for name in ("crank", "coupler", "rocker")}
+        joints = [
+            jm.Revolute("A", "ground", "crank", point_a=(0.0, 0.0), point_b=(-0.5, 0.0)),
+            jm.Revolute("B", "crank", "coupler", point_a=(0.5, 0.0), point_b=(-half["coupler"], 0.0)),
+            jm.Revolute("C", "coupler", "rocker", point_a=(half["coupler"], 0.0), point_b=(half["rocker"], 0.0)),
+            jm.Revolute("D", "ground", "rocker", point_a=(2.0, 0.0), point_b=(-half["rocker"], 0.0)),
+        ]
+        mechanism, q = jm.planar_mechanism(bodies, joints)
+        at, _ = jd.initialize(mechanism, q, wanted, fixed=jnp.arange(9) == 2, fixed_velocity=jnp.arange(9) == 2)
+        return at
+
+    def test_of_lengths_guess_and_wanted_velocities(self):
+        _, q = four_bar()
+        arguments = (jnp.array([2.5, 2.0]), rough(q), jnp.zeros(9).at[2].set(1.5))
+        direction = jax.tree.map(lambda x: jnp.cos(2.0 + jnp.arange(x.size, dtype=float)), arguments)
+        weights = jnp.sin(1.0 + jnp.arange(9.0))
+
+        def objective(arguments):
+            at = self.build_and_close(*arguments)
+            return jnp.sum(weights * at.q**2) + jnp.sum(weights * at.v)
+
+        @jax.jit
+        def derivatives(s):
+            moved = jax.tree.map(lambda x, dx: x + s * dx, arguments, direction)
+            value, forward = jax.jvp(objective, (moved,), (direction,))
+            gradient, change = jax.jvp(jax.grad(objective), (moved,), (direction,))
+            along = [
+                sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(z), jax.tree.leaves(direction), strict=True)) for z in (gradient, change)
+            ]
+            return value, forward, *along
+
+        _, forward, reverse, second = derivatives(0.0)
+        differences = central(derivatives, 0.0, 1e-5)
+        np.testing.assert_allclose(reverse, forward, rtol=1e-11)
+        np.testing.assert_allclose(forward, differences[0], rtol=1e-7)
+        np.testing.assert_allclose(second, differences[1], rtol=1e-6)
+
+    @pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
+    def test_held_coordinates_pass_their_derivative_on_and_closed_ones_follow(self, derivative):
+        # With the crank held, the others are a function of its angle: dq = (I - P J) d(crank), that is J dq = 0.
+        mechanism, q = four_bar()
+
+        def closed(angle):
+            crank = jnp.stack([0.5 * jnp.cos(angle), 0.5 * jnp.sin(angle), angle])
+            return jd.initialize(mechanism, q.at[:3].set(crank), fixed=CRANK)[0].q
+
+        slope = jax.jit(derivative(closed))(1.0)
+        np.testing.assert_allclose(slope[2], 1.0, rtol=1e-14)
+        np.testing.assert_allclose(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(9)) @ slope, 0.0, atol=1e-13)
+
+    def test_with_redundant_rows(self):
+        # J has an exact zero singular value; the derivative of the minimum-norm correction is finite and consistent all the same.
+        mechanism, q = parallelogram()
+
+        def closed(guess):
+            return jd.initialize(mechanism, guess)[0].q
+
+        slope = jax.jit(jax.jacrev(closed))(q)
+        jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(12)))
+        np.testing.assert_allclose(slope, np.eye(12) - np.linalg.pinv(jacobian, rcond=1e-10) @ jacobian, atol=1e-12)
+
+    def test_where_the_loop_stays_open_nothing_is_nan(self):
+        gradient = jax.jit(jax.grad(lambda d: jnp.sum(jd.initialize(Chain(d), ELBOW_UP)[0].q)))
+        assert np.isfinite(gradient(2.6))
+
+
+class TestTransformations:
+    def test_under_jit_the_status_tells(self):
+        close = jax.jit(jax.vmap(lambda d: jd.initialize(Chain(d), ELBOW_UP)))
+        at, info = close(jnp.array([2.0, 2.6, 1.5, jnp.nan]))
+        good, bad = jd.Status.OK, jd.Status.INCONSISTENT_START
+        np.testing.assert_array_equal(info.status, [good, bad, good, bad])
+        for k, distance in ((0, 2.0), (2, 1.5)):
+            single, _ = jd.initialize(chain(distance), ELBOW_UP)
+            np.testing.assert_allclose(at.q[k], single.q, atol=1e-14)
+        # The best that can be done is 0.1 m short, shared among the rows.
+        assert 0.01 < info.violation[1] < 0.1
+        with pytest.raises(jd.SimulationError, match="INCONSISTENT_START"):
+            jd.raise_if_failed(info)
+
+    def test_status_of_consistent_states(self):
+        at = consistent()
+        assert np.max(np.abs(velocity_residual(everything(), at))) < 1e-14
+
+
+def test_message_names_the_open_rows():
+    mechanism, q = four_bar()
+    mechanism = jd.set_leaf(mechanism, "joints.revolute.point_b", mechanism.joints["revolute"].point_b.at[3, 0].set(-9.0))
+    with pytest.raises(jd.SimulationError) as caught:
+        jd.initialize(mechanism, q, fixed=CRANK)
+    message = str(caught.value)
+    assert message.startswith("INCONSISTENT_START: the constraints cannot be closed with 3 coordinates held fixed; largest residuals")
+    assert "D.x: " in message
+    assert message.endswith("Check lengths and joint places, start from a better guess, or free a coordinate.")
+
+
+MISTAKES = {
+    "integers": ({"q": [0, 0]}, "q must be a floating-point vector, got shape (2,) and dtype int64"),
+    "a matrix": ({"q": np.zeros((1, 2))}, "q must be a floating-point vector, got shape (1, 2)"),
+    "not finite": ({"q": [0.0, np.nan]}, "q must be finite, got [ 0. nan]"),
+    "velocities of another length": ({"v": np.zeros(3)}, "v must have shape (2,), got (3,)"),
+    "velocities that are not finite": ({"v": [0.0, np.inf]}, "v must be finite, got [ 0. inf]"),
+    "many times": ({"t": np.zeros(2)}, "t must be a single number, got shape (2,)"),
+    "indices instead of a mask": ({"fixed": [0]}, "fixed must be a boolean mask of shape (2,), got int64(1,)"),
+    "names instead of a mask": ({"fixed": ["x", "y"]}, "fixed must be a boolean mask of shape (2,), got <U1(2,)"),
+    "numbers instead of a mask": ({"fixed_velocity": [0.0, 1.0]}, "fixed_velocity must be a boolean mask of shape (2,), got float64(2,)"),
+    "tolerance": ({"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(arguments, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared below)
+        jd.initialize(oscillator(), **{"q": [0.0, 0.0], **arguments})
+    assert message in str(caught.value)
+
+
+def test_guess_of_another_length():
+    mechanism, q = four_bar()
+    with pytest.raises(ValueError, match=r"fails for q of shape \(8,\) and v of shape \(9,\); check the lengths"):
+        jd.initialize(mechanism, q[:8])
+
+
+def test_something_else_instead_of_a_system():
+    with without_typechecker(), pytest.raises(TypeError, match="planar_mechanism returns"):
+        jd.initialize((double_pendulum(), None), state(np.zeros(4)).q)

@@ -1,0 +1,265 @@
+"""The contract of integrators: a new method is one more row of `INTEGRATORS`. Orders of accuracy are in `test_accuracy_orders`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import Pendulum, cast, state
+from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
+
+import jaxdae as jd
+from jaxdae.system import velocity_residual
+
+INTEGRATORS = {
+    "euler": jd.ExplicitEuler,
+    "semi_implicit": jd.SemiImplicitEuler,
+    "taylor": jd.Taylor,
+    "taylor_lecture": lambda **roles: jd.Taylor(jerk=False, **roles),
+    "midpoint": jd.RungeKutta.midpoint,
+    "heun": jd.RungeKutta.heun,
+    "ralston3": jd.RungeKutta.ralston3,
+    "rk4": jd.RungeKutta.rk4,
+    "dormand_prince5": jd.RungeKutta.dormand_prince5,
+}
+STABILIZATIONS = {"none": jd.NoStabilization(), "baumgarte": jd.Baumgarte(2.0, 3.0)}
+DT = 0.01
+ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
+
+
+def step(integrator, system, at, u, dt):
+    """One step, not compiled as a whole: the dynamics inside are, once for all methods, and the rest is little."""
+    return integrator.step(system, at, integrator.init(system, at), u, dt)
+
+
+compiled_step = jax.jit(step)
+dynamics = jax.jit(lambda system, at, u, stabilization: jd.forward_dynamics(system, at, u, stabilization=stabilization))
+
+
+def pendulum():
+    return Pendulum(*(jnp.asarray(x, float) for x in (1.3, 1.0, 9.81))), state([0.6, -0.8], [1.2, 0.9])
+
+
+def leaves(tree):
+    return {path: leaf for path, leaf in zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True)}
+
+
+def build(make, stabilization, projected):
+    integrator = make(stabilization=stabilization)
+    return jd.Projected(integrator) if projected else integrator
+
+
+@pytest.mark.parametrize("projected", [False, True], ids=["plain", "projected"])
+@pytest.mark.parametrize("stabilization", STABILIZATIONS.values(), ids=STABILIZATIONS)
+@pytest.mark.parametrize("make", INTEGRATORS.values(), ids=INTEGRATORS)
+class TestEveryCombination:
+    @pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 3), (jnp.float64, 0)], ids=["float32", "no_rows"])
+    def test_shapes_and_dtypes(self, make, stabilization, projected, dtype, rows):
+        integrator = build(make, stabilization, projected)
+        system, at = (everything(), everywhere()) if rows else (oscillator(), oscillating())
+        system, at = cast((system, at), dtype)
+        new, memory, info = jax.eval_shape(step, integrator, system, at, None, DT)
+        assert jax.tree.structure(memory) == jax.tree.structure(integrator.init(system, at))
+        size = at.v.shape
+        assert {name: (x.shape, x.dtype) for name, x in leaves((new, info)).items()} == {
+            "0.t": ((), dtype),
+            "0.q": (size, dtype),
+            "0.v": (size, dtype),
+            "1.a": (size, dtype),
+            "1.lam": ((rows,), dtype),
+            "1.violation": ((), dtype),
+            "1.velocity_violation": ((), dtype),
+            "1.iterations": ((), jnp.int32),
+            "1.status": ((), jnp.int32),
+        }
+
+    def test_the_report_is_true(self, make, stabilization, projected):
+        system, at = pendulum()
+        new, _, info = step(build(make, stabilization, projected), system, at, None, DT)
+        a, lam = dynamics(system, at, None, stabilization)
+        np.testing.assert_allclose(info.a, a, **ROUND_OFF)
+        np.testing.assert_allclose(info.lam, lam, **ROUND_OFF)
+        np.testing.assert_allclose(new.t, DT, rtol=1e-15)
+        np.testing.assert_allclose(info.violation, np.abs(system.constraint(new.t, new.q)[0]), atol=1e-15)
+        np.testing.assert_allclose(info.velocity_violation, np.abs(velocity_residual(system, new)[0]), atol=1e-15)
+        assert info.status == jd.Status.OK
+        assert info.iterations == (3 if projected else 0)
+        if projected:
+            assert info.violation <= 2e-16
+            assert info.velocity_violation <= 1e-15
+        else:
+            assert 1e-16 < info.violation < 1e-3
+
+
+@pytest.mark.parametrize("make", INTEGRATORS.values(), ids=INTEGRATORS)
+class TestEveryMethod:
+    """With both roles filled."""
+
+    def test_jit_is_eager(self, make):
+        integrator, (system, at) = build(make, STABILIZATIONS["baumgarte"], True), pendulum()
+        compiled, eager = compiled_step(integrator, system, at, None, DT), step(integrator, system, at, None, DT)
+        for name, x in leaves(eager).items():
+            np.testing.assert_allclose(leaves(compiled)[name], x, **ROUND_OFF, err_msg=name)
+
+    def test_without_rows_nothing_is_stabilized_or_projected(self, make):
+        system, at = oscillator(), oscillating()
+        new, _, info = step(build(make, STABILIZATIONS["baumgarte"], True), system, at, None, DT)
+        bare, _, _ = step(make(), system, at, None, DT)
+        for name, x in leaves(new).items():
+            np.testing.assert_allclose(x, leaves(bare)[name], **ROUND_OFF)
+        assert info.violation == info.velocity_violation == 0.0
+        assert info.lam.shape == (0,)
+
+
+def law(t, at):
+    """A feedback law that sees everything: time, positions and velocities."""
+    return jnp.sin(3.0 * t) - at.q * jnp.roll(at.v, 1)
+
+
+class TestMethods:
+    """Each step against its formula, in NumPy, on a system with every kind of term and a feedback law."""
+
+    def derivative(self, t, q, v):
+        system = everything()
+        at = state(q, v, t)
+        a, lam = dynamics(system, at, law(at.t, at), jd.Baumgarte(2.0, 3.0))
+        return np.asarray(a), np.asarray(lam)
+
+    def run(self, make):
+        new, _, info = step(make(stabilization=jd.Baumgarte(2.0, 3.0)), everything(), everywhere(), jax.tree_util.Partial(law), 0.1)
+        return new, info
+
+    def check(self, new, q, v):
+        np.testing.assert_allclose(new.q, q, **ROUND_OFF)
+        np.testing.assert_allclose(new.v, v, **ROUND_OFF)
+        np.testing.assert_allclose(new.t, 0.4, rtol=1e-15)
+
+    def start(self):
+        at = everywhere()
+        return float(at.t), np.asarray(at.q), np.asarray(at.v)
+
+    def test_euler(self):
+        (t, q, v), h = self.start(), 0.1
+        a, _ = self.derivative(t, q, v)
+        self.check(self.run(jd.ExplicitEuler)[0], q + h * v, v + h * a)
+        self.check(self.run(jd.SemiImplicitEuler)[0], q + h * (v + h * a), v + h * a)
+
+    def test_taylor(self):
+        (t, q, v), h = self.start(), 0.1
+        a, _ = self.derivative(t, q, v)
+        self.check(self.run(INTEGRATORS["taylor_lecture"])[0], q + h * v + 0.5 * h**2 * a, v + h * a)
+        jerk = central(lambda s: self.derivative(t + s, q + s * v, v + s * a)[0], 0.0)
+        new, _ = self.run(jd.Taylor)
+        np.testing.assert_allclose(new.q, q + h * v + 0.5 * h**2 * a, **ROUND_OFF)
+        np.testing.assert_allclose(new.v, v + h * a + 0.5 * h**2 * jerk, rtol=0.0, atol=1e-10)
+
+    @pytest.mark.parametrize("name", ["midpoint", "heun", "ralston3", "rk4", "dormand_prince5"])
+    def test_runge_kutta(self, name):
+        (t, q, v), h = self.start(), 0.1
+        tableau = INTEGRATORS[name]().tableau
+        vs, accelerations = [], []
+        for row, c in zip(tableau.a, tableau.c, strict=True):
+            qi = q + h * sum((x * y for x, y in zip(row, vs, strict=True)), np.zeros(4))
+            vi = v + h * sum((x * y for x, y in zip(row, accelerations, strict=True)), np.zeros(4))
+            vs.append(vi)
+            accelerations.append(self.derivative(t + c * h, qi, vi)[0])
+        new, info = self.run(INTEGRATORS[name])
+        self.check(new, q + h * np.dot(tableau.b, vs), v + h * np.dot(tableau.b, accelerations))
+        np.testing.assert_allclose(info.a, accelerations[0], **ROUND_OFF)
+
+    def test_an_array_is_held_over_the_step(self):
+        system, at = oscillator(), oscillating()
+        u = jnp.array([1.0, -2.0])
+        held, _, _ = step(jd.RungeKutta.rk4(), system, at, u, DT)
+        constant, _, _ = step(jd.RungeKutta.rk4(), system, at, jax.tree_util.Partial(lambda u, t, at: u, u), DT)
+        np.testing.assert_allclose(held.v, constant.v, **ROUND_OFF)
+
+    @pytest.mark.parametrize("make", [jd.SemiImplicitEuler, jd.Taylor, jd.RungeKutta.rk4])
+    def test_positions_move_by_retraction(self, make):
+        results = []
+        for system, at in zip(wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 0.7), strict=True):
+            results.append(step(jd.Projected(make()), system, at, None, DT)[0])
+        pairs = results[1].q.reshape(2, 2)
+        np.testing.assert_allclose(jnp.sum(pairs**2, axis=1), 1.0, rtol=1e-15)
+        np.testing.assert_allclose(jnp.arctan2(pairs[:, 1], pairs[:, 0]), results[0].q, **ROUND_OFF)
+        np.testing.assert_allclose(results[1].v, results[0].v, rtol=1e-12, atol=1e-12)
+
+
+class TestProjected:
+    def test_is_the_step_and_then_the_projection(self):
+        system, at = everything(), consistent()
+        for position in (jd.PositionProjection(origin=jd.Origin.PREVIOUS), jd.LinearPositionProjection(), None):
+            projection = jd.Projection(position)
+            new, _, info = step(jd.Projected(jd.RungeKutta.heun(), projection), system, at, None, DT)
+            estimate, _, inner = step(jd.RungeKutta.heun(), system, at, None, DT)
+            expected = projection.project(system, estimate, at)
+            for x, y in zip(jax.tree.leaves(new), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(x, y, **ROUND_OFF)
+            np.testing.assert_allclose(info.lam, inner.lam, **ROUND_OFF)
+            assert info.iterations == (3 if isinstance(position, jd.PositionProjection) else 0)
+            assert info.status == jd.Status.OK
+
+    @pytest.mark.parametrize("tolerance", [0.0, 1e-30])
+    def test_says_when_it_has_not_converged(self, tolerance):
+        # One correction leaves second order, some 1e-8.
+        system, at = pendulum()
+        projection = jd.Projection(jd.PositionProjection(iterations=1, tolerance=tolerance))
+        _, _, info = step(jd.Projected(jd.ExplicitEuler(), projection), system, at, None, DT)
+        assert info.violation > 1e-12
+        assert info.status == jd.Status.NOT_CONVERGED
+
+    def test_keeps_the_status_of_the_method(self):
+        @jd.pytree
+        class Failing(jd.ExplicitEuler):
+            def step(self, system, at, memory, u, dt):
+                new, memory, info = super().step(system, at, memory, u, dt)
+                return new, memory, dataclasses.replace(info, status=jnp.asarray(jd.Status.SINGULAR, jnp.int32))
+
+        system, at = pendulum()
+        loose = jd.Projection(jd.PositionProjection(iterations=1, tolerance=0.0))
+        for projection in (jd.Projection(), loose, jd.Projection(jd.LinearPositionProjection())):
+            _, _, info = step(jd.Projected(Failing(), projection), system, at, None, DT)
+            assert info.status == jd.Status.SINGULAR
+
+    def test_can_be_nested(self):
+        system, at = pendulum()
+        once = jd.Projected(jd.ExplicitEuler(), jd.Projection(velocity=None))
+        twice, _, info = step(jd.Projected(once, jd.Projection(position=None)), system, at, None, DT)
+        both, _, _ = step(jd.Projected(jd.ExplicitEuler()), system, at, None, DT)
+        np.testing.assert_allclose(twice.v, both.v, **ROUND_OFF)
+        assert info.velocity_violation < 1e-15
+
+
+class TestTableau:
+    def test_any_tableau_will_do(self):
+        # Kutta's 3/8 rule against the classical method: both of order 4, so that they differ by O(h^5).
+        third = 1.0 / 3.0
+        rule = jd.Tableau(
+            a=((), (third,), (-third, 1.0), (1.0, -1.0, 1.0)), b=(1 / 8, 3 / 8, 3 / 8, 1 / 8), c=(0.0, third, 2.0 * third, 1.0)
+        )
+        system, at = pendulum()
+        ours, _, _ = step(jd.RungeKutta(rule), system, at, None, DT)
+        classical, _, _ = step(jd.RungeKutta.rk4(), system, at, None, DT)
+        difference = np.max(np.abs(ours.v - classical.v))
+        assert 0.0 < difference < 10.0 * DT**4
+
+    def test_explicit_euler_is_a_tableau(self):
+        system, at = pendulum()
+        ours, _, _ = step(jd.RungeKutta(jd.Tableau(a=((),), b=(1.0,), c=(0.0,))), system, at, None, DT)
+        euler, _, _ = step(jd.ExplicitEuler(), system, at, None, DT)
+        np.testing.assert_allclose(ours.v, euler.v, **ROUND_OFF)
+
+    @pytest.mark.parametrize(
+        ("numbers", "message"),
+        [
+            ({"a": (), "b": (), "c": ()}, "need the same number of stages, at least 1; got 0, 0 and 0"),
+            ({"a": ((), (0.5,)), "b": (1.0,), "c": (0.0,)}, "need the same number of stages, at least 1; got 2, 1 and 1"),
+            ({"a": ((0.5,),), "b": (1.0,), "c": (0.5,)}, r"row 0 of a must have 0 entries \(explicit method\), got 1"),
+            ({"a": ((), (0.5,)), "b": (0.0, 1.0), "c": (0.0, 0.4)}, r"c\[1\] = 0.4 is not the sum of a\[1\] = 0.5"),
+            ({"a": ((), (0.5,)), "b": (0.5, 1.0), "c": (0.0, 0.5)}, "the weights b sum to 1.5, not to 1"),
+        ],
+    )
+    def test_mistakes(self, numbers, message):
+        with pytest.raises(ValueError, match=message):
+            jd.Tableau(**numbers)

@@ -1,0 +1,107 @@
+"""Small matrices: LAPACK for one, unrolled code for a batch; both must say the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdae import small_matrix
+from jaxdae.small_matrix import UNROLLED_UP_TO, inverse_cholesky
+
+WORLDS = 3
+SIZES = [1, 2, 8, UNROLLED_UP_TO, UNROLLED_UP_TO + 1]
+
+single = jax.jit(inverse_cholesky)
+batched = jax.jit(jax.vmap(inverse_cholesky))
+
+
+def positive_definite(size, worlds=WORLDS, dtype=float):
+    """Random matrices with condition numbers below 10, so that round-off stays within some tens of eps."""
+    half = np.random.default_rng(size).standard_normal((worlds, size, size)) / np.sqrt(size)
+    return (half @ np.swapaxes(half, -1, -2) + np.eye(size)).astype(dtype)
+
+
+def expected(matrix):
+    return np.linalg.inv(np.linalg.cholesky(np.asarray(matrix, float)))
+
+
+def round_off(dtype=float):
+    return {"rtol": 0.0, "atol": 50.0 * float(jnp.finfo(dtype).eps)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+class TestInverseCholesky:
+    def test_values(self, size):
+        matrices = positive_definite(size)
+        for w, exact in ((np.asarray(batched(matrices)), expected(matrices)), (single(matrices[0]), expected(matrices[0]))):
+            np.testing.assert_allclose(w, exact, **round_off())
+            np.testing.assert_array_equal(w, np.tril(w))
+
+    def test_only_the_lower_triangle_is_read(self, size):
+        matrices = positive_definite(size)
+        spoiled = matrices + np.triu(np.full((size, size), np.nan), 1)
+        spoiled[:, *np.tril_indices(size)] = matrices[:, *np.tril_indices(size)]
+        np.testing.assert_array_equal(batched(spoiled), batched(matrices))
+        np.testing.assert_array_equal(single(spoiled[0]), single(matrices[0]))
+
+    def test_an_indefinite_world_is_not_finite_and_alone(self, size):
+        matrices = positive_definite(size)
+        spoiled = matrices.copy()
+        spoiled[1, -1, -1] = -1.0
+        w, good = np.asarray(batched(spoiled)), batched(matrices)
+        np.testing.assert_array_equal(w[::2], good[::2])
+        # What counts is the solution W^T W b, in which no entry may look usable.
+        for factor in (w[1], np.asarray(single(spoiled[1]))):
+            assert np.all(np.isnan(factor.T @ (factor @ np.ones(size))))
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.ones((2, 2)), np.full((2, 2), np.nan)])
+def test_singular_matrices_are_not_finite(matrix):
+    assert not np.all(np.isfinite(single(matrix)))
+    assert not np.all(np.isfinite(batched(np.stack([np.eye(2), matrix, np.eye(2)]))[1]))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_world_axis_anywhere(axis):
+    matrices = positive_definite(2)
+    moved = jax.vmap(inverse_cholesky, in_axes=axis, out_axes=axis)(jnp.asarray(np.moveaxis(matrices, 0, axis)))
+    np.testing.assert_allclose(np.moveaxis(moved, axis, 0), expected(matrices), **round_off())
+
+
+def test_nested_batches_and_batch_of_one():
+    matrices = positive_definite(2, 4).reshape(4, 1, 2, 2)
+    np.testing.assert_allclose(jax.jit(jax.vmap(batched))(matrices), expected(matrices), **round_off())
+
+
+@pytest.mark.parametrize("size", [2, UNROLLED_UP_TO + 1])
+def test_single_precision(size):
+    matrices = positive_definite(size, dtype=np.float32)
+    for w, exact in ((batched(matrices), expected(matrices)), (single(matrices[0]), expected(matrices[0]))):
+        assert w.dtype == np.float32
+        np.testing.assert_allclose(w, exact, **round_off(np.float32))
+
+
+def test_size_zero():
+    assert single(np.zeros((0, 0))).shape == (0, 0)
+    assert batched(np.zeros((WORLDS, 0, 0))).shape == (WORLDS, 0, 0)
+
+
+def test_products():
+    rng = np.random.default_rng(0)
+    a, b, square = rng.standard_normal((3, 2)), rng.standard_normal((4, 2)), rng.standard_normal((2, 2))
+    x, y = rng.standard_normal(2), rng.standard_normal(3)
+    np.testing.assert_allclose(small_matrix.matvec(jnp.asarray(a), jnp.asarray(x)), a @ x, **round_off())
+    np.testing.assert_allclose(small_matrix.rmatvec(jnp.asarray(a), jnp.asarray(y)), a.T @ y, **round_off())
+    product = small_matrix.product_transposed(jnp.asarray(a), jnp.asarray(b))
+    np.testing.assert_allclose(product, a @ b.T, **round_off())
+    shifted = small_matrix.add_diagonal(jnp.asarray(square), jnp.asarray(x))
+    np.testing.assert_allclose(shifted, square + np.diag(x), **round_off())
+
+
+def test_products_with_one_operand_shared_by_all_worlds():
+    rng = np.random.default_rng(1)
+    matrices, xs = rng.standard_normal((WORLDS, 3, 2)), rng.standard_normal((WORLDS, 2))
+    shared = jax.vmap(small_matrix.matvec, in_axes=(None, 0))(jnp.asarray(matrices[0]), xs)
+    np.testing.assert_allclose(shared, xs @ matrices[0].T, **round_off())
+    shared = jax.vmap(small_matrix.matvec, in_axes=(0, None))(matrices, jnp.asarray(xs[0]))
+    np.testing.assert_allclose(shared, matrices @ xs[0], **round_off())
