@@ -42,7 +42,7 @@ def pendulum():
 
 
 def leaves(tree):
-    return {path: leaf for path, leaf in zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True)}
+    return dict(zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True))
 
 
 def build(make, stabilization, projected):

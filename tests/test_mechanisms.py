@@ -262,7 +262,7 @@ class TestInputs:
     def test_joint_forces(self):
         change, *_ = self.effect(jm.JointForce("m", "elbow", input=0, gain=3.0), jnp.array([2.0]))
         np.testing.assert_allclose(change, np.eye(9)[5] * 6.0 - np.eye(9)[2] * 6.0, **ROUND_OFF)
-        change, _, at = self.effect(jm.JointForce("m", "rail", input=0, gain=3.0), jnp.array([2.0]))
+        change, _, _at = self.effect(jm.JointForce("m", "rail", input=0, gain=3.0), jnp.array([2.0]))
         np.testing.assert_allclose(change[6:8], 6.0 * np.array([1.0, 2.0]) / np.sqrt(5.0), **ROUND_OFF)
 
     def test_point_force(self):

@@ -1,6 +1,7 @@
 """The contract of saddle-point solvers: a new solver is one more row of `SOLVERS`.
 
-The reference is the matrix [M -J^T; J C] written out in NumPy. With K x = b along a line (K + s K', b + s b'), the derivatives of the solution are
+The reference is the matrix [M -J^T; J C] written out in NumPy. With K x = b along a line (K + s K', b + s b'), the derivatives of the
+solution are
 
     x' = K^-1 (b' - K' x),        x'' = -2 K^-1 K' x',
 
@@ -144,7 +145,7 @@ class TestDerivatives:
     def line(self, kind):
         """Returns a point, a direction, and the solution with its first and second derivative along the line."""
         at, along = problem(kind, compliance=0.2, seed=1), problem(kind, compliance=0.3, seed=2)
-        at, along = at[:4] + (at[4],), along
+        at, along = (*at[:4], at[4]), along
         inverse = np.linalg.inv(matrix(at[0], at[1], at[4]))
         change = matrix(along[0], along[1], along[4])
         x = inverse @ np.concatenate([at[2], at[3]])
@@ -165,7 +166,7 @@ class TestDerivatives:
             np.testing.assert_allclose(result, exact, rtol=1e-12, atol=1e-12)
 
     def test_reverse_and_hessian(self, solver, kind):
-        at, along, x, dx, ddx = self.line(kind)
+        at, along, _x, dx, ddx = self.line(kind)
         weights = np.arange(1.0, SIZE + ROWS + 1.0)
 
         @jax.jit

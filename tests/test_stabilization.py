@@ -118,7 +118,7 @@ class TestIteratedProjection:
         np.testing.assert_allclose(system.constraint(projected.t, projected.q), 0.0, atol=4e-16)
 
     def test_one_correction_is_the_linear_projection(self):
-        system, (previous, estimate) = everything(), near()
+        system, (_previous, estimate) = everything(), near()
         once = jd.PositionProjection(iterations=1).project(system, estimate)
         np.testing.assert_allclose(once.q, jd.LinearPositionProjection().project(system, estimate).q, **ROUND_OFF)
 
@@ -191,7 +191,7 @@ class TestProjection:
 
 @pytest.mark.parametrize("kind", [jd.PositionProjection, jd.LinearPositionProjection])
 def test_previous_state_is_missing(kind):
-    with pytest.raises(ValueError, match="no previous state was given: pass previous=..., or use Origin.ESTIMATE"):
+    with pytest.raises(ValueError, match=r"no previous state was given: pass previous=..., or use Origin.ESTIMATE"):
         kind(origin=Origin.PREVIOUS).project(everything(), everywhere())
 
 
