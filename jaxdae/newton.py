@@ -14,6 +14,7 @@ transposed products and again C. So neither mode differentiates the iteration th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -39,7 +40,7 @@ def simplified_newton(update: Update, residual: Residual, correction: Correction
         x0: the start; the result does not depend on it where the iteration converges, and its derivative is taken as zero.
         args: all that the root depends on; differentiable.
 
-    Differentiable with respect to `args`, forward and reverse, at every order, to the accuracy that `iterations` corrections reach.
+    Differentiable with respect to `args`, forward, reverse and second order, to the accuracy that `iterations` corrections reach.
     """
     x = x0
     for _ in range(iterations):
@@ -52,13 +53,8 @@ def _simplified_newton_jvp(
     update: Update, residual: Residual, correction: Correction, iterations: int, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     x0, args = primals
-    x = simplified_newton(update, residual, correction, iterations, x0, args)
-    _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
-    # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
-    change, unflatten = ravel_pytree(change)
-
-    def product(dx: Any) -> Any:
-        return ravel_pytree(jax.jvp(lambda y: residual(y, args), (x,), (unflatten(dx),))[1])[0]
+    still = jax.lax.stop_gradient(simplified_newton(update, residual, correction, iterations, x0, args))
+    unflatten = ravel_pytree(still)[1]
 
     def correct(b: Any) -> Any:
         return ravel_pytree(correction(unflatten(b), args))[0]
@@ -69,5 +65,17 @@ def _simplified_newton_jvp(
             dx = dx + correct(b - multiply(dx))
         return dx
 
-    dx = jax.lax.custom_linear_solve(product, -change, refine, transpose_solve=refine)
-    return x, unflatten(dx)
+    def solve(at: Any, rhs: Any) -> Any:
+        """Returns (dF/dx)^-1 rhs at x = `at`."""
+
+        def product(dx: Any) -> Any:
+            return ravel_pytree(jax.jvp(lambda y: residual(y, args), (at,), (unflatten(dx),))[1])[0]
+
+        # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
+        return unflatten(jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], refine, transpose_solve=refine))
+
+    # One more Newton step changes the root by round-off only, and gives it a derivative that does not depend on this rule: JAX drops
+    # custom rules where it builds linear programs inside of others, and second derivatives would be lost.
+    x = jax.tree.map(operator.sub, still, solve(still, residual(still, args)))
+    _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
+    return x, jax.tree.map(operator.neg, solve(x, change))

@@ -26,7 +26,7 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator, StepInfo
-from jaxdae.system import State, System, check_fit, checked_state
+from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
 
@@ -77,8 +77,8 @@ def rollout(
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse.
     """
     plan = _plan(controls, steps, save_every, segment, time_axis=0)
+    check_system(system)
     state = checked_state(state)
-    check_fit(system, state)
     _check_integrator(integrator)
     _check_dt(dt)
     law = _as_law(controls, state) if _is_plain(controls) else controls
@@ -122,8 +122,11 @@ def batch_rollout(
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
+    check_system(system)
     if not isinstance(state, State):
         checked_state(state)
+    _check_integrator(integrator)
+    _check_dt(dt)
     state_axes = in_axes[2]
     if state_axes == 0 and jnp.ndim(state.t) == 0:
         state_axes = State(t=None, q=0, v=0)
@@ -135,15 +138,11 @@ def batch_rollout(
     leaves = _spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
     plan = _plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
-    _check_integrator(integrator)
-    _check_dt(dt)
-    first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
-    one_system, _, one_state, _ = jax.tree.unflatten(structure, first)
-    one_state = checked_state(one_state)
-    check_fit(one_system, one_state)
     if plain:
-        captured, structure = jax.tree.flatten((*arguments[:3], _as_law(controls, one_state)))
-        captured = captured[len(leaves) :]
+        first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
+        law = _as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
+        captured = jax.tree.leaves(law)
+        structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
     return _batch_rollout(leaves, dt, structure, tuple(axes), worlds, plan)
 
@@ -228,6 +227,7 @@ def _as_law(function: Any, state: State) -> Any:
 
 @partial(jax.jit, static_argnums=5)
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, plan: _Plan) -> Trajectory:
+    check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
     memory = integrator.init(system, state)
     law = controls if callable(controls) else None
@@ -253,9 +253,13 @@ def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int |
 
     # Every world has a time of its own, because a failed world stops its clock.
     state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
-    memory = jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(system_axes, integrator_axes, -1), out_axes=-1, axis_size=worlds)(
-        system, integrator, state
-    )
+
+    def init(s: Any, i: Any, x: Any) -> Any:
+        check_fit(s, checked_state(x))
+        return i.init(s, x)
+
+    start_axes = (system_axes, integrator_axes, -1)
+    memory = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:

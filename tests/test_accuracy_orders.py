@@ -5,7 +5,7 @@ of log(error) over log(h). All runs of one case share one compiled program: dt i
 same number of steps and is read off at the entry where it arrives at that time.
 
 A method of order p has the error C h^p (1 + O(h)), so the fit is off by O(h). With the steps below it comes out
-within 0.05 of p for p <= 4 and within 0.15 for the method of order 5, whose leading coefficients are small; the
+within 0.06 of p for p <= 4 and within 0.15 for the method of order 5, whose leading coefficients are small; the
 bounds are 0.1 and 0.2. Neighboring orders are 1 apart.
 """
 
@@ -69,14 +69,14 @@ def fitted_order(problem, integrator, projection, order):
     end, counts = plans[order == 5]
     method = integrator if PROJECTIONS[projection] is None else jd.Projected(integrator, PROJECTIONS[projection])
     reference, system = problems.reference(name), make()
-    k = reference.at(end)
+    start, k = reference.start(), reference.at(end)
     errors = []
     for count in counts:
-        trajectory = jd.rollout(system, method, reference.start(), dt=end / count, steps=counts[-1])
-        at_end = jax.tree.map(lambda x, entry=count - 1: x[entry], trajectory.state)
-        assert int(trajectory.info.status[count - 1]) == jd.Status.OK
-        np.testing.assert_allclose(at_end.t, end, rtol=1e-12)
-        errors.append(max(np.max(np.abs(at_end.q - reference.q[k])), np.max(np.abs(at_end.v - reference.v[k]))))
+        trajectory = jd.rollout(system, method, start, dt=end / count, steps=counts[-1])
+        t, q, v, status = (np.asarray(x)[count - 1] for x in jax.tree.leaves((trajectory.state, trajectory.info.status)))
+        assert status == jd.Status.OK
+        np.testing.assert_allclose(t, end, rtol=1e-12)
+        errors.append(max(np.max(np.abs(q - reference.q[k])), np.max(np.abs(v - reference.v[k]))))
     return -np.polyfit(np.log(counts), np.log(errors), 1)[0]
 
 
@@ -93,11 +93,15 @@ def test_order(problem, integrator, projection):
 
 
 @pytest.mark.parametrize("projection", ["linear", "linear_euclidean", "iterated_at_previous", "velocity_only"])
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "taylor", "rk4"])
-@pytest.mark.parametrize("problem", ["double_pendulum", "bead_on_turning_wire"])
-def test_order_with_other_projections(problem, integrator, projection):
+@pytest.mark.parametrize("integrator", ["taylor", "rk4"])
+def test_order_with_other_projections(integrator, projection):
     """Every projection that linearizes at the estimate, or converges, keeps the order; in either metric."""
-    check_order(problem, integrator, projection, INTEGRATORS[integrator][1])
+    check_order("double_pendulum", integrator, projection, INTEGRATORS[integrator][1])
+
+
+@pytest.mark.parametrize("projection", ["linear", "velocity_only"])
+def test_order_with_other_projections_onto_a_moving_constraint(projection):
+    check_order("bead_on_turning_wire", "rk4", projection, 4)
 
 
 @pytest.mark.parametrize("integrator", ["taylor", "rk4"])

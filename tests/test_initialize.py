@@ -123,10 +123,11 @@ class TestPositions:
             jd.initialize(mechanism, rough(q), fixed=np.ones(9, bool))
 
     def test_single_precision(self):
-        mechanism, q = four_bar()
-        at, info = jd.initialize(cast(mechanism, jnp.float32), cast(rough(q), jnp.float32), fixed=CRANK)
+        at, info = jd.initialize(*cast((chain(2.0), ELBOW_UP), jnp.float32))
         assert at.q.dtype == at.v.dtype == at.t.dtype == info.violation.dtype == jnp.float32
-        np.testing.assert_allclose(at.q, q, atol=2e-6)
+        # The elbow of the triangle with sides 1, 1.5 and 2.
+        x = (1.0 + 4.0 - 2.25) / 4.0
+        np.testing.assert_allclose(at.q, [x, np.sqrt(1.0 - x**2), 2.0, 0.0], atol=1e-6)
 
     def test_explicit_time(self):
         system, start = everything(), everywhere()

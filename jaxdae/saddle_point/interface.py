@@ -67,7 +67,9 @@ def _solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array
 def _solve_jvp(primals: Any, tangents: Any) -> Any:
     factors, mass, jacobian, compliance, f, r = primals
     _, dmass, djacobian, dcompliance, df, dr = tangents
-    a, lam = _solve(*primals)
+    # Through the primitive, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
+    # derivative would then see the constant factors only.
+    a, lam = _linear_solve(factors, mass, jacobian, compliance, jnp.zeros((jacobian.shape[1],), r.dtype) if f is None else f, r)
     rhs_f = jnp.zeros_like(a) if f is None else _tangent_or_zero(df, f)
     rhs_r = _tangent_or_zero(dr, r)
     dmass_leaves = [leaf for leaf in jax.tree.leaves(dmass) if not isinstance(leaf, SymbolicZero)]
