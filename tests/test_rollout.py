@@ -173,6 +173,11 @@ class TestManyWorlds:
         batch = jd.batch_rollout(swing(), EULER, jd.State(0.2, states.q, states.v), dt=DT, steps=3)
         assert_close(batch, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
+    def test_taylor(self):
+        # Its derivative of the dynamics goes through the batched factorization.
+        batch = jd.batch_rollout(swing(), jd.Taylor(), stack(self.states), dt=DT, steps=3)
+        self.check(batch, [jd.rollout(swing(), jd.Taylor(), at, dt=DT, steps=3) for at in self.states])
+
     def test_batch_of_one(self):
         batch = jd.batch_rollout(swing(), CLOSED, stack(self.states[:1]), dt=DT, steps=5)
         self.check(batch, [jd.rollout(swing(), CLOSED, self.states[0], dt=DT, steps=5)])
@@ -242,6 +247,63 @@ class TestManyWorlds:
         batch = jd.batch_rollout(system, integrator, oscillating(), dt=DT, steps=3, in_axes=axes)
         singles = [jd.rollout(jd.set_leaf(oscillator(), "mass", m), integrator, oscillating(), dt=DT, steps=3) for m in masses]
         self.check(batch, singles)
+
+
+@jd.pytree
+class AdamsBashforth:
+    """A two-step method: v+ = v + h (3 a - b) / 2 with b from the step before, kept in a memory of an array, a count and a flag."""
+
+    damping: Any
+
+    def init(self, system, at):
+        return {"a": jnp.zeros_like(at.v), "count": jnp.zeros((), jnp.int32), "started": jnp.zeros((), bool)}
+
+    def step(self, system, at, memory, u, dt):
+        a, lam = jd.forward_dynamics(system, at, u)
+        a = a - self.damping * at.v
+        slope = jnp.where(memory["started"], 1.5 * a - 0.5 * memory["a"], a)
+        new = jd.State(at.t + dt, at.q + dt * at.v, at.v + dt * slope)
+        zero = jnp.zeros_like(at.t)
+        info = jd.StepInfo(a, lam, zero, zero, memory["count"], jnp.asarray(Status.OK, jnp.int32))
+        return new, {"a": a, "count": memory["count"] + 1, "started": jnp.ones((), bool)}, info
+
+
+class TestMemory:
+    """Integrators may carry anything from step to step."""
+
+    integrator = AdamsBashforth(jnp.asarray(0.3, float))
+
+    def run(self, damping=0.3, controls=None):
+        controls = jnp.zeros((4, 2)) if controls is None else controls
+        trajectory = jd.rollout(oscillator(), AdamsBashforth(damping), oscillating(), controls, dt=0.1, segment=2)
+        return trajectory, jnp.sum(jnp.array([1.0, 2.0]) * trajectory.state.q[-1])
+
+    def test_is_passed_on(self):
+        at, before = oscillating(), None
+        q, v = np.asarray(at.q), np.asarray(at.v)
+        for _ in range(4):
+            a = -3.0 * q / np.array([1.0, 2.0]) - 0.3 * v
+            q, v = q + 0.1 * v, v + 0.1 * (a if before is None else 1.5 * a - 0.5 * before)
+            before = a
+        trajectory, _ = self.run()
+        np.testing.assert_allclose(trajectory.state.q[-1], q, **ROUND_OFF)
+        np.testing.assert_array_equal(trajectory.info.iterations, np.arange(4))
+
+    def test_has_derivatives(self):
+        reverse = jax.grad(lambda k: self.run(k)[1])(0.3)
+        np.testing.assert_allclose(reverse, central(lambda k: self.run(k)[1], 0.3, 1e-4), rtol=1e-6)
+
+    def test_freezes_with_its_world(self):
+        controls = np.zeros((3, 4, 2))
+        controls[1, 2] = np.nan
+        worlds = jd.batch_rollout(
+            oscillator(), self.integrator, oscillating(), jnp.asarray(controls), dt=0.1, in_axes=(None, None, None, 0)
+        )
+        healthy, _ = self.run()
+        for k in (0, 2):
+            assert_close(world(worlds, k), healthy)
+        np.testing.assert_array_equal(worlds.info.status[1], [0, 0, Status.NONFINITE, Status.NONFINITE])
+        np.testing.assert_allclose(worlds.state.q[1, 3], healthy.state.q[1], **ROUND_OFF)
 
 
 class TestFailedWorlds:
