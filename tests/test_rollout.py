@@ -73,9 +73,9 @@ def world(trajectory, k):
 class TestOneWorld:
     def test_is_a_loop_of_steps(self):
         at, law = start(), Damper(0.7)
-        trajectory = jd.rollout(swing(), CLOSED, at, law, dt=DT, steps=4)
+        trajectory = jd.rollout(swing(), STABLE, at, law, dt=DT, steps=4)
         for k in range(4):
-            at, _, info = CLOSED.step(swing(), at, (), law, DT)
+            at, _, info = STABLE.step(swing(), at, (), law, DT)
             assert_close(world(trajectory.state, k), at)
             assert_close(world(trajectory.info, k), info)
         np.testing.assert_allclose(trajectory.state.t, 0.2 + DT * np.arange(1, 5), rtol=1e-15)
@@ -179,8 +179,8 @@ class TestManyWorlds:
         self.check(batch, [jd.rollout(swing(), jd.Taylor(), at, dt=DT, steps=3) for at in self.states])
 
     def test_batch_of_one(self):
-        batch = jd.batch_rollout(swing(), CLOSED, stack(self.states[:1]), dt=DT, steps=5)
-        self.check(batch, [jd.rollout(swing(), CLOSED, self.states[0], dt=DT, steps=5)])
+        batch = jd.batch_rollout(swing(), EULER, stack(self.states[:1]), dt=DT, steps=3)
+        self.check(batch, [jd.rollout(swing(), EULER, self.states[0], dt=DT, steps=3)])
 
     def test_any_leaf(self):
         masses, gains = jnp.array([0.7, 1.3, 2.0]), jnp.array([1.0, 2.0, 5.0])
