@@ -21,7 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.linearization import Linearization, linearize
+from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import NoStabilization, Stabilization
@@ -36,7 +37,8 @@ def forward_dynamics(
     *,
     solver: SaddlePointSolver | None = None,
     stabilization: Stabilization | None = None,
-    compliance: Any = 0.0,
+    compliance: Any = None,
+    linearization: Linearization | None = None,
 ) -> tuple[Velocity, Rows]:
     """Returns the accelerations and the multipliers at a state.
 
@@ -46,7 +48,8 @@ def forward_dynamics(
         u: input (nu,), passed on to `system.force`; None where the system has none.
         solver: a saddle-point solver; `SchurComplement()` by default.
         stabilization: what is added to the acceleration row; `NoStabilization()` by default.
-        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; 0 is rigid.
+        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is rigid.
+        linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
 
     Returns:
         a (nv,) in the units of v per second, and lam (nc,): the constraint force is +J^T lam, so the row of a constraint in
@@ -56,25 +59,30 @@ def forward_dynamics(
     """
     check_system(system)
     state = checked_state(state)
-    solver, stabilization = solver or SchurComplement(), stabilization or NoStabilization()
-    return _forward_dynamics(system, state, u, solver, stabilization, compliance)
+    stabilization = stabilization or NoStabilization()
+    return _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization, compliance, linearization)
 
 
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
 @jax.jit
 def _forward_dynamics(
-    system: System, state: State, u: Input, solver: SaddlePointSolver, stabilization: Stabilization, compliance: Any
+    system: System,
+    state: State,
+    u: Input,
+    solver: SaddlePointSolver,
+    stabilization: Stabilization,
+    compliance: Any,
+    linearization: Linearization | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
+    at = linearization or linearize(system, state, solver, compliance)
     with jax.named_scope("constraint_terms"):
-        terms = constraint_terms(system, state)
+        terms = constraint_terms(system, state, at.jacobian)
     with jax.named_scope("force"):
         force = system.force(state.t, state.q, state.v, u)
         f = checked("force(t, q, v, u)", force, state.v.shape, state.q.dtype)
-    mass = system.mass_operator(state.q)
     with jax.named_scope("saddle_point"):
-        r = stabilization.target(terms, mass)
-        return solver(mass, terms.jacobian, f, r, compliance)
+        return solve(at.factors, at.mass, at.jacobian, at.compliance, f, stabilization.target(terms, at.mass))
 
 
 def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
@@ -113,31 +121,31 @@ class KKTInverse:
 
 
 def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
-    """Returns the four blocks of the lecture's left inverse at a state; needs J of full row rank.
+    """Returns the four blocks of the lecture's left inverse at a state.
+
+    With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma, lam the shortest of all
+    multipliers. L11 is symmetric and J L11 = 0 still, but J L12 is the projector onto the range of J, and L22 the pseudoinverse of the
+    Delassus matrix there.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; `LeastSquares()` by default, which allows dependent rows.
 
     One factorization and nv + nc right-hand sides; differentiable.
 
     References:
         S. Savin, "Solving Mechanical Equations with Constraints", Contact-aware Control, lecture 5, equation (10).
     """
-    solver = solver or SchurComplement()
     state = checked_state(state)
     check_fit(system, state)
-    jacobian = system.constraint_jacobian(state.t, state.q, state.v)
-    mass = system.mass_operator(state.q)
-    rows, size = jacobian.shape
-    compliance = jnp.zeros((rows,), jacobian.dtype)
-    factors = solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance)))
+    at = linearize(system, state, solver or LeastSquares())
+    rows, size = at.jacobian.shape
 
     def column(f: Velocity, r: Rows) -> tuple[Velocity, Rows]:
-        return solve(factors, mass, jacobian, compliance, f, r)
+        return solve(at.factors, at.mass, at.jacobian, at.compliance, f, r)
 
-    eye_f, eye_r = jnp.eye(size, dtype=jacobian.dtype), jnp.eye(rows, dtype=jacobian.dtype)
+    eye_f, eye_r = jnp.eye(size, dtype=state.q.dtype), jnp.eye(rows, dtype=state.q.dtype)
     from_force = jax.vmap(lambda f: column(f, jnp.zeros((rows,), f.dtype)), out_axes=1)(eye_f)
     from_bias = jax.vmap(lambda r: column(jnp.zeros((size,), r.dtype), r), out_axes=1)(eye_r)
     return KKTInverse(L11=from_force[0], L12=from_bias[0], L21=from_force[1], L22=from_bias[1])

@@ -4,6 +4,9 @@ Values are easy: `where(good, new, old)`. Derivatives are not: the derivative of
 that one failed world would destroy the gradient with respect to everything that worlds share. The rule here is to cut the
 failed step out on both sides: tangents are set to zero *before* they enter its linearization and selected away after it. Transposed,
 cotangents are zeroed on both sides too. A frozen world then passes on the derivative of its last good state and nothing else.
+
+A `Linearization` in the memory is a cache: what it holds follows from the state. Under differentiation it is computed anew from the state
+that it belongs to, so that reverse mode stores states only; a frozen world need not keep it.
 """
 
 from __future__ import annotations
@@ -16,8 +19,26 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.integrators.interface import StepInfo
+from jaxdae.linearization import Linearization, linearize
 from jaxdae.status import Status
-from jaxdae.system import State
+from jaxdae.system import State, System
+
+
+def _is_cache(x: Any) -> bool:
+    return isinstance(x, Linearization)
+
+
+def _without_caches(memory: Any) -> Any:
+    return jax.tree.map(lambda x: None if _is_cache(x) else x, memory, is_leaf=_is_cache)
+
+
+def _recomputed(memory: Any, system: System, state: State) -> Any:
+    return jax.tree.map(lambda x: linearize(system, state, x.solver) if _is_cache(x) else x, memory, is_leaf=_is_cache)
+
+
+def _still(memory: Any) -> Any:
+    """Returns the memory with its caches constant under differentiation."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if _is_cache(x) else x, memory, is_leaf=_is_cache)
 
 
 def _is_float(x: Any) -> bool:
@@ -35,7 +56,7 @@ def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
 def _good(status: Any, result: Any) -> Any:
     """Returns whether the world was good before and the step's result is finite and reports OK."""
     state, memory, info = result
-    floats = [x for x in jax.tree.leaves((state, memory)) if _is_float(x)]
+    floats = [x for x in jax.tree.leaves((state, _without_caches(memory))) if _is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
@@ -46,7 +67,11 @@ def _select(status: Any, old: tuple[Any, Any], result: Any) -> Any:
     finite, good = _good(status, result)
     now: Any = jnp.where(finite, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     zeros = jax.tree.map(jnp.zeros_like, info)
-    kept = jax.tree.map(lambda new, x: jnp.where(good, new, x), (state, memory, info), (*old, zeros))
+
+    def choose(new: Any, x: Any) -> Any:
+        return new if _is_cache(new) else jnp.where(good, new, x)
+
+    kept = jax.tree.map(choose, (state, memory, info), (*old, zeros), is_leaf=_is_cache)
     return kept[0], kept[1], dataclasses.replace(kept[2], status=jnp.where(status == Status.OK, now, status))
 
 
@@ -65,7 +90,9 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
         filled = list(leaves)
         for k, value in zip(moving, values, strict=True):
             filled[k] = value
-        results, result_structure = jax.tree.flatten(_attempt(jax.tree.unflatten(structure, filled)))
+        system, integrator, state, memory, *rest = jax.tree.unflatten(structure, filled)
+        attempt = _attempt((system, integrator, state, _recomputed(memory, system, state), *rest))
+        results, result_structure = jax.tree.flatten((attempt[0], _still(attempt[1]), attempt[2]))
         floats = [x for x in results if _is_float(x)]
         return floats, (results, result_structure)
 
@@ -108,4 +135,5 @@ def guarded_step(
         dt: the step in s.
         t_next: the time in s after the step.
     """
-    return _guarded((system, integrator, state, memory, status, u, dt, t_next))
+    new, memory, info = _guarded((system, integrator, state, _still(memory), status, u, dt, t_next))
+    return new, _still(memory), info

@@ -68,6 +68,13 @@ class System(abc.ABC):
         """Returns w(t, q, v) (nw,); none by default."""
         return jnp.zeros((0,), v.dtype)
 
+    def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
+        """Returns C (nc,), the diagonal of the zero block of the saddle point: zero for hard rows; None, the default, where all are hard.
+
+        A row with C > 0 gives way, J a + C lam = r, and projections leave it alone. `Masked` and `Soft` are made of it.
+        """
+        return None
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
         return q + xi
@@ -158,16 +165,52 @@ class ConstraintTerms:
     bias: Leaf
 
 
-def constraint_terms(system: System, state: State) -> ConstraintTerms:
-    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first."""
+def constraint_terms(system: System, state: State, jacobian: Any = None) -> ConstraintTerms:
+    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        jacobian: J where it is known already, or a `JacobianOperator` to be put in its place.
+    """
     state = checked_state(state)
     t, q, v = state.t, state.q, state.v
     return ConstraintTerms(
         position=checked("constraint(t, q)", system.constraint(t, q), (None,), q.dtype),
         velocity=velocity_residual(system, state),
-        jacobian=system.constraint_jacobian(t, q, v),
+        jacobian=system.constraint_jacobian(t, q, v) if jacobian is None else jacobian,
         bias=system.constraint_bias(t, q, v),
     )
+
+
+@pytree
+class ConstraintJacobian:
+    """J at a state as products: J x by one forward-mode derivative of the rows, J^T y by one reverse-mode derivative; J is never formed."""
+
+    system: Leaf
+    state: Leaf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(nc, nv)."""
+        return jax.eval_shape(self.times, self.state.v).shape[0], self.state.v.shape[0]
+
+    def times(self, x: Velocity) -> Rows:
+        """Returns J x."""
+        return jax.jvp(self._rows, *self._at(x))[1]
+
+    def transpose_times(self, y: Rows) -> Velocity:
+        """Returns J^T y."""
+        primals, _ = self._at(self.state.v)
+        of_positions, of_velocities = jax.vjp(self._rows, *primals)[1](y)
+        return of_positions + of_velocities
+
+    def _rows(self, xi: Velocity, v: Velocity) -> Rows:
+        t, q = self.state.t, self.state.q
+        return jnp.concatenate([self.system.constraint(t, self.system.retract(q, xi)), self.system.velocity_constraint(t, q, v)])
+
+    def _at(self, x: Velocity) -> Any:
+        return (jnp.zeros_like(self.state.v), self.state.v), (x, x)
 
 
 def velocity_residual(system: System, state: State) -> Rows:

@@ -23,6 +23,8 @@ FLOORS = {
     "small_matrix": 1,
     "newton": 1,
     "system": 2,
+    "linearization": 2,
+    "masks": 2,
     "dynamics": 2,
     "stabilization": 2,
     "initialize": 2,

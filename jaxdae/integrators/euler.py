@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -21,6 +21,7 @@ class ExplicitEuler:
         stabilization: the target of the acceleration row.
     """
 
+    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
@@ -31,7 +32,9 @@ class ExplicitEuler:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics."""
         u = input_at(u, state.t, state)
-        a, lam = forward_dynamics(system, state, u, solver=self.solver, stabilization=self.stabilization)
+        a, lam = forward_dynamics(
+            system, state, u, solver=self.solver, stabilization=self.stabilization, linearization=known_linearization(memory)
+        )
         new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         return new, memory, step_info(system, new, a, lam)
 
@@ -45,6 +48,7 @@ class SemiImplicitEuler:
         stabilization: the target of the acceleration row.
     """
 
+    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
@@ -55,7 +59,9 @@ class SemiImplicitEuler:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics."""
         u = input_at(u, state.t, state)
-        a, lam = forward_dynamics(system, state, u, solver=self.solver, stabilization=self.stabilization)
+        a, lam = forward_dynamics(
+            system, state, u, solver=self.solver, stabilization=self.stabilization, linearization=known_linearization(memory)
+        )
         v = state.v + dt * a
         new = State(state.t + dt, system.retract(state.q, dt * v), v)
         return new, memory, step_info(system, new, a, lam)

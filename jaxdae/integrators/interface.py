@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.linearization import Linearization
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -37,7 +38,11 @@ class StepInfo:
 
 
 class Integrator(Protocol):
-    """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient."""
+    """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.
+
+    A method with a class attribute `takes_linearization = True` has no memory of its own, and accepts as memory the `Linearization` at the
+    start of the step by its field `solver`, where its caller has one.
+    """
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memory that the method carries from step to step; a pytree, () for one-step methods."""
@@ -51,6 +56,11 @@ class Integrator(Protocol):
 def input_at(u: Any, t: Any, state: State) -> Input:
     """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step."""
     return u(t, state) if callable(u) else u
+
+
+def known_linearization(memory: Any) -> Linearization | None:
+    """Returns the linearization at the start of the step where the memory holds it."""
+    return memory if isinstance(memory, Linearization) else None
 
 
 def largest(residual: Any) -> Any:

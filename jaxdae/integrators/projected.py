@@ -2,6 +2,9 @@
 
 The projection moves the state by no more than the local error of the step (up to a constant), so the order of the wrapped method is
 kept (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", section IV.4).
+
+The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on as
+the integrator's memory, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well.
 """
 
 from __future__ import annotations
@@ -9,13 +12,20 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.stabilization import PositionProjection, Projection
+from jaxdae.linearization import Linearization, linearize
+from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
 from jaxdae.system import State, System
+
+
+def _follows(part: Any) -> bool:
+    """Returns whether a projection solves as the integrator does."""
+    return part.solver is None
 
 
 @pytree
@@ -31,15 +41,27 @@ class Projected:
     projection: Projection = Projection()
 
     def init(self, system: System, state: State) -> Any:
-        """Returns the memory of the wrapped integrator."""
-        return self.integrator.init(system, state)
+        """Returns the memory of the wrapped integrator, or the `Linearization` at the state where steps and projections share it."""
+        memory = self.integrator.init(system, state)
+        return linearize(system, state, self._solver) if memory == () and self._shares(system, state) else memory
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the projected state after dt; status NOT_CONVERGED where an iterated projection leaves more than its tolerance."""
-        estimate, memory, inner = self.integrator.step(system, state, memory, u, dt)
-        new = self.projection.project(system, estimate, state)
+        before = memory if isinstance(memory, Linearization) else None
+        new, memory, inner = self.integrator.step(system, state, memory, u, dt)
+        position, velocity = self.projection.resolved(self._solver)
+        if position is not None:
+            with jax.named_scope("position_projection"):
+                shared = before if position.origin is Origin.PREVIOUS and _follows(self.projection.position) else None
+                new = position.project(system, new, state, shared)
+        if before is not None:
+            with jax.named_scope("linearize"):
+                memory = linearize(system, new, self._solver)
+        if velocity is not None:
+            with jax.named_scope("velocity_projection"):
+                shared = memory if before is not None and _follows(self.projection.velocity) else None
+                new = velocity.project(system, new, state, shared)
         info = step_info(system, new, inner.a, inner.lam, status=inner.status)
-        position = self.projection.position
         if not isinstance(position, PositionProjection):
             return new, memory, info
         closed = info.violation <= position.tolerance
@@ -52,4 +74,20 @@ class Projected:
                 iterations=inner.iterations + position.iterations,
                 status=jnp.where(inner.status == Status.OK, failed, inner.status),
             ),
+        )
+
+    @property
+    def _solver(self) -> Any:
+        return getattr(self.integrator, "solver", None)
+
+    def _shares(self, system: System, state: State) -> bool:
+        """Returns whether one linearization serves the end of a step and the start of the next.
+
+        It does where J does not depend on the velocities, which are projected after it is made, and where no row is soft, because
+        projections leave soft rows out.
+        """
+        return (
+            getattr(self.integrator, "takes_linearization", False)
+            and jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
+            and system.compliance(state.t, state.q) is None
         )

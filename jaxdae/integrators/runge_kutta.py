@@ -11,11 +11,11 @@ them correct the tangent steps.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree, static
 from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -95,6 +95,7 @@ class RungeKutta:
     """
 
     tableau: Tableau = static(default=RK4)
+    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
@@ -130,15 +131,15 @@ class RungeKutta:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics a stage."""
 
-        def slope(at: State) -> tuple[Any, Any]:
+        def slope(at: State, known: Any = None) -> tuple[Any, Any]:
             stage_input = input_at(u, at.t, at)
-            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization)
+            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization, linearization=known)
 
         def moved(coefficients: tuple[float, ...], t: Any) -> State:
             q = system.retract(state.q, dt * _combine(coefficients, velocities))
             return State(t, q, state.v + dt * _combine(coefficients, accelerations))
 
-        a, lam = slope(state)
+        a, lam = slope(state, known_linearization(memory))
         velocities, accelerations = [state.v], [a]
         for row, c in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):
             stage = moved(row, state.t + c * dt)

@@ -11,14 +11,14 @@ autodiff gives as one directional derivative of the dynamics, the method is seco
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -38,6 +38,7 @@ class Taylor:
     """
 
     jerk: bool = static(default=True)
+    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
@@ -48,11 +49,11 @@ class Taylor:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
 
-        def dynamics(at: State) -> tuple[Any, Any]:
+        def dynamics(at: State, known: Any = None) -> tuple[Any, Any]:
             stage_input = input_at(u, at.t, at)
-            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization)
+            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization, linearization=known)
 
-        a, lam = dynamics(state)
+        a, lam = dynamics(state, None if self.jerk else known_linearization(memory))
         v = state.v + dt * a
         if self.jerk:
             # A state moving with rates (1, v, a): q moves through retract, which also serves coordinates with q' != v.

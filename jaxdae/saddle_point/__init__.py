@@ -2,16 +2,33 @@
 
 from jaxdae.saddle_point.dense import DenseKKT
 from jaxdae.saddle_point.interface import SaddlePointFactors, SaddlePointSolver, solve
+from jaxdae.saddle_point.iterative import BiconjugateGradient, ConjugateGradient, block_preconditioner
+from jaxdae.saddle_point.jacobian import JacobianOperator
+from jaxdae.saddle_point.least_squares import LeastSquares
 from jaxdae.saddle_point.mass import DiagonalMatrix, MassMatrix, as_dense
+from jaxdae.saddle_point.null_space import HouseholderQR, NormalEquations, NullSpace, SingularValues, null_projector, pseudoinverse
+from jaxdae.saddle_point.proximal import Proximal
 from jaxdae.saddle_point.schur import SchurComplement
 
 __all__ = [
+    "BiconjugateGradient",
+    "ConjugateGradient",
     "DenseKKT",
     "DiagonalMatrix",
+    "HouseholderQR",
+    "JacobianOperator",
+    "LeastSquares",
     "MassMatrix",
+    "NormalEquations",
+    "NullSpace",
+    "Proximal",
     "SaddlePointFactors",
     "SaddlePointSolver",
     "SchurComplement",
+    "SingularValues",
     "as_dense",
+    "block_preconditioner",
+    "null_projector",
+    "pseudoinverse",
     "solve",
 ]

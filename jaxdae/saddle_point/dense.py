@@ -32,6 +32,9 @@ class DenseFactors:
         solution = jax.scipy.linalg.lu_solve((self.lu, self.pivots), jnp.concatenate([f, r]))
         return solution[:size], solution[size:]
 
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: the method needs full rank."""
+
 
 @pytree
 class DenseKKT:
@@ -41,11 +44,13 @@ class DenseKKT:
     result is infinite or NaN. The most accurate choice for ill-conditioned masses; several times slower than `SchurComplement`.
     """
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows) -> DenseFactors:
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> DenseFactors:
         """Returns factors of [M -J^T; J C]; O((nv + nc)^3)."""
-        matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, jnp.diag(compliance)]])
+        rows = jacobian.shape[0]
+        corner = jnp.zeros((rows, rows), jacobian.dtype) if compliance is None else jnp.diag(compliance)
+        matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, corner]])
         return DenseFactors(*jax.scipy.linalg.lu_factor(matrix))
 
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
         return solve_once(self, mass, jacobian, f, r, compliance)

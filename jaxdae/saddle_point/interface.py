@@ -3,21 +3,33 @@
 Every solver here finds (a, lam) with
 
     M a - J^T lam = f
-    J a + C lam   = r                         C: diagonal compliance, zero for rigid constraints
+    J a + C lam   = r                         C: diagonal compliance, None or zero for rigid constraints
 
 in two phases: `factorize(M, J, C)` does the O(n^3) work, and the factors solve any number of right-hand sides. Projections, the L
 blocks and the derivative below all reuse one factorization.
 
-Derivative. With the residual above differentiated,
+In (a, mu) with mu = -lam the matrix is symmetric, K = [M J^T; J -C], and for M > 0, C >= 0 its null space holds multipliers only: those
+with J^T mu = 0 and C mu = 0, one for every redundant row. Solvers that allow these return x = K^+ b, the Moore-Penrose solution:
 
-    M da - J^T dlam = df - dM a + dJ^T lam
-    J da + C dlam   = dr - dJ a - dC lam
+    a     is unique where r is consistent (and satisfies the rows in the least-squares sense where it is not),
+    lam   is the shortest of all multipliers with the same force J^T lam: it has no part in the null space.
 
-so the tangent is one more solve with the *same* factors, and reverse mode is its transpose; the factors themselves are never
-differentiated. The tangent's solve is a `lax.custom_linear_solve`, which knows its transpose and its own derivative, so that the rule
-holds at every order (`jax.hessian`). For that it is written in (a, -lam), where the matrix [M J^T; J -C] is symmetric. The value
-itself is computed outside of it: the batching rule of `custom_linear_solve` would move the world axis to the front, away from where
-the small-matrix routines are fast.
+Derivative, full rank. K x = b gives K dx = db - dK x: one more solve with the *same* factors. Reverse mode is its transpose; the
+factors themselves are never differentiated. The solve is a `lax.custom_linear_solve`, which knows its transpose and its own derivative,
+so that the rule holds at every order (`jax.hessian`).
+
+Derivative, deficient but constant rank. With Q the projector onto the null space of K at the point, held constant, T = K + Q is invertible
+there and nearby, with T^-1 = K^+ + Q at the point. The null space of a nearby K of the same rank is the range of Y = T^-1 Q (K n = 0 gives
+T n = Q n; the dimensions agree), so its projector is Q' = Y (Y^T Y)^-1 Y^T, and
+
+    x = (I - Q') T^-1 (I - Q') b
+
+is K^+ b for all of them: for null vectors n, n^T (K + Q) x1 = n^T (I - Q') b = 0 shows Q x1 = 0, hence K x1 = (I - Q') b. Every factor is a
+linear solve with a known inverse at the point (that of Y^T Y on the range of Q is the identity), so this too is exact at every order, for
+equal singular values as well, and an SVD is never differentiated.
+
+The value itself is computed outside of all this: the batching rule of `custom_linear_solve` would move the world axis to the front, away
+from where the small-matrix routines are fast.
 """
 
 from __future__ import annotations
@@ -29,10 +41,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
-from jaxdae import small_matrix
+from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.saddle_point.mass import DiagonalMatrix, MassMatrix
-from jaxdae.typing import Jacobian, Rows, Velocity
+from jaxdae.saddle_point.mass import MassMatrix
+from jaxdae.typing import Rows, Velocity
 
 
 class SaddlePointFactors(Protocol):
@@ -42,77 +54,110 @@ class SaddlePointFactors(Protocol):
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,); linear in both."""
         ...
 
-
-class SaddlePointSolver(Protocol):
-    """A method for saddle-point systems; a pytree without state."""
-
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows) -> SaddlePointFactors:
-        """Returns factors of [M -J^T; J C]."""
+    def inconsistent(self, r: Rows) -> Rows | None:
+        """Returns the part of r (nc,) that no (a, lam) can produce, Q r; None from methods that need full rank, where it is zero."""
         ...
 
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
+
+class SaddlePointSolver(Protocol):
+    """A method for saddle-point systems; a pytree without state.
+
+    A solver that needs only products with J has a class attribute `matrix_free = True`, and is handed a `JacobianOperator`.
+    """
+
+    def factorize(self, mass: MassMatrix, jacobian: Any, compliance: Rows | None) -> SaddlePointFactors:
+        """Returns factors of [M -J^T; J C]; C is None for zero."""
+        ...
+
+    def __call__(self, mass: MassMatrix, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for one right-hand side; differentiable with respect to every argument."""
         ...
 
 
-def _tangent_or_zero(tangent: Any, like: Array) -> Array:
-    return jnp.zeros_like(like) if isinstance(tangent, SymbolicZero) else tangent
-
-
 @jax.custom_jvp
-def _solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array | None, r: Array) -> tuple[Array, Array]:
+def _solve(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
     return factors.solve(f, r)
 
 
 def _solve_jvp(primals: Any, tangents: Any) -> Any:
-    factors, mass, jacobian, compliance, f, r = primals
-    _, dmass, djacobian, dcompliance, df, dr = tangents
-    # Through the primitive, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
-    # derivative would then see the constant factors only.
-    a, lam = _linear_solve(factors, mass, jacobian, compliance, jnp.zeros((jacobian.shape[1],), r.dtype) if f is None else f, r)
-    rhs_f = jnp.zeros_like(a) if f is None else _tangent_or_zero(df, f)
-    rhs_r = _tangent_or_zero(dr, r)
-    dmass_leaves = [leaf for leaf in jax.tree.leaves(dmass) if not isinstance(leaf, SymbolicZero)]
-    if dmass_leaves:
-        is_diagonal = isinstance(mass, DiagonalMatrix)
-        rhs_f = rhs_f - mass_matrix.times(DiagonalMatrix(dmass_leaves[0]) if is_diagonal else dmass_leaves[0], a)
-    if not isinstance(djacobian, SymbolicZero):
-        rhs_f = rhs_f + small_matrix.rmatvec(djacobian, lam)
-        rhs_r = rhs_r - small_matrix.matvec(djacobian, a)
-    if not isinstance(dcompliance, SymbolicZero):
-        rhs_r = rhs_r - dcompliance * lam
-    return (a, lam), _linear_solve(factors, mass, jacobian, compliance, rhs_f, rhs_r)
+    factors = primals[0]
+    leaves, structure = jax.tree.flatten(primals[1:])
+    dots = structure.flatten_up_to(tangents[1:])
+    moving = [k for k, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
 
+    def solution(*values: Any) -> tuple[Array, Array]:
+        filled = list(leaves)
+        for k, value in zip(moving, values, strict=True):
+            filled[k] = value
+        # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
+        # derivative would then see the constant factors only.
+        return _through_primitives(factors, *jax.tree.unflatten(structure, filled))
 
-def _linear_solve(factors: Any, mass: Any, jacobian: Array, compliance: Array, f: Array, r: Array) -> Any:
-    """Returns (a, lam) as `_solve`, but through a primitive that can be transposed."""
-    size = f.shape[0]
-
-    def matrix(x: Array) -> Array:
-        a, minus_lam = x[:size], x[size:]
-        force = mass_matrix.times(mass, a) + small_matrix.rmatvec(jacobian, minus_lam)
-        return jnp.concatenate([force, small_matrix.matvec(jacobian, a) - compliance * minus_lam])
-
-    def inverse(_: Any, rhs: Array) -> Array:
-        a, lam = factors.solve(rhs[:size], rhs[size:])
-        return jnp.concatenate([a, -lam])
-
-    # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
-    x = jax.lax.custom_linear_solve(matrix, jnp.concatenate([f, r]), inverse, symmetric=True)
-    return x[:size], -x[size:]
+    return jax.jvp(solution, [leaves[k] for k in moving], [dots[k] for k in moving])
 
 
 _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 
 
-def solve(factors: Any, mass: MassMatrix, jacobian: Jacobian, compliance: Rows, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
+    """Returns (a, lam) as `_solve`, by solves that JAX can differentiate and transpose."""
+    rows = r.shape[0]
+    size = constraint_jacobian.columns(jacobian)
+    b = jnp.concatenate([jnp.zeros((size,), r.dtype) if f is None else f, r])
+    full_rank = jax.eval_shape(factors.inconsistent, r) is None
+
+    def null_part(x: Array) -> Array:
+        return factors.inconsistent(x[size:])
+
+    def matrix(x: Array) -> Array:
+        a, mu = x[:size], x[size:]
+        rate = constraint_jacobian.times(jacobian, a)
+        if compliance is not None:
+            rate = rate - compliance * mu
+        if not full_rank:
+            rate = rate + null_part(x)
+        return jnp.concatenate([mass_matrix.times(mass, a) + constraint_jacobian.transpose_times(jacobian, mu), rate])
+
+    def inverse(_: Any, rhs: Array) -> Array:
+        a, lam = factors.solve(rhs[:size], rhs[size:])
+        return jnp.concatenate([a, -lam if full_rank else null_part(rhs) - lam])
+
+    def solved(rhs: Array) -> Array:
+        # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
+        return jax.lax.custom_linear_solve(matrix, rhs, inverse, symmetric=True)
+
+    if full_rank:
+        x = solved(b)
+        return x[:size], -x[size:]
+
+    def of_rows(y: Array) -> Array:
+        return jnp.concatenate([jnp.zeros((size,), r.dtype), y])
+
+    def basis(y: Array) -> Array:
+        return solved(of_rows(factors.inconsistent(y)))
+
+    def basis_transposed(x: Array) -> Array:
+        return null_part(solved(x))
+
+    def gram(y: Array) -> Array:
+        return basis_transposed(basis(y)) + y - factors.inconsistent(y)
+
+    def without_null(x: Array) -> Array:
+        weights = jax.lax.custom_linear_solve(gram, basis_transposed(x), lambda _, y: y, symmetric=True)
+        return x - basis(weights)
+
+    x = solved(b) if rows == 0 else without_null(solved(without_null(b)))
+    return x[:size], -x[size:]
+
+
+def solve(factors: Any, mass: MassMatrix, jacobian: Any, compliance: Any, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
     """Returns (a, lam) from factors, differentiable with respect to M, J, C, f and r.
 
     Args:
         factors: what `solver.factorize(M, J, C)` returned. Its derivative is ignored: pass it as it is.
         mass: M, dense (nv, nv) or `DiagonalMatrix`.
-        jacobian: J (nc, nv).
-        compliance: C, the diagonal of the zero block, (nc,).
+        jacobian: J (nc, nv), or a `JacobianOperator`.
+        compliance: C, the diagonal of the zero block, (nc,); None for zero.
         f: first right-hand side (nv,); None for zero.
         r: second right-hand side (nc,).
     """
@@ -120,9 +165,9 @@ def solve(factors: Any, mass: MassMatrix, jacobian: Jacobian, compliance: Rows, 
 
 
 def solve_once(
-    solver: SaddlePointSolver, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any
+    solver: SaddlePointSolver, mass: MassMatrix, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any
 ) -> tuple[Velocity, Rows]:
     """Returns (a, lam) for one right-hand side: factorize, then `solve`. What `solver(...)` does."""
-    diagonal = jnp.broadcast_to(jnp.asarray(compliance, r.dtype), r.shape)
+    diagonal = None if compliance is None else jnp.broadcast_to(jnp.asarray(compliance, r.dtype), r.shape)
     factors = solver.factorize(*jax.lax.stop_gradient((mass, jacobian, diagonal)))
     return solve(factors, mass, jacobian, diagonal, f, r)

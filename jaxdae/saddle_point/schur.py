@@ -40,6 +40,9 @@ class SchurFactors:
         pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: the method needs full rank."""
+
 
 @pytree
 class SchurComplement:
@@ -49,13 +52,15 @@ class SchurComplement:
     `Status.NONFINITE`. The fastest choice for mechanisms in absolute coordinates, where M is diagonal.
     """
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows) -> SchurFactors:
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> SchurFactors:
         """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for diagonal M."""
         mass_factors = mass_matrix.factorize(mass)
         scaled = mass_factors.scaled_rows(jacobian)
-        delassus = small_matrix.add_diagonal(small_matrix.product_transposed(scaled, scaled), compliance)
+        delassus = small_matrix.product_transposed(scaled, scaled)
+        if compliance is not None:
+            delassus = small_matrix.add_diagonal(delassus, compliance)
         return SchurFactors(mass_factors, scaled, small_matrix.inverse_cholesky(delassus))
 
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = 0.0) -> tuple[Velocity, Rows]:
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
         return solve_once(self, mass, jacobian, f, r, compliance)

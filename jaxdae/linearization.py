@@ -1,0 +1,70 @@
+"""The saddle-point matrix of a system at a state, factorized once for all who need it there.
+
+The dynamics at a state, the projection of its velocities, and (linearized at the state before a step) the projection of the positions
+after the step all solve with the same matrix. `Projected` hands the linearization from one to the next, so that a step of a one-stage
+method costs a single factorization.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.saddle_point import MassMatrix, SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point.jacobian import Jacobian
+from jaxdae.system import ConstraintJacobian, State, System
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Linearization:
+    """M, J and C at a state with their factorization: what dynamics and projections at one state share.
+
+    Attributes:
+        solver: the saddle-point solver that made the factors.
+        mass: M.
+        jacobian: J (nc, nv), or a `JacobianOperator` where the solver is matrix-free.
+        compliance: C (nc,), or None where all rows are hard.
+        factors: the factorized saddle-point matrix; constant under differentiation (the implicit function theorem needs no more).
+    """
+
+    solver: Leaf
+    mass: Leaf
+    jacobian: Leaf
+    compliance: Leaf
+    factors: Leaf
+
+
+def linearize(
+    system: System, state: State, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassMatrix | None = None
+) -> Linearization:
+    """Returns the factorized saddle-point matrix of a system at a state.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities; velocities matter for constraints that are not affine in them.
+        solver: a saddle-point solver; `SchurComplement()` by default.
+        compliance: scalar or (nc,), added to that of the system.
+        weight: a matrix in place of the mass matrix.
+    """
+    solver = solver or SchurComplement()
+    if getattr(solver, "matrix_free", False):
+        jacobian: Any = ConstraintJacobian(system, state)
+    else:
+        jacobian = system.constraint_jacobian(state.t, state.q, state.v)
+    own = system.compliance(state.t, state.q)
+    if own is not None or compliance is not None:
+        rows = jnp.zeros((jacobian.shape[0],), state.q.dtype)
+        for given in (own, compliance):
+            rows = rows if given is None else rows + jnp.asarray(given, rows.dtype)
+        compliance = rows
+    return factorized(solver, system.mass_operator(state.q) if weight is None else weight, jacobian, compliance)
+
+
+def factorized(solver: SaddlePointSolver, mass: MassMatrix, jacobian: Jacobian, compliance: Any) -> Linearization:
+    """Returns the linearization of given M, J and C."""
+    factors = jax.lax.stop_gradient(solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance))))
+    return Linearization(solver, mass, jacobian, compliance, factors)

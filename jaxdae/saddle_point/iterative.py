@@ -1,0 +1,226 @@
+"""Krylov methods on the Delassus operator: only products with J, J^T and M^-1.
+
+S lam = r - J M^-1 f with S = J M^-1 J^T + C is solved without S or J ever being formed: J x and J^T y are one forward- and one
+reverse-mode derivative of the constraints, M^-1 follows its structure. That pays for large, sparse systems.
+
+*Conjugate gradients* run here in the form that minimizes the residual (conjugate residuals, the same Krylov space): with dependent rows
+the plain form stalls, and then grows, as soon as round-off makes r inconsistent, because its step lengths measure the part of the
+residual that cannot be reduced. With a preconditioner P (symmetric, near S^-1), u = P rho, the recurrences are
+
+    w = S u,  gamma = u^T w,  pi <- u + beta pi,  q <- w + beta q,  alpha = gamma / (q^T P q),
+    lam <- lam + alpha pi,  rho <- rho - alpha q,  u <- u - alpha P q,  beta = gamma_new / gamma,
+
+and gamma, which vanishes when the reducible part of the residual does, ends the loop. A second round on the recomputed residual takes off
+what rounding has added. Started from zero and without preconditioner, lam is the shortest.
+
+*Biconjugate gradients*, stabilized, are what the virtual-work formulation uses for the same equation; taken from `jax.scipy`.
+
+Both loops end by tolerance. They are never differentiated: derivatives are solves with the same operator. A solve that has not converged
+after `max_iterations` returns NaN rather than a wrong number; a rollout reports it as `Status.NONFINITE`.
+
+References:
+    Y. Saad, "Iterative Methods for Sparse Linear Systems", sections 6.8 and 7.4. H. A. van der Vorst, "Bi-CGSTAB", SIAM J. Sci. Stat.
+    Comput. 13 (1992).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.saddle_point import jacobian as constraint_jacobian
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve_once
+from jaxdae.saddle_point.jacobian import Jacobian
+from jaxdae.saddle_point.mass import MassMatrix
+from jaxdae.typing import Leaf, Rows, Velocity
+
+
+@pytree
+class IterativeFactors:
+    """What the products need: mass factors, J, C, the preconditioner; and the method with its tolerance."""
+
+    mass: Leaf
+    jacobian: Leaf
+    compliance: Leaf
+    method: Leaf
+
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        free = None if f is None else self.mass.unscaled(self.mass.scaled(f))
+        rest = r if free is None else r - constraint_jacobian.times(self.jacobian, free)
+        lam = rest if rest.shape[0] == 0 else self.method.run(self.delassus, rest)
+        pushed = self._pushed(lam)
+        return pushed if free is None else free + pushed, lam
+
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: derivatives take r to be consistent."""
+
+    def delassus(self, y: Rows) -> Rows:
+        """Returns S y."""
+        result = constraint_jacobian.times(self.jacobian, self._pushed(y))
+        return result if self.compliance is None else result + self.compliance * y
+
+    def _pushed(self, y: Rows) -> Velocity:
+        return self.mass.unscaled(self.mass.scaled(constraint_jacobian.transpose_times(self.jacobian, y)))
+
+
+def _precondition(preconditioner: Any, y: Rows) -> Rows:
+    """Returns P y: P a diagonal (nc,), blocks (k, b, b) with k b = nc, or None for one."""
+    if preconditioner is None:
+        return y
+    if preconditioner.ndim == 1:
+        return preconditioner * y
+    return jnp.einsum("kij,kj->ki", preconditioner, y.reshape(preconditioner.shape[0], -1)).reshape(-1)
+
+
+def _limits(method: Any, rows: int, dtype: Any) -> tuple[Any, Any, int]:
+    """Returns the tolerance, the error above which a result is no result, and the largest number of iterations."""
+    eps = float(jnp.finfo(dtype).eps)
+    tolerance = jnp.asarray(4.0 * eps if method.tolerance is None else method.tolerance, dtype)
+    iterations = 4 * rows + 20 if method.max_iterations is None else method.max_iterations
+    return tolerance, jnp.maximum(100.0 * tolerance, eps**0.5), iterations
+
+
+def _check(method: Any, rows: int) -> None:
+    if method.max_iterations is not None and method.max_iterations < 1:
+        raise ValueError(f"{type(method).__name__}.max_iterations must be at least 1, got {method.max_iterations}")
+    given = method.preconditioner
+    if given is None:
+        return
+    shape = jnp.shape(given)
+    fits = shape == (rows,) or (len(shape) == 3 and shape[1] == shape[2] and shape[0] * shape[1] == rows)
+    if not fits:
+        raise ValueError(
+            f"{type(method).__name__}.preconditioner must be a diagonal ({rows},) or blocks (k, b, b) with k b = {rows}, got shape {shape}"
+        )
+
+
+@pytree
+class ConjugateGradient:
+    """Conjugate gradients on the Delassus operator, in the form that minimizes the residual; matrix-free.
+
+    Attributes:
+        tolerance: relative size of the residual, as the acceleration it causes, at which the loop ends; None for 4 eps.
+        max_iterations: None for 4 nc + 20.
+        preconditioner: an approximate inverse of the Delassus matrix, a diagonal (nc,) or blocks (k, b, b) on it; see
+        `block_preconditioner`.
+
+    Dependent rows are allowed. Accelerations are unique and their derivatives exact; without a preconditioner lam is the shortest, and its
+    derivative is exact up to multipliers without force. Needs M positive definite.
+    """
+
+    matrix_free: ClassVar[bool] = True
+    tolerance: Leaf = None
+    max_iterations: int | None = static(default=None)
+    preconditioner: Leaf = None
+
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
+        """Returns the operators; the only factorization is that of M."""
+        _check(self, jacobian.shape[0])
+        return IterativeFactors(mass_matrix.factorize(mass), jacobian, compliance, self)
+
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
+        """Returns (a, lam); see `SaddlePointSolver`."""
+        return solve_once(self, mass, jacobian, f, r, compliance)
+
+    def run(self, operator: Any, b: Rows) -> Rows:
+        """Returns the solution y (nc,) of S y = b, or NaN."""
+        tolerance, acceptable, iterations = _limits(self, b.shape[0], b.dtype)
+        u = _precondition(self.preconditioner, b)
+        scale = jnp.sum(u * operator(u))
+
+        def advance(carry: Any) -> Any:
+            y, rho, u, pi, q, gamma, count = carry
+            pq = _precondition(self.preconditioner, q)
+            alpha = gamma / jnp.sum(q * pq)
+            y, rho, u = y + alpha * pi, rho - alpha * q, u - alpha * pq
+            w = operator(u)
+            new = jnp.sum(u * w)
+            beta = new / gamma
+            return y, rho, u, u + beta * pi, w + beta * q, new, count + 1
+
+        def unfinished(carry: Any) -> Any:
+            *_, gamma, count = carry
+            return (gamma > tolerance**2 * scale) & (count < iterations)
+
+        def round_from(y: Rows) -> tuple[Rows, Any]:
+            rho = b - operator(y)
+            u = _precondition(self.preconditioner, rho)
+            w = operator(u)
+            start = (y, rho, u, u, w, jnp.sum(u * w), jnp.zeros((), jnp.int32))
+            y, *_, gamma, _ = jax.lax.while_loop(unfinished, advance, start)
+            return y, gamma
+
+        y, _ = round_from(jnp.zeros_like(b))
+        y, gamma = round_from(y)
+        # Not `gamma > ...`: what is not a number must not pass.
+        return jnp.where(gamma <= acceptable**2 * scale, y, jnp.nan)
+
+
+@pytree
+class BiconjugateGradient:
+    """Stabilized biconjugate gradients on the Delassus operator; matrix-free. For consistent rows.
+
+    Attributes:
+        tolerance: relative size of the residual at which the loop ends; None for 4 eps.
+        max_iterations: None for 4 nc + 20.
+        preconditioner: as in `ConjugateGradient`.
+
+    Needs no symmetry, and is less robust than `ConjugateGradient` for it: it can break down, and then returns NaN.
+    """
+
+    matrix_free: ClassVar[bool] = True
+    tolerance: Leaf = None
+    max_iterations: int | None = static(default=None)
+    preconditioner: Leaf = None
+
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
+        """Returns the operators; the only factorization is that of M."""
+        _check(self, jacobian.shape[0])
+        return IterativeFactors(mass_matrix.factorize(mass), jacobian, compliance, self)
+
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
+        """Returns (a, lam); see `SaddlePointSolver`."""
+        return solve_once(self, mass, jacobian, f, r, compliance)
+
+    def run(self, operator: Any, b: Rows) -> Rows:
+        """Returns the solution y (nc,) of S y = b, or NaN."""
+        tolerance, acceptable, iterations = _limits(self, b.shape[0], b.dtype)
+        y = jnp.zeros_like(b)
+        for _ in range(2):
+            y, _ = jax.scipy.sparse.linalg.bicgstab(
+                operator,
+                b,
+                y,
+                tol=tolerance,  # pyright: ignore[reportArgumentType]
+                maxiter=iterations,
+                M=lambda x: _precondition(self.preconditioner, x),
+            )
+        rest = b - operator(y)
+        return jnp.where(jnp.sum(rest**2) <= acceptable**2 * jnp.sum(b**2), y, jnp.nan)
+
+
+def block_preconditioner(mass: MassMatrix, jacobian: Any, block: int = 1) -> Any:
+    """Returns the inverses of the diagonal blocks of J M^-1 J^T: (nc,) for block = 1, else (nc / block, block, block).
+
+    Args:
+        mass: M.
+        jacobian: J (nc, nv), at a configuration that is typical for the motion.
+        block: rows a block; 2 for the joints of a planar mechanism of revolute joints.
+
+    Raises:
+        ValueError: `block` does not divide the number of rows.
+    """
+    rows = jacobian.shape[0]
+    if block < 1 or rows % block:
+        raise ValueError(f"block must divide the number of rows, {rows}, got {block}")
+    scaled = mass_matrix.factorize(mass).scaled_rows(jacobian)
+    if block == 1:
+        return 1.0 / jnp.sum(scaled**2, axis=1)
+    grouped = scaled.reshape(rows // block, block, -1)
+    return jnp.linalg.inv(jax.vmap(small_matrix.product_transposed)(grouped, grouped))

@@ -1,0 +1,316 @@
+"""Reduced equations on the null space of the constraints.
+
+With N a basis of the null space of J (J N = 0) and J^+ the pseudoinverse, all a with J a = r are a = a_p + N y, a_p = J^+ r. Put into
+the first row and multiplied by N^T, the multipliers fall away (N^T J^T = 0):
+
+    N^T M N y = N^T (f - M a_p),        lam = (J^+)^T (M a - f).
+
+The reduced matrix has the size of the mobility and is positive definite wherever M is on the null space, whatever the rank of J. The
+multipliers lie in the range of J: they are the shortest that carry the load. In the Euclidean metric (M = I) the same decomposition gives
+the lecture's projections: v -> N N^T v, and q -> (I - N N^T)(q0 - J^+ g0) + N N^T q_e.
+
+Where N comes from is a choice of its own:
+
+    SingularValues   J = U S V^T: any rank; N = the columns of V with singular value zero, J^+ = V S^+ U^T.
+    HouseholderQR    J^T = [Q1 Q2] [R; 0]: full row rank; N = Q2, J^+ = Q1 R^-T.
+    NormalEquations  full row rank; J^+ = J^T (J J^T)^-1, and instead of a basis the projector P = I - J^+ J itself. The cheapest.
+
+Shapes do not depend on values: with singular values, N has nv columns of which the others are zero, and the reduced matrix gets a one on
+its diagonal there. In general, with a generating set G (nv, k) of the null space and a symmetric Z >= 0 that is positive on what G maps
+to zero and commutes with the projector along it, (G^T M G + Z) y = G^T (f - M a_p) gives the same G y.
+
+Soft rows, J a + C lam = r, are hard rows of the augmented system with coordinates (a, c) and masses (M, I): J a + C^1/2 c = r.
+
+References:
+    S. Savin, "Contact-aware Control", lecture 5, equations (14) to (20). E. Bayo, R. Ledesma, "Augmented Lagrangian and mass-orthogonal
+    projection methods for constrained multibody dynamics", Nonlinear Dynamics 9 (1996), for redundant rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve, solve_once
+from jaxdae.saddle_point.mass import MassMatrix, as_dense
+from jaxdae.saddle_point.singular_values import ThinSVD
+from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+
+
+class Decomposition(Protocol):
+    """A decomposed J: its pseudoinverse, and its null space."""
+
+    @property
+    def generators(self) -> Any:
+        """G (nv, k): columns that span the null space of J; further columns are zero."""
+        ...
+
+    @property
+    def complement(self) -> Any:
+        """Z (k, k), None for zero: positive where G is zero, zero elsewhere."""
+        ...
+
+    def solve(self, r: Rows) -> Velocity:
+        """Returns J^+ r."""
+        ...
+
+    def solve_transposed(self, x: Velocity) -> Rows:
+        """Returns (J^+)^T x."""
+        ...
+
+    def inconsistent(self, r: Rows) -> Rows | None:
+        """Returns (I - J J^+) r, None where J has full rank by assumption."""
+        ...
+
+
+@pytree
+class SVDDecomposition:
+    """The singular values of J, with all right singular vectors."""
+
+    thin: Leaf
+    generators: Leaf
+    complement: Leaf
+
+    def solve(self, r: Rows) -> Velocity:
+        """Returns J^+ r."""
+        return self.thin.solve(r)
+
+    def solve_transposed(self, x: Velocity) -> Rows:
+        """Returns (J^+)^T x."""
+        return self.thin.solve_transposed(x)
+
+    def inconsistent(self, r: Rows) -> Rows:
+        """Returns (I - J J^+) r."""
+        return self.thin.inconsistent(r)
+
+
+@pytree
+class SingularValues:
+    """Null space by the singular values of J; any rank.
+
+    Attributes:
+        tolerance: singular values below this fraction of the largest count as zero; None for eps^(1/2). It must lie above what
+            takes dependent rows off the constraint manifold (integrator stages, for example) and below the smallest that is meant.
+    """
+
+    tolerance: Leaf = None
+
+    def decompose(self, jacobian: Jacobian) -> SVDDecomposition:
+        """Returns the decomposition; one SVD, some 20 nv^3 operations."""
+        thin, kept, right = ThinSVD.of(jacobian, self.tolerance, all_right=True)
+        free = jnp.concatenate([~kept, jnp.ones((right.shape[0] - kept.shape[0],), bool)]).astype(right.dtype)
+        return SVDDecomposition(thin, right.T * free[None, :], jnp.diag(1.0 - free))
+
+
+@pytree
+class QRDecomposition:
+    """J^T = Q1 R with Q2 the rest of the basis; `inverse` is R^-1."""
+
+    range: Leaf
+    generators: Leaf
+    triangle: Leaf
+    complement: None = static(default=None)
+
+    def solve(self, r: Rows) -> Velocity:
+        """Returns J^+ r = Q1 R^-T r."""
+        return self.range @ jax.scipy.linalg.solve_triangular(self.triangle, r, trans=1)
+
+    def solve_transposed(self, x: Velocity) -> Rows:
+        """Returns (J^+)^T x = R^-1 Q1^T x."""
+        return jax.scipy.linalg.solve_triangular(self.triangle, self.range.T @ x)
+
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: full rank."""
+
+
+@pytree
+class HouseholderQR:
+    """Null space by a QR factorization of J^T; needs full row rank, and nc <= nv. About a tenth of the cost of an SVD."""
+
+    def decompose(self, jacobian: Jacobian) -> QRDecomposition:
+        """Returns the decomposition; one QR factorization.
+
+        Raises:
+            ValueError: more rows than columns, which cannot have full row rank.
+        """
+        rows, columns = jacobian.shape
+        if rows > columns:
+            raise ValueError(f"HouseholderQR needs full row rank, but J has {rows} rows and {columns} columns; use SingularValues")
+        if rows == 0:
+            eye = jnp.eye(columns, dtype=jacobian.dtype)
+            return QRDecomposition(eye[:, :0], eye, eye[:0, :0])
+        q, r = jnp.linalg.qr(jacobian.T, mode="complete")
+        return QRDecomposition(q[:, :rows], q[:, rows:], r[:rows])
+
+
+@pytree
+class NormalDecomposition:
+    """J, the inverse Cholesky factor W of J J^T, and the projector P = I - J^T (J J^T)^-1 J."""
+
+    jacobian: Leaf
+    inverse: Leaf
+    generators: Leaf
+    complement: Leaf
+
+    def solve(self, r: Rows) -> Velocity:
+        """Returns J^+ r = J^T W^T W r."""
+        return small_matrix.rmatvec(self.jacobian, self._gram_inverse(r))
+
+    def solve_transposed(self, x: Velocity) -> Rows:
+        """Returns (J^+)^T x = W^T W J x."""
+        return self._gram_inverse(small_matrix.matvec(self.jacobian, x))
+
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: full rank."""
+
+    def _gram_inverse(self, r: Rows) -> Rows:
+        return small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, r))
+
+
+@pytree
+class NormalEquations:
+    """The closed-form projector P = I - J^T (J J^T)^-1 J, by a Cholesky factorization of J J^T; needs full row rank.
+
+    The cheapest, and the least accurate: the condition number of J enters squared.
+
+    References:
+        "Mobile robotics" lecture notes, projection onto the null space of the constraints.
+    """
+
+    def decompose(self, jacobian: Jacobian) -> NormalDecomposition:
+        """Returns the decomposition; one Cholesky factorization of size nc."""
+        inverse = small_matrix.inverse_cholesky(small_matrix.product_transposed(jacobian, jacobian))
+        half = inverse @ jacobian
+        complement = half.T @ half
+        return NormalDecomposition(jacobian, inverse, jnp.eye(jacobian.shape[1], dtype=jacobian.dtype) - complement, complement)
+
+
+@pytree
+class NullSpaceFactors:
+    """M, the decomposition of J, and the inverse Cholesky factor of the reduced mass matrix."""
+
+    mass: Leaf
+    decomposition: Leaf
+    inverse: Leaf
+
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        particular = self.decomposition.solve(r)
+        force = -mass_matrix.times(self.mass, particular)
+        force = force if f is None else f + force
+        basis = self.decomposition.generators
+        y = small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, small_matrix.rmatvec(basis, force)))
+        free = small_matrix.matvec(basis, y)
+        return particular + free, self.decomposition.solve_transposed(mass_matrix.times(self.mass, free) - force)
+
+    def inconsistent(self, r: Rows) -> Rows | None:
+        """Returns (I - J J^+) r; None where J has full rank by assumption."""
+        return self.decomposition.inconsistent(r)
+
+    def reweighted(self, mass: MassMatrix) -> NullSpaceFactors:
+        """Returns the factors with another matrix in place of M, from the same decomposition of J."""
+        return _reduced(mass, self.decomposition)
+
+
+def _reduced(mass: MassMatrix, decomposition: Any) -> NullSpaceFactors:
+    basis = decomposition.generators
+    weighted = mass.diagonal[:, None] * basis if isinstance(mass, mass_matrix.DiagonalMatrix) else mass @ basis
+    reduced = basis.T @ weighted
+    if decomposition.complement is not None:
+        # Scaled like the rest of the matrix: the smallest pivot then does not depend on the units of mass.
+        scale = jnp.trace(as_dense(mass)) / basis.shape[0]
+        reduced = reduced + scale * decomposition.complement
+    return NullSpaceFactors(mass, decomposition, small_matrix.inverse_cholesky(reduced))
+
+
+@pytree
+class SoftFactors:
+    """Factors of the augmented system (a, c), by which soft rows are solved as hard ones."""
+
+    augmented: Leaf
+    size: int = static()
+
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        padded = None if f is None else jnp.pad(f, (0, r.shape[0]))
+        a, lam = self.augmented.solve(padded, r)
+        return a[: self.size], lam
+
+    def inconsistent(self, r: Rows) -> Rows | None:
+        """Returns the part of r that neither a nor c can produce."""
+        return self.augmented.inconsistent(r)
+
+
+def augment(mass: MassMatrix, jacobian: Array, compliance: Rows) -> tuple[MassMatrix, Array]:
+    """Returns M and J of the system with coordinates (a, c) whose hard rows are the soft rows of the given one."""
+    ones = jnp.ones_like(compliance)
+    wide = jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(compliance))], axis=1)
+    if isinstance(mass, mass_matrix.DiagonalMatrix):
+        return mass_matrix.DiagonalMatrix(jnp.concatenate([mass.diagonal, ones])), wide
+    return jax.scipy.linalg.block_diag(mass, jnp.diag(ones)), wide
+
+
+@pytree
+class NullSpace:
+    """Accelerations from the reduced equations N^T M N y = N^T (f - M a_p), a = a_p + N y; shortest multipliers.
+
+    Attributes:
+        decomposition: where N and J^+ come from: `SingularValues()` allows dependent rows; `HouseholderQR()` and `NormalEquations()` are
+        far
+            cheaper and need full row rank.
+
+    M need only be positive definite on the null space of J. Exact derivatives at full and at constant deficient rank.
+    """
+
+    decomposition: Any = SingularValues()
+
+    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:
+        """Returns the decomposition of J, and the Cholesky factor of the reduced mass matrix."""
+        if compliance is not None:
+            wide_mass, wide = augment(mass, jacobian, compliance)
+            return SoftFactors(self.factorize(wide_mass, wide, None), jacobian.shape[1])
+        return _reduced(mass, self.decomposition.decompose(jacobian))
+
+    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
+        """Returns (a, lam); see `SaddlePointSolver`."""
+        return solve_once(self, mass, jacobian, f, r, compliance)
+
+
+def null_projector(jacobian: Jacobian, solver: Any = None) -> Array:
+    """Returns P = N N^T (nv, nv), the orthogonal projector onto the null space of J.
+
+    Column k is the vector nearest to e_k with J x = 0: a saddle-point problem with M = I, whose derivative is exact at constant rank,
+    dP = -(S + S^T) with S = J^+ dJ P.
+
+    Args:
+        jacobian: J (nc, nv).
+        solver: `NullSpace()` by default, which allows dependent rows; `SchurComplement()` evaluates I - J^T (J J^T)^-1 J.
+    """
+    return _columns(jacobian, solver or NullSpace(), jacobian.shape[1], lambda e, zero: (e, zero))
+
+
+def pseudoinverse(jacobian: Jacobian, solver: Any = None) -> Array:
+    """Returns J^+ (nv, nc), with exact derivatives at constant rank.
+
+    Args:
+        jacobian: J (nc, nv).
+        solver: `NullSpace()` by default, which allows dependent rows.
+    """
+    return _columns(jacobian, solver or NullSpace(), jacobian.shape[0], lambda e, zero: (None, e))
+
+
+def _columns(jacobian: Any, solver: Any, count: int, sides: Any) -> Array:
+    identity = mass_matrix.DiagonalMatrix(jnp.ones((jacobian.shape[1],), jacobian.dtype))
+    factors = solver.factorize(*jax.lax.stop_gradient((identity, jacobian, None)))
+    zero = jnp.zeros((jacobian.shape[0],), jacobian.dtype)
+
+    def column(e: Any) -> Any:
+        return solve(factors, identity, jacobian, None, *sides(e, zero))[0]
+
+    return jax.vmap(column, out_axes=1)(jnp.eye(count, dtype=jacobian.dtype))

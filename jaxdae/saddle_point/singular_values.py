@@ -1,0 +1,64 @@
+"""Singular values with a rank that is decided by tolerance, in shapes that do not depend on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree
+from jaxdae.typing import Leaf
+
+
+def rank_tolerance(dtype: Any) -> float:
+    """Returns the default fraction of the largest singular value below which one counts as zero: eps^(1/2)."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+@pytree
+class ThinSVD:
+    """A = U S V^T, with the singular values below the tolerance replaced by zero in the pseudoinverse.
+
+    Attributes:
+        left: U (m, k), the columns of lost directions zero.
+        gain: 1/s (k,), zero in lost directions.
+        right: V^T (k, n).
+    """
+
+    left: Leaf
+    gain: Leaf
+    right: Leaf
+
+    @classmethod
+    def of(cls, matrix: Array, tolerance: Any = None, all_right: bool = False) -> tuple[ThinSVD, Array, Array]:
+        """Returns the decomposition, which singular values are kept (k,), and V^T, with `all_right` complete (n, n).
+
+        Args:
+            matrix: A (m, n).
+            tolerance: relative to the largest singular value; None for `rank_tolerance`.
+            all_right: whether V^T is to be square.
+        """
+        m, n = matrix.shape
+        if m == 0 or n == 0:
+            none = jnp.zeros((0,), matrix.dtype)
+            right = jnp.eye(n, dtype=matrix.dtype)
+            return cls(jnp.zeros((m, 0), matrix.dtype), none, right[:0]), none > 0, right if all_right else right[:0]
+        u, s, vt = jnp.linalg.svd(matrix, full_matrices=all_right and m < n)
+        limit = rank_tolerance(matrix.dtype) if tolerance is None else jnp.asarray(tolerance, matrix.dtype)
+        kept = s > limit * s[0]
+        gain = jnp.where(kept, 1.0 / jnp.where(kept, s, 1.0), 0.0)
+        return cls(u * kept.astype(u.dtype)[None, :], gain, vt[: s.shape[0]]), kept, vt
+
+    def solve(self, r: Array) -> Array:
+        """Returns A^+ r."""
+        return small_matrix.rmatvec(self.right, self.gain * small_matrix.rmatvec(self.left, r))
+
+    def solve_transposed(self, x: Array) -> Array:
+        """Returns (A^+)^T x."""
+        return small_matrix.matvec(self.left, self.gain * small_matrix.matvec(self.right, x))
+
+    def inconsistent(self, r: Array) -> Array:
+        """Returns (I - A A^+) r."""
+        return r - small_matrix.matvec(self.left, small_matrix.rmatvec(self.left, r))
