@@ -4,7 +4,7 @@ The names below are the library; planar mechanisms are in `jaxdae.mechanisms`.
 """
 
 from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, static
-from jaxdae.diagnostics import Diagnosis, diagnose
+from jaxdae.diagnostics import Diagnosis, IndependentRows, auto_solver, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
 from jaxdae.initialize import InitializeInfo, initialize
 from jaxdae.integrators import (
@@ -12,12 +12,17 @@ from jaxdae.integrators import (
     Integrator,
     Projected,
     RungeKutta,
+    Scheduled,
     SemiImplicitEuler,
     StepInfo,
+    Switching,
+    SwitchingInfo,
+    SwitchingLaw,
     Tableau,
     Taylor,
+    Unilateral,
 )
-from jaxdae.masks import Masked, Soft
+from jaxdae.masks import Masked, Soft, constraint_impulse
 from jaxdae.rollout import Trajectory, batch_rollout, rollout
 from jaxdae.saddle_point import (
     BiconjugateGradient,
@@ -61,6 +66,7 @@ __all__ = [
     "DiagonalMatrix",
     "ExplicitEuler",
     "HouseholderQR",
+    "IndependentRows",
     "InitializeInfo",
     "Integrator",
     "KKTInverse",
@@ -80,6 +86,7 @@ __all__ = [
     "Proximal",
     "RungeKutta",
     "SaddlePointSolver",
+    "Scheduled",
     "SchurComplement",
     "SemiImplicitEuler",
     "SimulationError",
@@ -89,19 +96,26 @@ __all__ = [
     "State",
     "Status",
     "StepInfo",
+    "Switching",
+    "SwitchingInfo",
+    "SwitchingLaw",
     "System",
     "Tableau",
     "Taylor",
     "Trajectory",
+    "Unilateral",
     "VelocityProjection",
+    "auto_solver",
     "batch_axes",
     "batch_rollout",
     "block_preconditioner",
+    "constraint_impulse",
     "constraint_terms",
     "diagnose",
     "energy",
     "forward_dynamics",
     "get_leaf",
+    "independent_rows",
     "initialize",
     "inverse_dynamics",
     "kkt_inverse",
@@ -113,4 +127,5 @@ __all__ = [
     "rollout",
     "set_leaf",
     "static",
+    "virtual_work",
 ]

@@ -1,4 +1,4 @@
-"""What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy.
+"""What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy; and which solver suits.
 
 Host-side: the numbers are concrete and the answer is a report, not an array. The rank of J is decided by its singular values; a row is
 *redundant* when it depends linearly on the rows before it. Which of several dependent rows that is, is a matter of their order: that
@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.saddle_point import as_dense
-from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
+from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement, as_dense
+from jaxdae.system import ConstraintJacobian, State, System, check_fit, checked_state, velocity_residual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Diagnosis:
         mobility: nv - rank.
         condition: ratio of the largest to the smallest nonzero singular value of J; 1 without rows.
         mass_condition: condition number of M.
+        scaled_condition: as `condition`, of J M^-1/2; its square is the condition number of the Delassus matrix.
         violation: largest |g| in row units.
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
@@ -39,6 +41,7 @@ class Diagnosis:
     mobility: int
     condition: float
     mass_condition: float
+    scaled_condition: float
     violation: float
     velocity_violation: float
     redundant_rows: tuple[str, ...]
@@ -54,6 +57,7 @@ class Diagnosis:
             ("mobility", f"{self.mobility}"),
             ("condition of J", f"{self.condition:.3g}"),
             ("condition of M", f"{self.mass_condition:.3g}"),
+            ("condition of J M^-1/2", f"{self.scaled_condition:.3g}"),
             ("largest violation", f"{self.violation:.3g}"),
             ("largest velocity violation", f"{self.velocity_violation:.3g}"),
             ("redundant rows", redundant),
@@ -82,7 +86,7 @@ def diagnose(system: System, state: State) -> Diagnosis:
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     rows, size = jacobian.shape
-    names = getattr(system, "row_names", None) or tuple(f"row {k}" for k in range(rows))
+    names = _row_names(system, rows)
     values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
     tolerance = _tolerance(jacobian, values)
     rank = int(np.sum(values > tolerance))
@@ -96,11 +100,145 @@ def diagnose(system: System, state: State) -> Diagnosis:
         mobility=size - rank,
         condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
+        scaled_condition=_scaled_condition(jacobian, mass, rank),
         violation=_largest(position),
         velocity_violation=_largest(velocity),
         redundant_rows=redundant_rows,
-        redundant=tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in redundant_rows)),
+        redundant=_joints(redundant_rows),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class IndependentRows:
+    """The report of `independent_rows`.
+
+    Attributes:
+        rows: indices of a largest set of independent rows, ascending.
+        dependent: indices of the others, ascending.
+        dependent_rows: their names.
+        joints: names of the joints that they belong to.
+    """
+
+    rows: tuple[int, ...]
+    dependent: tuple[int, ...]
+    dependent_rows: tuple[str, ...]
+    joints: tuple[str, ...]
+
+
+def independent_rows(system: System, state: State) -> IndependentRows:
+    """Returns a largest independent set of constraint rows, and the joints that the others belong to.
+
+    Rows are taken in the order of a QR factorization of J^T with column pivoting: always the one that is farthest from the span of those
+    taken before. The set is therefore the best conditioned that such a greedy choice finds, and does not depend on the order of the joints.
+    `Masked(system, active)` with these rows switched on is a system of full rank with the same motion, as long as the others stay
+    dependent.
+
+    Args:
+        system: the mechanical system; row names are taken from its `row_names` where it has them.
+        state: time (s), coordinates and velocities; concrete.
+
+    Raises:
+        ValueError: the Jacobian is not finite.
+
+    References:
+        P. Businger, G. H. Golub, "Linear least squares solutions by Householder transformations", Numer. Math. 7 (1965).
+    """
+    state = checked_state(state)
+    check_fit(system, state)
+    jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
+    if not np.all(np.isfinite(jacobian)):
+        raise ValueError("independent_rows: the Jacobian is not finite at this state; check the state")
+    names = _row_names(system, jacobian.shape[0])
+    values = np.linalg.svd(jacobian, compute_uv=False) if jacobian.size else np.zeros(0)
+    taken = _pivoted(jacobian, int(np.sum(values > _tolerance(jacobian, values))))
+    dependent = tuple(k for k in range(jacobian.shape[0]) if k not in taken)
+    dependent_rows = tuple(names[k] for k in dependent)
+    return IndependentRows(tuple(sorted(taken)), dependent, dependent_rows, _joints(dependent_rows))
+
+
+def _pivoted(jacobian: np.ndarray, rank: int) -> set[int]:
+    """Returns the first `rank` pivots of J^T, by Gram-Schmidt with reorthogonalization."""
+    rest = jacobian.astype(float)
+    taken: set[int] = set()
+    for _ in range(rank):
+        lengths = np.linalg.norm(rest, axis=1)
+        lengths[list(taken)] = -1.0
+        pivot = int(np.argmax(lengths))
+        direction = rest[pivot] / lengths[pivot]
+        for _ in range(2):
+            rest = rest - np.outer(rest @ direction, direction)
+        taken.add(pivot)
+    return taken
+
+
+def virtual_work(system: System, state: State, lam: Any) -> Any:
+    """Returns lam^T J v (), the power of the constraint forces in W.
+
+    Zero for constraints at rest, which do no work on motions that they allow: J v = 0. With time-dependent constraints J v = -dg/dt, and
+    the power is what the drive behind them supplies.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        lam: multipliers (nc,), as `forward_dynamics` returns them.
+
+    Differentiable. Under `jax.vmap` it takes a whole `Trajectory`.
+    """
+    state = checked_state(state)
+    return jnp.sum(lam * ConstraintJacobian(system, state).times(state.v))
+
+
+def auto_solver(system: System, state: State) -> SaddlePointSolver:
+    """Returns the saddle-point solver that suits a system, by what `diagnose` finds at a state.
+
+    The first rule that applies:
+
+    1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` where rows are dependent.
+    2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them.
+    3. J M^-1/2 is so ill-conditioned that the Delassus matrix, with the square of that condition number, would lose more than half of the
+       digits, condition > eps^(-1/4): `DenseKKT`, which sees the condition number once.
+    4. Otherwise `SchurComplement`, the fastest up to the largest sizes that were measured (64 rows).
+
+    Decided once, on the host, before anything is compiled; nothing changes at run time. A mechanism that passes singular configurations
+    looks regular at most states: choose `NullSpace` or `LeastSquares` for it yourself. Krylov methods are never chosen: when they pay
+    depends on more than the size.
+
+    Args:
+        system: the mechanical system.
+        state: a state that is typical for the motion; concrete.
+
+    Raises:
+        ValueError: the state or the Jacobian is not finite.
+    """
+    found = diagnose(system, state)
+    dependent = found.rank < found.rows
+    if not np.isfinite(found.scaled_condition):
+        return NullSpace() if dependent else DenseKKT()
+    if dependent:
+        return LeastSquares()
+    if found.scaled_condition > float(np.finfo(state.q.dtype).eps) ** -0.25:
+        return DenseKKT()
+    return SchurComplement()
+
+
+def _scaled_condition(jacobian: np.ndarray, mass: np.ndarray, rank: int) -> float:
+    """Returns the condition number of J M^-1/2 on its range; infinite where M is not positive definite."""
+    if rank == 0:
+        return 1.0
+    weights, axes = np.linalg.eigh(mass)
+    if weights[0] <= 0.0:
+        return float("inf")
+    values = np.linalg.svd(jacobian @ axes / np.sqrt(weights), compute_uv=False)
+    return float(values[0] / values[rank - 1]) if values[rank - 1] > 0.0 else float("inf")
+
+
+def _row_names(system: System, rows: int) -> tuple[str, ...]:
+    return getattr(system, "row_names", None) or tuple(f"row {k}" for k in range(rows))
+
+
+def _joints(row_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names of the joints that rows belong to, each once."""
+    return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in row_names))
 
 
 def _largest(x: np.ndarray) -> float:

@@ -22,6 +22,7 @@ FLOORS = {
     "saddle_point": 1,
     "small_matrix": 1,
     "newton": 1,
+    "trigonometry": 1,
     "system": 2,
     "linearization": 2,
     "masks": 2,

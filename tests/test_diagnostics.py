@@ -1,9 +1,10 @@
 """What can be said before anything moves: mobility, rank, and which rows are too many."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import CrankRocker, cast, double_pendulum, state
+from problems import CrankRocker, bead_on_wire, cast, double_pendulum, state
 from small_systems import everything, everywhere, oscillating, oscillator
 
 import jaxdae as jd
@@ -125,3 +126,101 @@ def test_the_report_as_text():
 def test_numbers_that_are_not_finite(spoil):
     with pytest.raises(ValueError, match="not finite at this state; check state and masses"):
         jd.diagnose(*spoil(everything(), everywhere()))
+
+
+class TestIndependentRows:
+    def test_full_rank_keeps_all(self):
+        found = jd.independent_rows(*CrankRocker().build())
+        assert found.rows == tuple(range(8))
+        assert found.dependent == found.dependent_rows == found.joints == ()
+
+    def test_an_extra_crank(self):
+        mechanism, q = parallelogram(3)
+        found = jd.independent_rows(mechanism, state(q))
+        jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros_like(q)))
+        assert len(found.rows) == np.linalg.matrix_rank(jacobian[list(found.rows)]) == 11
+        assert set(found.rows) | set(found.dependent) == set(range(12))
+        assert found.dependent_rows == tuple(mechanism.row_names[k] for k in found.dependent)
+        assert found.joints[0] in mechanism.joint_names
+
+    def test_better_conditioned_than_taking_rows_in_order(self):
+        @jd.pytree
+        class NearlyParallel(jd.System):
+            def mass_matrix(self, q):
+                return jnp.eye(2)
+
+            def force(self, t, q, v, u):
+                return jnp.zeros(2)
+
+            def constraint(self, t, q):
+                return jnp.array([[1.0, 0.0], [1.0, 1e-3], [0.0, 1.0]]) @ q
+
+        # In order: rows 0 and 1. By pivoting: 1 is the longest, and 2 is farther from it than 0 (0.9999995 against 0.001).
+        found = jd.independent_rows(NearlyParallel(), state([0.0, 0.0]))
+        assert (found.rows, found.dependent, found.dependent_rows) == ((1, 2), (0,), ("row 0",))
+
+    def test_the_masked_system_moves_alike(self):
+        mechanism, q = parallelogram(3)
+        start, _ = jd.initialize(mechanism, q, jnp.ones_like(q))
+        found = jd.independent_rows(mechanism, start)
+        chosen = jd.Masked(mechanism, np.isin(np.arange(12), found.rows))
+        a, lam = jd.forward_dynamics(chosen, start)
+        expected, _ = jd.forward_dynamics(mechanism, start, solver=jd.LeastSquares())
+        np.testing.assert_allclose(a, expected, atol=1e-11)
+        np.testing.assert_array_equal(lam[np.array(found.dependent)], 0.0)
+
+    def test_not_finite(self):
+        mechanism, start = CrankRocker().build()
+        with pytest.raises(ValueError, match="independent_rows: the Jacobian is not finite"):
+            jd.independent_rows(mechanism, state(start.q * np.nan))
+
+    def test_no_rows(self):
+        assert jd.independent_rows(oscillator(), oscillating()).rows == ()
+
+
+class TestVirtualWork:
+    def test_zero_for_constraints_at_rest(self):
+        mechanism, start = CrankRocker().build()
+        moving, _ = jd.initialize(mechanism, start.q, jnp.ones_like(start.q))
+        _, lam = jd.forward_dynamics(mechanism, moving)
+        # Each of the eight products is of the order of 10 W.
+        assert abs(jd.virtual_work(mechanism, moving, lam)) <= 1e-12
+        assert np.max(np.abs(lam)) > 1.0
+
+    def test_power_of_a_moving_wire(self):
+        # A bead at rest at distance s on a horizontal wire turning with Omega: the wire pushes with m g, at the speed Omega s.
+        bead = bead_on_wire()
+        at = jd.State(jnp.zeros(()), jnp.array([2.0, 0.0]), jnp.array([0.0, 2.0 * bead.rate]))
+        _, lam = jd.forward_dynamics(bead, at)
+        np.testing.assert_allclose(jd.virtual_work(bead, at, lam), bead.mass * bead.gravity * 2.0 * bead.rate, rtol=1e-13)
+
+    def test_whole_trajectories(self):
+        mechanism, start = CrankRocker().build()
+        path = jd.rollout(mechanism, jd.Projected(jd.SemiImplicitEuler()), start, dt=1e-3, steps=3)
+        power = jax.vmap(lambda at, lam: jd.virtual_work(mechanism, at, lam))(path.state, path.info.lam)
+        np.testing.assert_allclose(power, 0.0, atol=1e-12)
+
+
+class TestAutoSolver:
+    def test_full_rank(self):
+        assert isinstance(jd.auto_solver(*CrankRocker().build()), jd.SchurComplement)
+
+    def test_dependent_rows(self):
+        mechanism, q = parallelogram(3)
+        assert isinstance(jd.auto_solver(mechanism, state(q)), jd.LeastSquares)
+
+    def test_ill_conditioned(self):
+        # Condition of J M^-1/2 about 1e5: squared, more than half of sixteen digits.
+        mechanism, start = CrankRocker().build()
+        light = jd.set_leaf(jd.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])), "inertia", jnp.array([1.0, 1e-10, 1.0]))
+        assert isinstance(jd.auto_solver(light, start), jd.DenseKKT)
+
+    def test_massless_coordinates(self):
+        mechanism, start = CrankRocker().build()
+        massless = jd.set_leaf(mechanism, "mass", jnp.array([1.0, 0.0, 1.0]))
+        assert isinstance(jd.auto_solver(massless, start), jd.DenseKKT)
+        doubled, q = parallelogram(3)
+        assert isinstance(jd.auto_solver(jd.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)), jd.NullSpace)
+
+    def test_no_rows(self):
+        assert isinstance(jd.auto_solver(oscillator(), oscillating()), jd.SchurComplement)

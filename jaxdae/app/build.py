@@ -45,7 +45,17 @@ _METHODS = {
     "rk4": jaxdae.RungeKutta.rk4,
     "dormand_prince5": jaxdae.RungeKutta.dormand_prince5,
 }
-_SOLVERS = {"dense_kkt": jaxdae.DenseKKT, "schur_complement": jaxdae.SchurComplement}
+_SOLVERS = {
+    "auto": jaxdae.SchurComplement,  # Until the loops are closed, see `with_chosen_solver`.
+    "dense_kkt": jaxdae.DenseKKT,
+    "schur_complement": jaxdae.SchurComplement,
+    "null_space": jaxdae.NullSpace,
+    "least_squares": jaxdae.LeastSquares,
+    "proximal": jaxdae.Proximal,
+    "conjugate_gradient": jaxdae.ConjugateGradient,
+    "biconjugate_gradient": jaxdae.BiconjugateGradient,
+}
+_DECOMPOSITIONS = {"qr": jaxdae.HouseholderQR, "normal_equations": jaxdae.NormalEquations}
 _STABILIZATIONS = {
     "none": jaxdae.NoStabilization,
     "baumgarte": jaxdae.Baumgarte,
@@ -134,7 +144,7 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 def integrator(values: dict[str, Any]) -> Any:
     """Returns the integrator from a config as plain values."""
-    solver = _SOLVERS[values["solver"]["type"]]()
+    solver = _solver(values["solver"])
     gains = {key: jnp.asarray(gain) for key, gain in values["stabilization"].items() if key != "type"}
     stabilization = _STABILIZATIONS[values["stabilization"]["type"]](**gains)
     method = _METHODS[values["integrator"]["type"]](solver=solver, stabilization=stabilization)
@@ -145,11 +155,37 @@ def integrator(values: dict[str, Any]) -> Any:
     position = None
     if section["position"] == "iterated":
         given = {key: section[key] for key in ("iterations", "tolerance") if section[key] is not None}
-        position = jaxdae.PositionProjection(metric=metric, origin=origin, solver=solver, **given)
+        position = jaxdae.PositionProjection(metric=metric, origin=origin, **given)
     elif section["position"] == "linear":
-        position = jaxdae.LinearPositionProjection(metric=metric, origin=origin, solver=solver)
-    velocity = jaxdae.VelocityProjection(metric=metric, solver=solver) if section["velocity"] else None
+        position = jaxdae.LinearPositionProjection(metric=metric, origin=origin)
+    velocity = jaxdae.VelocityProjection(metric=metric) if section["velocity"] else None
     return jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=velocity))
+
+
+def _solver(section: dict[str, Any]) -> Any:
+    options = {key: value for key, value in section.items() if key != "type" and value is not None}
+    if section["type"] == "null_space":
+        kind = options.pop("decomposition")
+        decomposition = jaxdae.SingularValues(**options) if kind == "svd" else _DECOMPOSITIONS[kind]()
+        return jaxdae.NullSpace(decomposition)
+    return _SOLVERS[section["type"]](**options)
+
+
+def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
+    """Returns config and worlds with the solver that `jaxdae.auto_solver` chooses for the nominal world in place of auto."""
+    if config.solver.type != "auto":
+        return config, built
+    system, _, state = built.one()
+    chosen = jaxdae.auto_solver(system, state)
+    name = next(name for name, kind in _SOLVERS.items() if name != "auto" and type(chosen) is kind)
+    resolved = Config.model_validate(config.model_dump(exclude_unset=True) | {"solver": name})
+
+    def swapped(method: Any) -> Any:
+        if isinstance(method, jaxdae.Projected):
+            return dataclasses.replace(method, integrator=swapped(method.integrator))
+        return dataclasses.replace(method, solver=chosen)
+
+    return resolved, dataclasses.replace(built, integrator=swapped(built.integrator), integrator_axes=swapped(built.integrator_axes))
 
 
 def sample(config: Config) -> tuple[list[Location], list[np.ndarray]]:

@@ -53,8 +53,11 @@ def run(
     except OSError as error:
         _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
     redundant = closing.diagnosis(checked, worlds).redundant
-    if redundant:
-        _note(f"redundant constraints at the start: {', '.join(redundant)}; the solvers need full rank and may fail")
+    if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
+        _note(
+            f"redundant constraints at the start: {', '.join(redundant)}; {checked.solver.type} needs full rank and may fail:"
+            " least_squares, null_space and proximal do not, and auto chooses"
+        )
     done = run_config(checked, worlds, out, console, source=config)
     console.print(table(checked, done.record))
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)

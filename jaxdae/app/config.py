@@ -40,8 +40,12 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
         from jaxdae.app import closing
 
         worlds, found = closing.close(skeleton, document)
-        if config is not None and skeleton is config and not found:
-            return config, worlds
+        if config is not None and skeleton is config and worlds is not None and not found:
+            from jaxdae.app import build
+            from jaxdae.app.precision import precision
+
+            with precision(config):
+                return build.with_chosen_solver(config, worlds)
         problems += found
     raise ConfigError(problems)
 

@@ -38,8 +38,8 @@ class Projection(Section):
     metric: Literal["mass", "euclidean"] = Field(
         default="mass", description="mass (changes no momentum along the constraints) or euclidean"
     )
-    origin: Literal["estimate", "previous"] = Field(
-        default="estimate", description="where the constraints are linearized: estimate or previous"
+    origin: Literal["estimate", "previous", "stage"] = Field(
+        default="estimate", description="where the constraints are linearized: estimate, previous or stage"
     )
     iterations: int | None = Field(default=None, ge=1, le=100, description="how many iterations; left out: the library's default")
     tolerance: float | None = Field(
@@ -103,9 +103,49 @@ class Integrator(Section):
 
 
 class Solver(Section):
-    """How accelerations and multipliers are solved for."""
+    """How accelerations and multipliers are solved for: auto chooses by rank and conditioning at the start of the nominal world."""
 
-    type: Literal["dense_kkt", "schur_complement"] = Field(description="the method")
+    type: Literal["auto", "dense_kkt", "schur_complement"] = Field(description="the method")
+
+
+class _Ranked(Section):
+    tolerance: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="singular values below this fraction of the largest count as zero; left out: the library's default",
+    )
+
+
+class NullSpaceSolver(_Ranked):
+    """Reduced equations on the null space of the constraints."""
+
+    type: Literal["null_space"]
+    decomposition: Literal["svd", "qr", "normal_equations"] = Field(default="svd", description="svd (any rank), qr or normal_equations")
+
+
+class LeastSquaresSolver(_Ranked):
+    """Minimum-norm multipliers."""
+
+    type: Literal["least_squares"]
+
+
+class ProximalSolver(Section):
+    """The method of multipliers."""
+
+    type: Literal["proximal"]
+    regularization: float | None = Field(
+        default=None, gt=0, description="relative to the mean diagonal of the Delassus matrix; left out: the library's default"
+    )
+    iterations: int = Field(default=5, ge=1, le=100, description="solves that share one factorization")
+
+
+class KrylovSolver(Section):
+    """Matrix-free iterations on the Delassus operator."""
+
+    type: Literal["conjugate_gradient", "biconjugate_gradient"]
+    tolerance: float | None = Field(default=None, gt=0, lt=1, description="relative residual; left out: round-off")
+    max_iterations: int | None = Field(default=None, ge=1, description="left out: by the number of rows")
 
 
 class Vary(Section):
@@ -162,7 +202,10 @@ class Config(Section):
     integrator: Annotated[Integrator, BeforeValidator(_written_out)] = Field(
         default=Integrator(type="rk4"), description="{type: ..., projection: ...}"
     )
-    solver: Annotated[Solver, BeforeValidator(_written_out)] = Field(default=Solver(type="schur_complement"), description="{type: ...}")
+    solver: Annotated[
+        Annotated[Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | KrylovSolver, Field(discriminator="type")],
+        BeforeValidator(_written_out),
+    ] = Field(default=Solver(type="schur_complement"), description="a solver's name, or {type: ..., options}")
     stabilization: Annotated[
         Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
         BeforeValidator(_written_out),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
+from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -31,10 +30,7 @@ class ExplicitEuler:
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics."""
-        u = input_at(u, state.t, state)
-        a, lam = forward_dynamics(
-            system, state, u, solver=self.solver, stabilization=self.stabilization, linearization=known_linearization(memory)
-        )
+        (a, lam), _ = stage_dynamics(self, system, state, u, known_linearization(memory), keep=False)
         new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         return new, memory, step_info(system, new, a, lam)
 
@@ -58,10 +54,7 @@ class SemiImplicitEuler:
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics."""
-        u = input_at(u, state.t, state)
-        a, lam = forward_dynamics(
-            system, state, u, solver=self.solver, stabilization=self.stabilization, linearization=known_linearization(memory)
-        )
+        (a, lam), _ = stage_dynamics(self, system, state, u, known_linearization(memory), keep=False)
         v = state.v + dt * a
         new = State(state.t + dt, system.retract(state.q, dt * v), v)
         return new, memory, step_info(system, new, a, lam)

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.linearization import Linearization
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.linearization import Linearization, linearize
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -41,7 +42,7 @@ class Integrator(Protocol):
     """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.
 
     A method with a class attribute `takes_linearization = True` has no memory of its own, and accepts as memory the `Linearization` at the
-    start of the step by its field `solver`, where its caller has one.
+    start of the step by its field `solver`, where its caller has one; it then returns that of its last stage.
     """
 
     def init(self, system: System, state: State) -> Any:
@@ -61,6 +62,26 @@ def input_at(u: Any, t: Any, state: State) -> Input:
 def known_linearization(memory: Any) -> Linearization | None:
     """Returns the linearization at the start of the step where the memory holds it."""
     return memory if isinstance(memory, Linearization) else None
+
+
+def stage_dynamics(
+    method: Any, system: System, at: State, u: Any, known: Linearization | None, keep: bool
+) -> tuple[tuple[Velocity, Rows], Linearization | None]:
+    """Returns (a, lam) at a stage of a method, and the linearization there where it is known or to be kept.
+
+    Args:
+        method: an integrator with the fields `solver` and `stabilization`.
+        system: the mechanical system.
+        at: the stage.
+        u: input, or a law of it.
+        known: the linearization at the stage, where there is one.
+        keep: whether to return the linearization.
+    """
+    if known is None and keep:
+        known = linearize(system, at, method.solver)
+    stage_input = input_at(u, at.t, at)
+    solution = forward_dynamics(system, at, stage_input, solver=method.solver, stabilization=method.stabilization, linearization=known)
+    return solution, known
 
 
 def largest(residual: Any) -> Any:

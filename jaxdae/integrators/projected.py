@@ -4,7 +4,8 @@ The projection moves the state by no more than the local error of the step (up t
 kept (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", section IV.4).
 
 The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on as
-the integrator's memory, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well.
+the integrator's memory, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well, and with
+`Origin.STAGE` it uses that of the method's last stage.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
+from jaxdae.linearization import linearize
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
 from jaxdae.system import State, System
@@ -47,13 +48,13 @@ class Projected:
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the projected state after dt; status NOT_CONVERGED where an iterated projection leaves more than its tolerance."""
-        before = memory if isinstance(memory, Linearization) else None
+        before = known_linearization(memory)
         new, memory, inner = self.integrator.step(system, state, memory, u, dt)
         position, velocity = self.projection.resolved(self._solver)
         if position is not None:
             with jax.named_scope("position_projection"):
-                shared = before if position.origin is Origin.PREVIOUS and _follows(self.projection.position) else None
-                new = position.project(system, new, state, shared)
+                known = {Origin.PREVIOUS: before, Origin.STAGE: known_linearization(memory)}.get(position.origin)
+                new = position.project(system, new, state, known if _follows(self.projection.position) else None)
         if before is not None:
             with jax.named_scope("linearize"):
                 memory = linearize(system, new, self._solver)

@@ -14,8 +14,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree, static
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
+from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -131,19 +130,19 @@ class RungeKutta:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics a stage."""
 
-        def slope(at: State, known: Any = None) -> tuple[Any, Any]:
-            stage_input = input_at(u, at.t, at)
-            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization, linearization=known)
-
         def moved(coefficients: tuple[float, ...], t: Any) -> State:
             q = system.retract(state.q, dt * _combine(coefficients, velocities))
             return State(t, q, state.v + dt * _combine(coefficients, accelerations))
 
-        a, lam = slope(state, known_linearization(memory))
+        known = known_linearization(memory)
+        (a, lam), known = stage_dynamics(self, system, state, u, known, keep=False)
         velocities, accelerations = [state.v], [a]
-        for row, c in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):
+        for i, (row, c) in enumerate(zip(self.tableau.a[1:], self.tableau.c[1:], strict=True), start=2):
             stage = moved(row, state.t + c * dt)
             velocities.append(stage.v)
-            accelerations.append(slope(stage)[0])
+            keep = known is not None and i == len(self.tableau.b)
+            (rate, _), last = stage_dynamics(self, system, stage, u, None, keep)
+            memory = last if keep else memory
+            accelerations.append(rate)
         new = moved(self.tableau.b, state.t + dt)
         return new, memory, step_info(system, new, a, lam)

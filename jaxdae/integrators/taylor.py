@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, known_linearization, step_info
+from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -48,17 +47,13 @@ class Taylor:
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
-
-        def dynamics(at: State, known: Any = None) -> tuple[Any, Any]:
-            stage_input = input_at(u, at.t, at)
-            return forward_dynamics(system, at, stage_input, solver=self.solver, stabilization=self.stabilization, linearization=known)
-
-        a, lam = dynamics(state, None if self.jerk else known_linearization(memory))
+        (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else known_linearization(memory), keep=False)
         v = state.v + dt * a
         if self.jerk:
             # A state moving with rates (1, v, a): q moves through retract, which also serves coordinates with q' != v.
             def along(s: Any) -> Any:
-                return dynamics(State(state.t + s, system.retract(state.q, s * state.v), state.v + s * a))[0]
+                at = State(state.t + s, system.retract(state.q, s * state.v), state.v + s * a)
+                return stage_dynamics(self, system, at, u, None, keep=False)[0][0]
 
             _, j = jax.jvp(along, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
             v = v + 0.5 * dt**2 * j

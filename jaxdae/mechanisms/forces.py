@@ -14,6 +14,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms.frames import Frame
+from jaxdae.mechanisms.joints import Rows
 from jaxdae.typing import Leaf
 
 
@@ -31,11 +32,13 @@ class LinearSpring:
     damping: Leaf
     rest_length: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the length in m; its derivative at length zero is taken as zero."""
-        square = jnp.sum((b.point(self.point_b) - a.point(self.point_a)) ** 2)
+        gap = b.point(self.point_b) - a.point(self.point_a)
+        square = gap.dot(gap)
         apart = square > 0.0
-        return jnp.stack([jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)])
+        safe: Any = jnp.where(apart, square, 1.0)
+        return (jnp.where(apart, jnp.sqrt(safe), 0.0),)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the thrust in N."""
@@ -58,9 +61,9 @@ class TorsionalSpring:
     damping: Leaf
     rest_angle: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the relative angle in rad."""
-        return jnp.stack([b.angle - a.angle])
+        return (b.angle - a.angle,)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque on b in N m."""
@@ -82,9 +85,9 @@ class Torque:
     torque: Leaf
     gain: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the relative angle in rad."""
-        return jnp.stack([b.angle - a.angle])
+        return (b.angle - a.angle,)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m."""
@@ -109,10 +112,10 @@ class SlideForce:
     force: Leaf
     gain: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the slide along the axis in m."""
         gap = b.point(self.point_b) - a.point(self.point_a)
-        return jnp.stack([jnp.sum(gap * a.direction(self.axis))])
+        return (gap.dot(a.direction(self.axis)),)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in N."""
@@ -135,9 +138,10 @@ class WorldForce:
     force: Leaf
     direction: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the place of the point in m."""
-        return b.point(self.point)
+        place = b.point(self.point)
+        return place.x, place.y
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in N."""
@@ -160,13 +164,15 @@ class BodyForce:
     force: Leaf
     direction: Leaf
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the place of the point in m."""
-        return b.point(self.point)
+        place = b.point(self.point)
+        return place.x, place.y
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in the world, in N."""
-        return b.direction(self.force + u * self.direction)
+        force = b.direction(self.force + u * self.direction)
+        return jnp.stack([force.x, force.y])
 
     def energy(self, s: Array) -> Any:
         """Returns zero."""

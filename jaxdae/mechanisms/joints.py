@@ -1,6 +1,6 @@
 """Joints as stacked groups: one pytree a type, every leaf with a leading axis of joints.
 
-A joint type is a class whose `residual` looks at one joint and two frames and returns the rows that are zero when the joint
+A joint type is a class whose `residual` looks at one joint and two frames and returns the tuple of rows that are zero when the joint
 holds; `jax.vmap` runs it over the group. Rows in meters have multipliers in newtons, rows in radians in newton meters.
 """
 
@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-from jax import Array
-
 from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms.frames import Frame, quarter_turn
+from jaxdae.mechanisms.frames import Frame
 from jaxdae.typing import Leaf
+
+Rows = tuple[Any, ...]
 
 
 def _gap(joint: Any, a: Frame, b: Frame) -> Any:
-    """Returns the vector (2,) from the joint's point on a to its point on b, in the world."""
+    """Returns the vector from the joint's point on a to its point on b, in the world."""
     return b.point(joint.point_b) - a.point(joint.point_a)
 
 
 def _along(joint: Any, a: Frame, b: Frame) -> Any:
     """Returns the component of the gap along the joint's axis, which is fixed in a."""
-    return jnp.sum(_gap(joint, a, b) * a.direction(joint.axis))
+    return _gap(joint, a, b).dot(a.direction(joint.axis))
 
 
 def _across(joint: Any, a: Frame, b: Frame) -> Any:
     """Returns the component of the gap normal to the joint's axis."""
-    return jnp.sum(_gap(joint, a, b) * quarter_turn(a.direction(joint.axis)))
+    return _gap(joint, a, b).dot(a.direction(joint.axis).quarter_turn())
 
 
 @pytree(kw_only=True)
@@ -43,13 +42,14 @@ class Revolute:
     point_b: Leaf
     damping: Leaf = None
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points, in m."""
-        return _gap(self, a, b)
+        gap = _gap(self, a, b)
+        return gap.x, gap.y
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the joint angle in rad."""
-        return jnp.stack([b.angle - a.angle])
+        return (b.angle - a.angle,)
 
 
 @pytree(kw_only=True)
@@ -66,13 +66,13 @@ class Prismatic:
     angle: Leaf
     damping: Leaf = None
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line in m, and the relative rotation in rad."""
-        return jnp.stack([_across(self, a, b), b.angle - a.angle - self.angle])
+        return _across(self, a, b), b.angle - a.angle - self.angle
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Array:
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the slide along the axis in m."""
-        return jnp.stack([_along(self, a, b)])
+        return (_along(self, a, b),)
 
 
 @pytree(kw_only=True)
@@ -87,9 +87,10 @@ class Weld:
     point_b: Leaf
     angle: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in m, and the relative rotation in rad."""
-        return jnp.append(_gap(self, a, b), b.angle - a.angle - self.angle)
+        gap = _gap(self, a, b)
+        return gap.x, gap.y, b.angle - a.angle - self.angle
 
 
 @pytree(kw_only=True)
@@ -104,10 +105,10 @@ class Rod:
     point_b: Leaf
     length: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
-        square = jnp.sum(_gap(self, a, b) ** 2)
-        return jnp.stack([(square - self.length**2) / (2.0 * self.length)])
+        gap = _gap(self, a, b)
+        return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
 
 
 @pytree(kw_only=True)
@@ -122,9 +123,9 @@ class PointOnLine:
     point_b: Leaf
     axis: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line, in m."""
-        return jnp.stack([_across(self, a, b)])
+        return (_across(self, a, b),)
 
 
 @pytree(kw_only=True)
@@ -138,9 +139,9 @@ class Gear:
     ratio: Leaf
     offset: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the phase error in rad."""
-        return jnp.stack([b.angle - self.ratio * a.angle - self.offset])
+        return (b.angle - self.ratio * a.angle - self.offset,)
 
 
 @pytree(kw_only=True)
@@ -154,9 +155,9 @@ class PrescribedAngle:
     offset: Leaf
     motion: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the error of the angle in rad; the multiplier is the motor torque in N m."""
-        return jnp.stack([b.angle - a.angle - self.offset - self.motion(t)])
+        return (b.angle - a.angle - self.offset - self.motion(t),)
 
 
 @pytree(kw_only=True)
@@ -173,6 +174,6 @@ class PrescribedSlide:
     offset: Leaf
     motion: Leaf
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Array:
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the error of the slide in m; the multiplier is the motor force in N."""
-        return jnp.stack([_along(self, a, b) - self.offset - self.motion(t)])
+        return (_along(self, a, b) - self.offset - self.motion(t),)

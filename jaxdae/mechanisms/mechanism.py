@@ -111,7 +111,7 @@ class Mechanism(System):
         frames = fr.kinematics(q, v)
         for group, pair in self._groups(self.forces):
             inputs = self._inputs(group, u, q)
-            a, b = fr.ends(pair, frames.value)
+            a, b = fr.ends(pair, frames)
             measure = type(group).coordinate
             s, rate = fr.values(measure, group, pair, frames, t), fr.rates(measure, group, pair, frames, t)
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, inputs)
@@ -141,7 +141,7 @@ class Mechanism(System):
 
     def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
         rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._groups(self.joints)]
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.value.dtype)
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.frame.x.dtype)
 
     def _checked_input(self, u: Input) -> Input:
         if u.shape == (self.n_inputs,):
@@ -163,7 +163,7 @@ class Mechanism(System):
 
 def _virtual_work(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any) -> Velocity:
     """Returns the generalized force (nv,) of efforts on measured coordinates."""
-    blocks = fr.blocks(measure, group, pair, frames, t)
-    work = jnp.sum(blocks * efforts[:, :, None], axis=1)
-    side_a, side_b = jnp.asarray(pair.a, work.dtype), jnp.asarray(pair.b, work.dtype)
-    return (side_a.T @ work[:, :3] + side_b.T @ work[:, 3:]).reshape(-1)
+    block = fr.blocks(measure, group, pair, frames, t)
+    work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
+    side_a, side_b = (jnp.asarray(side.T, efforts.dtype) for side in pair)
+    return jnp.stack([side_a @ a + side_b @ b for a, b in zip(*work, strict=True)], axis=-1).reshape(-1)

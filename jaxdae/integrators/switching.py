@@ -1,0 +1,377 @@
+"""Motions that change their structure: a law switches constraint rows on and off, and impulses make the velocities consistent.
+
+A string that goes slack and taut, a foot that pins and releases: between two switchings such a system moves under a fixed set of rows, and
+any integrator will do. `Switching` keeps the set of rows that are on, and in each step
+
+1. makes the step as if nothing switched, and asks the law at its end which rows are to be on;
+2. locates the first switch within the step. The law's `margin` says how far each row is from switching; along the step it is interpolated
+   by Hermite's cubic from its values and rates at both ends, whose zero is wrong by O(h^4);
+3. repeats the step up to there, switches, and makes the rest of the step with the new rows.
+
+Nothing branches: every step takes these three inner steps, and where nothing switches the first one counts. With `events` = n a step
+locates n switchings. A further one waits for the next step, at the start of which it is made up for; that world then has an error of order
+h. A row that comes on and goes off again within a single step is not seen.
+
+*At a switch.* Position-level rows that come on are closed by a projection in the mass metric: it removes the O(h^4) of a located instant,
+or the O(h) of one that is not located. Then the velocities get the impulse p of the new rows,
+
+    M (v+ - v-) = J^T p,     J v+ + dg/dt = 0,
+
+which keeps the momentum along the manifold and, where the rows do not move by themselves, never gains energy. A law with unilateral rows
+may refuse an impulse by its sign: then it is computed anew without these rows. Last the multipliers right after the switch are looked at.
+Rows whose multipliers the law refuses go off at once, with the impulse behind them: a string that jerks and is slack again.
+
+*Accuracy.* With located instants the order of the inner method is kept, up to four. With `events` = 0, or a law without `margin`, rows
+switch at the end of the step in which they ought to. They are late by up to h: a switch with an impulse then costs an error of order h, a
+release one of order h^2, because the multiplier is zero there and with it the jump of the acceleration. For the same reason the instant of
+a release is located to second order only: the multipliers are interpolated linearly.
+
+*Derivatives.* A located instant is differentiated as the root that it is, and with it the inner steps before and after: the derivative of a
+rollout has the jump of the variational equation at an impulse (the saltation matrix), because the switching times move along. Where
+instants are not located, switchings sit on the grid of steps and do not move for small changes. The derivative, exact for the program, is
+then that of a motion with the switching times held, and at a switch with an impulse *not* near that of the motion itself. In both cases
+the sequence of switchings is held: at a start where it changes the motion has no derivative.
+
+References:
+    E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", section II.6 (events by dense output). J. J. Moreau,
+    "Unilateral contact and dry friction in finite freedom dynamics" (1988), for the impulses. M. A. Aizerman, F. R. Gantmacher,
+    "Determination of stability by linear approximation of a periodic solution of a system of differential equations with discontinuous
+    right-hand sides", Q. J. Mech. Appl. Math. 11 (1958), for the jump of the variational equation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.interface import Integrator, StepInfo, input_at, step_info
+from jaxdae.masks import Masked, constraint_impulse
+from jaxdae.stabilization import NoStabilization, PositionProjection
+from jaxdae.status import Status
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Leaf, Rows
+
+_SEARCH = 12  # bracketed Newton iterations for the zero of a cubic
+
+
+class SwitchingLaw(Protocol):
+    """Which rows are to be on: a pytree, whose leaves may differ from world to world.
+
+    Two further methods are optional. `margin(system, state, lam, active)` returns (nc,) how far each row is from switching: positive as
+    long as it stays as it is, zero where it switches, differentiable, the same for rows that switch together. With it instants are located.
+    `admissible(lam, active)` returns (nc,), as booleans, which rows may stay on with the multipliers or impulses lam.
+    """
+
+    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+        """Returns the rows that are to be on (nc,), as booleans.
+
+        Args:
+            system: the system with all of its rows.
+            state: the state at the end of a step.
+            lam: multipliers (nc,) there; zero in rows that are off.
+            active: the rows that are on (nc,), as booleans.
+        """
+        ...
+
+
+@pytree
+class Unilateral:
+    """Rows that can only push or only pull: each touches and lets go by itself.
+
+    A row with direction s is a contact with s g >= 0, s lam >= 0, and one of the two zero. It comes on when s g reaches zero and closes,
+    and goes off when s lam gets negative. A foot above the ground, g its height, pushes: s = 1. A string, g its length beyond the
+    natural one, pulls: s = -1. Velocity-level rows have no gap and come on only with a row that they follow.
+
+    Attributes:
+        direction: s (nc,): 1 where lam may only be positive, -1 where it may only be negative, 0 for rows that stay as they are.
+        follows: for each row the row that decides for it (static); by default each for itself. The row that keeps a foot from slipping
+            follows the row that carries it. Directions of rows that follow others are not looked at.
+    """
+
+    direction: Leaf
+    follows: tuple[int, ...] | None = static(default=None)
+
+    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+        """Returns the rows that are to be on (nc,)."""
+        s, gap = self._direction(active, lam), self._gap(system, state, active)
+        closing = s * velocity_residual(system, state) < 0.0
+        return self._led(jnp.where(s == 0.0, active, jnp.where(active, s * lam >= 0.0, (s * gap <= 0.0) & closing)))
+
+    def margin(self, system: System, state: State, lam: Rows, active: Any) -> Rows:
+        """Returns s lam in rows that are on, s g in rows that are off (nc,)."""
+        s, gap = self._direction(active, lam), self._gap(system, state, active)
+        return self._led(jnp.where(s == 0.0, 1.0, s * jnp.where(active, lam, gap)))
+
+    def admissible(self, lam: Rows, active: Any) -> Any:
+        """Returns where s lam >= 0 (nc,)."""
+        return self._led(self._direction(active, lam) * lam >= 0.0)
+
+    def _direction(self, active: Any, lam: Rows) -> Rows:
+        direction = jnp.asarray(self.direction, lam.dtype)
+        if direction.shape not in ((), active.shape):
+            raise ValueError(f"Unilateral.direction must have one entry a constraint row, shape {active.shape}, got {direction.shape}")
+        return jnp.broadcast_to(direction, active.shape)
+
+    def _gap(self, system: System, state: State, active: Any) -> Rows:
+        """Returns g with ones for the velocity-level rows, which are never reached."""
+        g = system.constraint(state.t, state.q)
+        return jnp.concatenate([g, jnp.ones((active.shape[0] - g.shape[0],), g.dtype)])
+
+    def _led(self, rows: Any) -> Any:
+        if self.follows is None:
+            return rows
+        if len(self.follows) != rows.shape[0] or not all(0 <= k < rows.shape[0] for k in self.follows):
+            raise ValueError(f"Unilateral.follows must name a row for each of the {rows.shape[0]} rows, got {self.follows}")
+        return rows[jnp.asarray(self.follows)]
+
+
+@pytree
+class Scheduled:
+    """Rows that are on for a span of time, on <= t < off.
+
+    Attributes:
+        on: when each row comes on, in s, (nc,) or a scalar; -inf for from the start.
+        off: when it goes off, in s, (nc,) or a scalar; inf for never.
+
+    A position-level row should be closed when it comes on: what is open then is projected away, which moves the system.
+    """
+
+    on: Leaf
+    off: Leaf
+
+    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+        """Returns the rows whose span holds the time (nc,)."""
+        on, off = self._span(active, lam)
+        return (on <= state.t) & (state.t < off)
+
+    def margin(self, system: System, state: State, lam: Rows, active: Any) -> Rows:
+        """Returns the time to the next switching in s (nc,), negative where it is overdue."""
+        on, off = self._span(active, lam)
+        to_on: Any = on - state.t
+        to_off: Any = off - state.t
+        of_rows_on: Any = jnp.where(to_on > 0.0, -1.0, to_off)
+        of_rows_off: Any = jnp.where(to_off > 0.0, to_on, 1.0)
+        return jnp.where(active, of_rows_on, of_rows_off)
+
+    def _span(self, active: Any, lam: Rows) -> Any:
+        return tuple(jnp.broadcast_to(jnp.asarray(x, lam.dtype), active.shape) for x in (self.on, self.off))
+
+
+@pytree
+class SwitchingInfo(StepInfo):
+    """What a step with switchings found out: a `StepInfo`, and which rows are on.
+
+    The further entries are running totals, so that entries of a `Trajectory` that keeps every n-th step miss no impulse.
+
+    Attributes:
+        active: the rows that are on (nc,) after the step, as booleans.
+        impulse: the sum of all impulses p (nc,) since the start: N s for a row in meters, N m s for one in radians.
+        switched: the time in s of each row's last switching (nc,), or of the last impulse that it came on for; that of the start before.
+    """
+
+    active: Leaf
+    impulse: Leaf
+    switched: Leaf
+
+
+@pytree
+class SwitchingMemory:
+    """What `Switching` carries from step to step; see `SwitchingInfo`."""
+
+    active: Leaf
+    impulse: Leaf
+    switched: Leaf
+
+
+@pytree
+class Switching:
+    """The step of `integrator` for a `Masked` system whose rows are switched by `law`; rows that come on bring their impulse.
+
+    The rows that are on at the start are those of the system; from then on the law decides. What the module says about accuracy and
+    derivatives holds for integrators that keep to the constraints, such as `Projected`.
+
+    Attributes:
+        integrator: any integrator; its memory is begun anew in every step.
+        law: a `SwitchingLaw`, such as `Unilateral` or `Scheduled`.
+        events: how many switchings a step can locate (static); 0 switches at the end of steps, for a third of the cost.
+
+    Steps report a `SwitchingInfo`. One step takes 2 events + 1 inner steps.
+    """
+
+    integrator: Integrator
+    law: Any
+    events: int = static(default=1)
+
+    def init(self, system: System, state: State) -> SwitchingMemory:
+        """Returns the rows that are on at the start.
+
+        Raises:
+            TypeError: the system is not `Masked`.
+            ValueError: a negative number of events.
+        """
+        if not isinstance(system, Masked):
+            raise TypeError(f"Switching needs a Masked system, got {type(system).__name__}; write Masked(system, active)")
+        if self.events < 0:
+            raise ValueError(f"Switching.events must not be negative, got {self.events}")
+        rows = velocity_residual(system.system, state)
+        active = system.active_rows(state.t, state.q, rows.shape[0])
+        return SwitchingMemory(active, jnp.zeros_like(rows), jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape))
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the rows that are on then, and a `SwitchingInfo`."""
+        inside = system.system if isinstance(system, Masked) else system
+        dt = jnp.asarray(dt, state.q.dtype)
+        if self.events and hasattr(self.law, "margin"):
+            new, memory, a, lam, status, iterations = self._in_parts(inside, state, memory, u, dt)
+        else:
+            trial, info, flips, _ = self._trial(inside, state, memory.active, u, dt)
+            new, memory = self._switched(inside, trial, memory, flips, u)
+            a, lam, status, iterations = info.a, info.lam, info.status, info.iterations
+        ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
+        return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **vars(memory))
+
+    def _in_parts(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
+        """Returns state, memory, a and lam at the start, status and iterations of a step that is cut where rows switch.
+
+        A loop of inner steps, each of which is one of two things. A *trial* goes to the end of the step: where nothing switches it is
+        accepted and ends the step, where something does it only tells how far to go. A *part* goes that far, and there the rows switch. The
+        last trial is accepted in any case; what switches in it waits for the next step.
+        """
+
+        def inner_step(carry: Any, last: Any) -> Any:
+            state, memory, report, left, ahead, pending = carry
+            new, info, flips, share = self._trial(system, state, memory.active, u, ahead)
+            switched, later = self._switched(system, new, memory, pending, u)
+            is_part, is_over, first = jnp.any(pending), left == 0.0, jnp.min(share, initial=1.0)
+            cut = jnp.any(flips) & ~is_part & ~is_over & ~last
+            state, memory, report = _choose(cut | is_over, (state, memory, report), (new, memory, _joined(report, info)))
+            state, memory = _choose(is_part, (switched, later), (state, memory))
+            remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
+            ahead = _choose(cut, first * remaining, remaining)
+            pending = cut & flips & (share <= first + _near(first))
+            return (state, memory, report, remaining, ahead, pending), (info.a, info.lam)
+
+        last = jnp.arange(2 * self.events + 1) == 2 * self.events
+        report = (jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
+        carry = (state, memory, report, dt, dt, jnp.zeros_like(memory.active))
+        (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
+        return (state, memory, *(x[0] for x in starts), *report)
+
+    def _trial(self, system: System, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo, Any, Any]:
+        """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not."""
+        new, info = self._advance(system, state, active, u, dt)
+        a, lam = self._dynamics(system, new, active, u)
+        flips = _answer("the law", self.law(system, new, lam, active), active) != active
+        if not hasattr(self.law, "margin"):
+            return new, info, flips, jnp.ones_like(lam)
+        values = []
+        for at, acceleration, multipliers in ((state, info.a, info.lam), (new, a, lam)):
+
+            def margin(s: Any, at: State = at, a: Any = acceleration, start: Any = multipliers) -> Rows:
+                # The multipliers move at their mean rate.
+                moved = State(at.t + s * dt, system.retract(at.q, s * dt * at.v), at.v + s * dt * a)
+                return self.law.margin(system, moved, start + s * (lam - info.lam), active)
+
+            values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
+        return new, info, flips, _first_zero(flips, *values)
+
+    def _advance(self, system: System, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo]:
+        masked = Masked(system, active)
+        new, _, info = self.integrator.step(masked, state, self.integrator.init(masked, state), u, dt)
+        return new, info
+
+    def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
+        """Returns accelerations and multipliers as the inner integrator sees them."""
+        solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
+        u = input_at(u, state.t, state)
+        a, lam = forward_dynamics(Masked(system, active), state, u, solver=solver, stabilization=stabilization or NoStabilization())
+        return a, jnp.where(active, lam, 0.0)
+
+    def _switched(self, system: System, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
+        """Returns the state after the impulse and the rows that are on then."""
+        solver = _role(self.integrator, "solver")
+        active = memory.active ^ flips
+        impact = jnp.any(flips & active)
+        closed = PositionProjection(solver=solver).project(Masked(system, active), state)
+        v, p = constraint_impulse(system, closed, active, solver=solver)
+        carrying = active
+        if hasattr(self.law, "admissible"):
+            # What round-off leaves in rows that take no part has any sign.
+            noise = _near(p) * jnp.max(jnp.abs(p), initial=0.0)
+            carrying = self._admitted(jnp.where(jnp.abs(p) > noise, p, 0.0), active)
+            v, p = constraint_impulse(system, closed, carrying, solver=solver)
+        new, p, active = _choose(impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active))
+        if hasattr(self.law, "admissible"):
+            remaining = self._admitted(self._dynamics(system, new, active, u)[1], active)
+            active = _choose(jnp.any(flips), remaining, active)
+        switched = _choose(flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched)
+        return new, SwitchingMemory(active, memory.impulse + p, switched)
+
+    def _admitted(self, lam: Rows, active: Any) -> Any:
+        """Returns the rows that are on, without those whose multipliers or impulses the law refuses."""
+        return active & _answer("law.admissible", self.law.admissible(lam, active), active)
+
+
+def _answer(who: str, rows: Any, active: Any) -> Any:
+    """Returns what a law answered, after a check of its shape."""
+    rows = jnp.asarray(rows)
+    if rows.shape != active.shape or rows.dtype != active.dtype:
+        raise ValueError(f"{who} must return one boolean a constraint row, shape {active.shape}, got {rows.dtype} of shape {rows.shape}")
+    return rows
+
+
+def _choose(flag: Any, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.where(flag, x, y), yes, no)
+
+
+def _joined(report: Any, info: StepInfo) -> Any:
+    """Returns status and iterations of inner steps one after the other: the first failure, the most iterations."""
+    status, iterations = report
+    return jnp.where(status == Status.OK, info.status, status), jnp.maximum(iterations, info.iterations)
+
+
+def _near(x: Any) -> float:
+    return float(jnp.finfo(x.dtype).eps) ** 0.5
+
+
+def _role(integrator: Any, name: str) -> Any:
+    """Returns the part of the innermost integrator that has it, None where none has."""
+    while integrator is not None:
+        if getattr(integrator, name, None) is not None:
+            return getattr(integrator, name)
+        integrator = getattr(integrator, "integrator", None)
+    return None
+
+
+def _first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
+    """Returns the zero in [0, 1] of the cubic with these values and slopes at 0 and 1, row by row, differentiable.
+
+    0 where the start is not positive, 1 where the end is not negative: then there is nothing to locate. 1 for rows that are not wanted.
+    """
+    inside = wanted & (start > 0.0) & (end < 0.0)
+    # A line with its zero in the middle stands for the others, so that nothing below divides by zero.
+    m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
+    coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
+
+    def newton(s: Rows, c: Any) -> tuple[Rows, Rows]:
+        value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), c[1] + s * (2.0 * c[2] + 3.0 * s * c[3])
+        return value, s - value / jnp.where(slope == 0.0, -1.0, slope)
+
+    still = jax.lax.stop_gradient(coefficients)
+
+    def shrink(_: Any, bracket: Any) -> Any:
+        low, high, s = bracket
+        value, guess = newton(s, still)
+        low, high = jnp.where(value > 0.0, s, low), jnp.where(value > 0.0, high, s)
+        return low, high, jnp.where((guess > low) & (guess < high), guess, 0.5 * (low + high))
+
+    secant = jax.lax.stop_gradient(m0 / (m0 - m1))
+    s = jax.lax.fori_loop(0, _SEARCH, shrink, (jnp.zeros_like(secant), jnp.ones_like(secant), secant))[2]
+    # Two steps of Newton's method at the root change nothing but its derivatives, to second order.
+    for _ in range(2):
+        s = newton(s, coefficients)[1]
+    return jnp.where(inside, jnp.clip(s, 0.0, 1.0), jnp.where(wanted & (start <= 0.0), 0.0, 1.0))

@@ -1,0 +1,91 @@
+"""Cosine and sine of the same angle, in arithmetic that vectorizes.
+
+XLA's CPU backend evaluates double-precision cosine and sine one number at a time, some 8 ns each: in a batch of mechanisms that is a
+quarter of the time of a step. The two functions together are a dozen multiplications, which the compiler vectorizes over worlds:
+
+    k = round(2 angle / pi),   r = angle - k pi/2 in three exact parts (Cody and Waite),   |r| <= pi/4,
+    sin r = r + r^3 P(r^2),    cos r = 1 - r^2/2 + r^4 Q(r^2),                             and the quadrant k mod 4 swaps and signs them.
+
+Both are within 1 ulp for |angle| below 1e6 rad (1e4 rad in single precision); beyond, the error grows like eps |angle|, which is what an
+angle of that size means anyway.
+
+References:
+    W. J. Cody, W. Waite, "Software Manual for the Elementary Functions" (1980). The coefficients are those of fdlibm (K. C. Ng, Sun
+    Microsystems, 1993) and, in single precision, of S. L. Moshier's Cephes library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class _Coefficients(NamedTuple):
+    """pi/2 in parts, and the polynomials P and Q from the highest power down."""
+
+    half_pi: tuple[float, ...]
+    sine: tuple[float, ...]
+    cosine: tuple[float, ...]
+
+
+_DOUBLE = _Coefficients(
+    half_pi=(1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21),
+    sine=(
+        1.58969099521155010221e-10,
+        -2.50507602534068634195e-08,
+        2.75573137070700676789e-06,
+        -1.98412698298579493134e-04,
+        8.33333333332248946124e-03,
+        -1.66666666666666324348e-01,
+    ),
+    cosine=(
+        -1.13596475577881948265e-11,
+        2.08757232129817482790e-09,
+        -2.75573143513906633035e-07,
+        2.48015872894767294178e-05,
+        -1.38888888888741095749e-03,
+        4.16666666666666019037e-02,
+    ),
+)
+_SINGLE = _Coefficients(
+    half_pi=(1.5703125, 4.837512969970703125e-4, 7.549789948768648e-8),
+    sine=(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
+    cosine=(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
+)
+
+
+def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
+    result = jnp.full_like(z, coefficients[0])
+    for c in coefficients[1:]:
+        result = result * z + c
+    return result
+
+
+@jax.custom_jvp
+def cos_sin(angle: Array) -> tuple[Array, Array]:
+    """Returns the cosine and the sine of an angle in rad, of any shape."""
+    table = _DOUBLE if jnp.finfo(angle.dtype).bits > 32 else _SINGLE
+    k = jnp.round(angle * (2.0 / 3.14159265358979323846))
+    r = angle
+    for part in table.half_pi:
+        r = r - k * part
+    z = r * r
+    sine = r + r * z * _polynomial(table.sine, z)
+    half = 0.5 * z
+    # 1 - z/2 with the rounding error of the difference carried along.
+    rounded = 1.0 - half
+    cosine = rounded + (((1.0 - rounded) - half) + z * z * _polynomial(table.cosine, z))
+    quadrant = k - 4.0 * jnp.floor(0.25 * k)
+    odd = (quadrant == 1.0) | (quadrant == 3.0)
+    c, s = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
+    c = jnp.where((quadrant == 1.0) | (quadrant == 2.0), -c, c)
+    return c, jnp.where(quadrant >= 2.0, -s, s)
+
+
+@cos_sin.defjvp
+def _cos_sin_jvp(primals: Any, tangents: Any) -> Any:
+    cos, sin = cos_sin(*primals)
+    return (cos, sin), (-sin * tangents[0], cos * tangents[0])

@@ -1,0 +1,253 @@
+"""Mechanisms with one row too many on all of their motion: with every solver that allows dependent rows they move as they should.
+
+*The rank tolerance.* On the manifold the lost singular value of J is round-off, but the stages of a Runge-Kutta method leave the manifold
+by about h^2, and the rows of Bricard's mechanism are independent there: off the manifold it is rigid. A solver that takes the lost
+singular value for a real one stops it, without a word. So the tolerance must lie above what the step does to the singular value and below
+the smallest that is meant. For Bricard's mechanism, relative to the largest, in J and in J M^-1/2:
+
+                        steps of 0.001 s    0.01 s    0.02 s    smallest that is meant
+    Dormand-Prince 5         1e-9           1e-7      5e-7         4e-2   (4e-3)
+    RK4                      8e-9           8e-7      3e-6         4e-2   (4e-3)
+
+`RANK` = 1e-5 is far from both. Conjugate gradients see the squares of the singular values, and end at `RANK` squared.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+import redundant_problems
+from scipy.spatial.transform import Rotation
+
+import jaxdae as jd
+
+RANK = 1e-5
+SOLVERS = {
+    "null_space": jd.NullSpace(jd.SingularValues(RANK)),
+    "least_squares": jd.LeastSquares(RANK),
+    "proximal": jd.Proximal(),
+    "conjugate_gradient": jd.ConjugateGradient(RANK**2),
+}
+solvers = pytest.mark.parametrize("name", SOLVERS)
+
+# What runs here for a second would compile for ten: without LLVM's optimizations it is a third of that.
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@quick
+def rolled(system, method, start, dt, times):
+    """Returns the trajectory with an entry for each of the times (n,), which stand for no more than their number."""
+    return jd.rollout(system, method, start, dt=dt, steps=times.shape[0])
+
+
+def projected(method, name):
+    """Returns the method with a projection, both with one solver: projections take that of their integrator."""
+    return jd.Projected(method(solver=SOLVERS[name]))
+
+
+# Bricard's mechanism.
+
+BRICARD = "iftomm_a04_bricard"
+DT = 0.02
+
+
+@jd.pytree
+class BricardByEnergies(jd.LagrangianSystem):
+    """The same mechanism from its energies, with the inertia of the quaternions' lengths as the energy that it stands for."""
+
+    rods: redundant_problems.Bricard
+
+    def kinetic_energy(self, q, v):
+        rods = self.rods
+        e, rate, speed = q.reshape(-1, 7)[:, 3:], v.reshape(-1, 7)[:, 3:], v.reshape(-1, 7)[:, :3]
+        spin = 2.0 * jnp.einsum("kij,kj->ki", redundant_problems.body_rates(e), rate)
+        stretch = rods.length_inertia * 4.0 * jnp.mean(rods.inertia, axis=1) * jnp.sum(e * rate, axis=1) ** 2
+        return 0.5 * (jnp.sum(rods.mass[:, None] * speed**2) + jnp.sum(rods.inertia * spin**2) + jnp.sum(stretch))
+
+    def potential_energy(self, t, q):
+        return self.rods.potential_energy(t, q)
+
+
+@pytest.fixture(scope="module")
+def bricard():
+    return redundant_problems.bricard()
+
+
+def states(reference):
+    """Returns the states of a reference, stacked."""
+    return jd.State(*(jnp.asarray(x) for x in (reference.t, reference.q, reference.v)))
+
+
+def test_bricard_starts_where_the_reference_does(bricard):
+    np.testing.assert_array_equal(bricard[1].q, problems.reference(BRICARD).start().q)
+
+
+def test_bricard_has_the_equations_of_its_energies(bricard):
+    """M and f against autodiff of the energies, anywhere: quaternions of any length."""
+    rods, _ = bricard
+    energies = BricardByEnergies(rods)
+    q, v = jnp.asarray(np.random.default_rng(0).normal(size=(2, 35)))
+    zero = jnp.zeros(())
+    # Entries of order 1 to 10, sums of some ten terms.
+    np.testing.assert_allclose(quick(rods.mass_matrix)(q), quick(energies.mass_matrix)(q), rtol=0.0, atol=1e-14)
+    force, expected = (quick(lambda x, y, s=s: s.force(zero, x, y, None))(q, v) for s in (rods, energies))
+    np.testing.assert_allclose(force, expected, rtol=0.0, atol=1e-13)
+
+
+def test_bricard_does_not_notice_the_inertia_of_the_quaternions_lengths(bricard):
+    """Accelerations and shortest multipliers at all reference states, with the default and with 10 and 1/10 of it."""
+    rods, _ = bricard
+    dynamics = quick(jax.vmap(lambda s, x: jd.forward_dynamics(s, x, solver=SOLVERS["null_space"]), in_axes=(None, 0)))
+    at = states(problems.reference(BRICARD))
+    a, lam = dynamics(rods, at)
+    assert np.max(np.abs(a)) > 1.0
+    for factor in (0.1, 10.0):
+        other = dynamics(jd.set_leaf(rods, "length_inertia", jnp.asarray(factor)), at)
+        # Multipliers up to 30 N m, and accelerations that are multiplied by up to 150 on the way through M^-1.
+        np.testing.assert_allclose(other[1], lam, rtol=0.0, atol=1e-12)
+        np.testing.assert_allclose(other[0], a, rtol=0.0, atol=1e-11)
+
+
+def test_bricard_has_one_row_too_many_on_all_of_its_motion(bricard):
+    rods, _ = bricard
+    reference = problems.reference(BRICARD)
+    at = states(reference)
+    residual = quick(jax.vmap(lambda x: rods.constraint(x.t, x.q)))(at)
+    jacobian = np.asarray(quick(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q, x.v)))(at))
+    assert jacobian.shape[1:] == (35, 35)
+    # The references are rounded to 1e-16; J v sums some ten products of order 1.
+    np.testing.assert_allclose(residual, 0.0, atol=5e-16)
+    np.testing.assert_allclose(np.einsum("kij,kj->ki", jacobian, reference.v), 0.0, atol=5e-15)
+    values = np.linalg.svd(jacobian, compute_uv=False)
+    assert np.all(values[:, 34] < 1e-15 * values[:, 0])
+    assert np.all(values[:, 33] > 1e-2 * values[:, 0])
+    energy = quick(jax.vmap(lambda x: jd.energy(rods, x)))(at)
+    np.testing.assert_allclose(energy, [s["energy"] for s in reference.file["reference"]["states"]], rtol=1e-15)
+
+
+def test_bricard_is_rigid_off_the_manifold(bricard):
+    """Half a step of DT along the velocity: the lost singular value is no round-off any more, but still far below `RANK`."""
+    rods, _ = bricard
+    at = states(problems.reference(BRICARD))
+    jacobian = quick(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q + 0.5 * DT * x.v, x.v)))(at)
+    values = np.linalg.svd(jacobian, compute_uv=False)
+    lost = values[:, 34] / values[:, 0]
+    assert 1e-7 < np.max(lost) < RANK / 3
+    assert np.all(values[:, 33] > 1e3 * RANK * values[:, 0])
+
+
+def hinge_gaps(rods, q):
+    """Returns the distances (n, 6) between the two points of each hinge, from poses (n, 35), with rotation matrices of scipy."""
+    pose = np.asarray(q).reshape(-1, 5, 7)
+    ground = np.broadcast_to(np.eye(7)[3], (len(pose), 1, 7))
+
+    def points(poses, local):
+        turned = Rotation.from_quat(poses[..., 3:].reshape(-1, 4), scalar_first=True)
+        places = np.broadcast_to(np.asarray(local), (len(pose), 6, 3)).reshape(-1, 3)
+        return poses[..., :3] + turned.apply(places).reshape(-1, 6, 3)
+
+    before = points(np.concatenate([ground, pose], axis=1), rods.before)
+    return np.linalg.norm(points(np.concatenate([pose, ground], axis=1), rods.behind) - before, axis=-1)
+
+
+# The whole horizon with the fastest solver; what is needed to see that the others do the same with the others.
+@pytest.mark.parametrize(("name", "seconds"), [("null_space", 2.5), ("least_squares", 2.5), ("proximal", 10), ("conjugate_gradient", 1)])
+def test_bricard_follows_the_reference(bricard, name, seconds):
+    """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every step."""
+    rods, start = bricard
+    reference = problems.reference(BRICARD)
+    trajectory = rolled(rods, projected(jd.RungeKutta.dormand_prince5, name), start, DT, np.arange(1, round(seconds / DT) + 1))
+    jd.raise_if_failed(trajectory)
+    inside = (reference.t > 0.0) & (reference.t <= seconds)
+    entries = np.rint(reference.t[inside] / DT).astype(int) - 1
+    for computed, expected, digits in (
+        (trajectory.state.q, reference.q[inside], reference.file["expected_digits"]["q"]),
+        (trajectory.state.v, reference.v[inside], reference.file["expected_digits"]["v"]),
+    ):
+        scale = np.maximum(1.0, np.max(np.abs(expected), axis=1))
+        error = np.max(np.abs(np.asarray(computed)[entries] - expected), axis=1)
+        assert np.all(error <= 10.0**-digits * scale), f"errors {error}"
+    assert np.max(trajectory.info.violation) <= 1e-11
+    assert np.max(trajectory.info.velocity_violation) <= 1e-11
+    assert np.max(hinge_gaps(rods, trajectory.state.q)) <= 1e-11
+
+
+# A parallelogram with a third crank.
+
+SWING = 1.0  # rad off the lower vertical, from rest: the cranks never come in line with their feet
+STEPS, STEP = 128, 0.01
+TIMES = STEP * np.arange(1, STEPS + 1)
+
+
+@pytest.fixture(scope="module")
+def design():
+    numbers = {"length": 1.0, "mass": 1.0, "coupler": 2.0, "gravity": 9.81, "angle": np.pi - SWING, "rate": 0.0}
+    return redundant_problems.Parallelogram(feet=jnp.array([0.0, 0.7, 2.0]), **{key: jnp.asarray(x) for key, x in numbers.items()})
+
+
+def test_parallelogram_has_one_row_too_many(design):
+    mechanism, start = design.build()
+    report = jd.diagnose(mechanism, start)
+    assert (report.coordinates, report.rows, report.rank, report.mobility) == (12, 12, 11, 1)
+    assert report.redundant == ("pin2",)
+
+
+@solvers
+def test_parallelogram_follows_its_closed_form(design, name):
+    mechanism, start = design.build()
+    trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
+    jd.raise_if_failed(trajectory)
+    angle, rate = redundant_problems.swinging(TIMES, float(design.frequency), SWING)
+    poses = quick(jax.vmap(lambda a, r: jd.set_leaf(jd.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
+    # Truncation: h^4 w^5 T / 120 with w = 3.4 1/s, h = 0.01 s, T = 1.28 s, that is 5e-8; velocities are w times that.
+    np.testing.assert_allclose(trajectory.state.q, poses.q, rtol=0.0, atol=5e-8)
+    np.testing.assert_allclose(trajectory.state.v, poses.v, rtol=0.0, atol=2e-7)
+    assert np.max(trajectory.info.violation) <= 1e-14
+    assert np.max(trajectory.info.velocity_violation) <= 1e-14
+
+
+@quick
+def sensitivity(design, method):
+    """Returns a weighted sum of the last state, and its gradient with respect to the design in reverse mode."""
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=24))
+
+    def end(x):
+        mechanism, start = x.build()
+        last = jd.rollout(mechanism, method, start, dt=STEP, steps=STEPS, save_every=STEPS).state
+        return jnp.sum(weights * jnp.concatenate([last.q[0], last.v[0]]))
+
+    return jax.value_and_grad(end)(design)
+
+
+@solvers
+def test_sensitivity_of_the_parallelogram(design, name):
+    """Gradients through 128 steps against central differences.
+
+    All numbers of the design keep the redundancy: cranks stay equal, and the coupler's pins as far apart as the feet. So the rank is
+    constant along all of them, and the derivative is defined. The method has one stage, which is least to compile.
+    """
+    method = projected(jd.SemiImplicitEuler, name)
+    leaves, structure = jax.tree.flatten(design)
+    sizes = np.cumsum([x.size for x in leaves])
+    flat = np.concatenate([np.ravel(x) for x in leaves])
+
+    def evaluated(x):
+        parts = [jnp.asarray(part.reshape(leaf.shape)) for part, leaf in zip(np.split(x, sizes[:-1]), leaves, strict=True)]
+        value, gradient = sensitivity(jax.tree.unflatten(structure, parts), method)
+        return float(value), np.concatenate([np.ravel(g) for g in jax.tree.leaves(gradient)])
+
+    _, gradient = evaluated(flat)
+    assert np.all(np.isfinite(gradient))
+    # The crank's length, the three feet, all lengths at once, and everything at once.
+    names = np.repeat(jd.leaf_paths(design), [x.size for x in leaves])
+    lengths = np.flatnonzero((names == "length") | (names == "feet"))
+    directions = [np.eye(len(flat))[k] for k in lengths]
+    directions += [np.where(np.isin(np.arange(len(flat)), lengths), flat, 0.0), np.random.default_rng(2).normal(size=len(flat))]
+    # Third derivatives are of order 1e2 at most: the truncation h^2/6 is 1e-8, and round-off 1e-14/h less than that.
+    h = 2e-5
+    for direction in directions:
+        (above, _), (below, _) = evaluated(flat + h * direction), evaluated(flat - h * direction)
+        np.testing.assert_allclose(gradient @ direction, (above - below) / (2.0 * h), rtol=1e-6)
