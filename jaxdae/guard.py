@@ -106,12 +106,18 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     out = _select(status, old, result)
     old_dots = jax.tree.leaves((dots[2], dots[3]), is_leaf=lambda x: isinstance(x, SymbolicZero))
     out_leaves, out_structure = jax.tree.flatten(out)
+    cached = jax.tree.map(lambda x: jax.tree.map(lambda _: _is_cache(x), x), out, is_leaf=_is_cache)
+    is_cached = jax.tree.leaves(cached)
     dot_out: list[Any] = []
     for k, x in enumerate(out_leaves):
         if not _is_float(x):
             dot_out.append(jnp.zeros(jnp.shape(x), jax.dtypes.float0))
             continue
         dot = next(pushed)
+        if is_cached[k]:
+            # Not selected by `good`: a leaf that all worlds share would have a tangent for each, which vmap does not expect.
+            dot_out.append(jnp.zeros_like(x))
+            continue
         kept = old_dots[k] if k < len(old_dots) and not isinstance(old_dots[k], SymbolicZero) else jnp.zeros_like(dot)
         dot_out.append(jnp.where(good, dot, kept))
     return out, jax.tree.unflatten(out_structure, dot_out)

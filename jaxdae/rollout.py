@@ -259,8 +259,7 @@ def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int |
         return i.init(s, x)
 
     start_axes = (system_axes, integrator_axes, -1)
-    # The memory keeps its worlds first, which is where the products with matrices in it want them.
-    memory = jax.vmap(init, in_axes=start_axes, axis_size=worlds)(system, integrator, state)
+    memory = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -268,8 +267,8 @@ def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int |
 
     vectorized = jax.vmap(
         one,
-        in_axes=(system_axes, integrator_axes, -1, 0, -1, law_axes, input_axes, -1),
-        out_axes=(-1, 0, -1),
+        in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes, -1),
+        out_axes=-1,
         axis_size=worlds,
     )
 

@@ -212,7 +212,9 @@ class LinearPositionProjection:
         residual = system.constraint(state.t, start.q)
         at = _position_rows(_projector(self.metric, self.solver, system, start, at), residual.shape[0])
         if self.origin is Origin.PREVIOUS:
-            residual = residual + constraint_jacobian.times(at.jacobian, system.difference(start.q, state.q))
+            # J0 at the new time, also where the factorization is of the time before.
+            step, still = system.difference(start.q, state.q), jnp.zeros_like(state.v)
+            residual = residual + jax.jvp(lambda xi: system.constraint(state.t, system.retract(start.q, xi)), (still,), (step,))[1]
         xi, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -residual)
         return State(state.t, system.retract(state.q, xi), state.v)
 

@@ -85,15 +85,36 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
     dots = structure.flatten_up_to(tangents[1:])
     moving = [k for k, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
 
-    def solution(*values: Any) -> tuple[Array, Array]:
-        filled = list(leaves)
+    def filled(values: Any) -> Any:
+        entries = list(leaves)
         for k, value in zip(moving, values, strict=True):
-            filled[k] = value
-        # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
-        # derivative would then see the constant factors only.
-        return _through_primitives(factors, *jax.tree.unflatten(structure, filled))
+            entries[k] = value
+        return jax.tree.unflatten(structure, entries)
 
-    return jax.jvp(solution, [leaves[k] for k in moving], [dots[k] for k in moving])
+    # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
+    # derivative would then see the constant factors only.
+    def solution(*values: Any) -> tuple[Array, Array]:
+        return _through_primitives(factors, *filled(values))
+
+    primal_values, tangent_values = [leaves[k] for k in moving], [dots[k] for k in moving]
+    if not _needs_full_rank(factors, primals[-1]):
+        return jax.jvp(solution, primal_values, tangent_values)
+    x = solution(*primal_values)
+
+    def residual(*values: Any) -> tuple[Array, Array]:
+        """Returns b - K x at the solution, as a function of the problem."""
+        mass, jacobian, compliance, f, r = filled(values)
+        a, lam = x
+        force = constraint_jacobian.transpose_times(jacobian, lam) - mass_matrix.times(mass, a)
+        rate = r - constraint_jacobian.times(jacobian, a)
+        return force if f is None else force + f, rate if compliance is None else rate - compliance * lam
+
+    change = jax.jvp(residual, primal_values, tangent_values)[1]
+    return x, _through_primitives(factors, *primals[1:4], *change)
+
+
+def _needs_full_rank(factors: Any, r: Any) -> bool:
+    return jax.eval_shape(factors.inconsistent, r) is None
 
 
 _solve.defjvp(_solve_jvp, symbolic_zeros=True)
@@ -104,7 +125,7 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
     rows = r.shape[0]
     size = constraint_jacobian.columns(jacobian)
     b = jnp.concatenate([jnp.zeros((size,), r.dtype) if f is None else f, r])
-    full_rank = jax.eval_shape(factors.inconsistent, r) is None
+    full_rank = _needs_full_rank(factors, r)
 
     def null_part(x: Array) -> Array:
         return factors.inconsistent(x[size:])

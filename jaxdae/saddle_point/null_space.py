@@ -247,7 +247,7 @@ class SoftFactors:
         return self.augmented.inconsistent(r)
 
 
-def augment(mass: MassMatrix, jacobian: Array, compliance: Rows) -> tuple[MassMatrix, Array]:
+def augment(mass: MassMatrix, jacobian: Array, compliance: Rows) -> tuple[Any, Array]:
     """Returns M and J of the system with coordinates (a, c) whose hard rows are the soft rows of the given one."""
     ones = jnp.ones_like(compliance)
     wide = jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(compliance))], axis=1)

@@ -208,7 +208,7 @@ def test_mistakes_end_with_2_and_nothing_is_written(config, tmp_path, command, m
     code, out, err = command(subcommand, config, "--set", "dt=0", "--set", "solver=shur")
     assert (code, out) == (2, "")
     assert "--set dt=0: dt: got 0" in err
-    assert "--set solver=shur: solver.type" in err
+    assert "--set solver=shur: solver: got the unknown type 'shur'" in err
     assert "2 problems in" in err
     assert "nothing was written" in err
     assert list(tmp_path.iterdir()) == [config]

@@ -62,7 +62,7 @@ ONE_MISTAKE = {
     "save_every does not divide": ("save_every=3", "save_every", "the 100 steps", "for example 1, 2, 4"),
     "unknown solver": (
         "solver=shur_complement",
-        "solver.type",
+        "solver",
         "'shur_complement'",
         "did you mean 'schur_complement'?",
     ),
@@ -180,7 +180,7 @@ sped: 3
         11: "mechanism.joints.B.type: got the unknown type 'revolut'",
         12: "mechanism.joints.2.b: got the unknown body 'wheel'",
         13: "integrator.type: got the text 'rk5'",
-        14: "solver.type: got the text 'shur'",
+        14: "solver: got the unknown type 'shur'",
         15: "dt: got 0",
         17: "precision: got the text 'float46'",
         18: "batch.size: got 0",
