@@ -13,6 +13,7 @@ length l of each leg: the angular momentum of the whole about the foot that stri
 The angles just before come from the equations of motion in these two angles, integrated from the last saved state.
 """
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -233,8 +234,7 @@ def strikes(system, data) -> xr.Dataset:
     jump = np.diff(feet.impulse.values, axis=1)[worlds, entries].reshape(-1, 2, 2)[np.arange(new.size), new]
     energy = data.energy.sel(body=list(SIDES)).sum("body").values
     loss = energy[worlds, entries] - energy[worlds, entries + 1]
-    legs = Legs(system)
-    places = np.asarray(system.bodies)
+    legs, places = Legs.of(system), np.asarray(system.bodies)
     # The leg that stands comes first.
     order = np.stack([1 - new, new], axis=1)
     angle, rate = (
@@ -251,17 +251,33 @@ def strikes(system, data) -> xr.Dataset:
     return compared(simulated, closed, worlds, time)
 
 
+@dataclasses.dataclass(frozen=True)
 class Legs:
-    """Two legs in the angles (n, 2) of the one that stands, and of the other one; `order` (n, 2) says which is which."""
+    """Two legs in the angles (n, 2) of the one that stands, and of the other one; `order` (n, 2) says which is which.
 
-    def __init__(self, system):
+    Attributes:
+        mass: (2,) in kg.
+        inertia: (2,) about the mass center, in kg m^2.
+        offset: (2,) from the hip to the mass center, in m.
+        length: (2,) from the hip to the foot, in m.
+        gravity: (2,) in m/s^2.
+    """
+
+    mass: np.ndarray
+    inertia: np.ndarray
+    offset: np.ndarray
+    length: np.ndarray
+    gravity: np.ndarray
+
+    @classmethod
+    def of(cls, system):
+        """Returns the legs of a scene, hips and feet on their long axes."""
         mechanism, bodies = system.mechanism, np.asarray(system.bodies)
         hip = mechanism.joints["revolute"]
         ends = {hip.a[0]: hip.point_a[0], hip.b[0]: hip.point_b[0]}
-        self.offset = np.array([float(ends[k][1]) for k in system.bodies])
-        self.length = self.offset - np.asarray(system.points)[:, 1]
-        self.mass, self.inertia = np.asarray(mechanism.mass)[bodies], np.asarray(mechanism.inertia)[bodies]
-        self.gravity = np.asarray(mechanism.gravity)
+        offset = np.array([float(ends[k][1]) for k in system.bodies])
+        mass, inertia, gravity = (np.asarray(getattr(mechanism, name)) for name in ("mass", "inertia", "gravity"))
+        return cls(mass[bodies], inertia[bodies], offset, offset - np.asarray(system.points)[:, 1], gravity)
 
     def accelerations(self, angle, rate, order):
         """Returns the second derivatives of the angles (n, 2), by Lagrange's equations."""

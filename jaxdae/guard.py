@@ -22,6 +22,7 @@ from jaxdae.integrators.interface import StepInfo
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.status import Status
 from jaxdae.system import State, System
+from jaxdae.worlds import worlds_first
 
 
 def _is_cache(x: Any) -> bool:
@@ -77,7 +78,7 @@ def _select(status: Any, old: tuple[Any, Any], result: Any) -> Any:
 
 @jax.custom_jvp
 def _guarded(arguments: Any) -> tuple[State, Any, StepInfo]:
-    return _select(arguments[4], arguments[2:4], _attempt(arguments))
+    return worlds_first(_select(arguments[4], arguments[2:4], _attempt(arguments)))
 
 
 def _guarded_jvp(primals: Any, tangents: Any) -> Any:
@@ -103,7 +104,7 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     _, good = _good(status, result)
     pushed = iter(push(*[jnp.where(good, dot_leaves[k], jnp.zeros_like(leaves[k])) for k in moving]))
 
-    out = _select(status, old, result)
+    out = worlds_first(_select(status, old, result))
     old_dots = jax.tree.leaves((dots[2], dots[3]), is_leaf=lambda x: isinstance(x, SymbolicZero))
     out_leaves, out_structure = jax.tree.flatten(out)
     cached = jax.tree.map(lambda x: jax.tree.map(lambda _: _is_cache(x), x), out, is_leaf=_is_cache)

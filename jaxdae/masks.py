@@ -180,7 +180,7 @@ class Masked(Wrapper):
 
     def _leading(self, t: Scalar, q: Coordinates, g: Residual) -> Any:
         active = self.active_rows(t, q)
-        return self.active_rows(t, q, g.shape[0]) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+        return self.active_rows(t, q, _count_rows(self.system, t, q)) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
 
     def _trailing(self, t: Scalar, q: Coordinates, w: VelocityResidual) -> Any:
         active = self.active_rows(t, q)

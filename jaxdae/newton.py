@@ -22,6 +22,8 @@ from typing import Any
 import jax
 from jax.flatten_util import ravel_pytree
 
+from jaxdae.worlds import worlds_first
+
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
 Correction = Callable[[Any, Any], Any]
@@ -45,7 +47,7 @@ def simplified_newton(update: Update, residual: Residual, correction: Correction
     x = x0
     for _ in range(iterations):
         x = update(x, args)
-    return x
+    return worlds_first(x)
 
 
 @simplified_newton.defjvp
@@ -76,6 +78,6 @@ def _simplified_newton_jvp(
 
     # One more Newton step changes the root by round-off only, and gives it a derivative that does not depend on this rule: JAX drops
     # custom rules where it builds linear programs inside of others, and second derivatives would be lost.
-    x = jax.tree.map(operator.sub, still, solve(still, residual(still, args)))
+    x = worlds_first(jax.tree.map(operator.sub, still, solve(still, residual(still, args))))
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     return x, jax.tree.map(operator.neg, solve(x, change))

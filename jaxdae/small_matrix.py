@@ -55,7 +55,8 @@ def add_diagonal(matrix: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> F
 def inverse_cholesky(matrix: Array) -> Array:
     """Returns W (n, n), lower triangular with A^-1 = W^T W: the inverse of the Cholesky factor of A.
 
-    A is symmetric positive definite, and only its lower triangle is read; where A is not positive definite, W is NaN.
+    A is symmetric positive definite, and only its lower triangle is read. Where a pivot is not positive, or no more than rounding errors of
+    the diagonal entry it comes from, W is NaN: of a singular matrix, rounding would otherwise make usable-looking numbers.
     """
     return _lapack(matrix)
 
@@ -67,10 +68,18 @@ def _inverse_cholesky_of_worlds(size: int, batched: Any, matrix: Array) -> tuple
     return jnp.moveaxis(_eliminate(jnp.moveaxis(matrix, 0, -1)), -1, 0), True
 
 
+def rounding(size: int, dtype: Any) -> float:
+    """Returns the fraction of a diagonal entry below which a pivot of a matrix of this size says nothing: 4 n eps."""
+    return 4.0 * size * float(jnp.finfo(dtype).eps)
+
+
 def _lapack(matrix: Array) -> Array:
+    size = matrix.shape[-1]
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-    eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
-    return jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
+    pivots, entries = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (lower, matrix))
+    regular = jnp.all(pivots**2 > rounding(size, matrix.dtype) * entries, axis=-1)[..., None, None]
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=matrix.dtype), matrix.shape)
+    return jax.lax.linalg.triangular_solve(jnp.where(regular, lower, jnp.nan), eye, left_side=True, lower=True)
 
 
 def _eliminate(matrix: Array) -> Array:
@@ -79,10 +88,13 @@ def _eliminate(matrix: Array) -> Array:
     Of the right half only the lower triangle is kept: after step j, row i > j holds j + 1 entries.
     """
     size = matrix.shape[0]
+    limit = rounding(size, matrix.dtype)
+    entries = [matrix[j, j] for j in range(size)]
     pending: list[Array] = [matrix[:0, 0]] * size
     rows = []
     for j in range(size):
-        root = jnp.sqrt(matrix[0, 0])
+        pivot = matrix[0, 0]
+        root = jnp.sqrt(jnp.where(pivot > limit * entries[j], pivot, jnp.nan))
         column = matrix[:, 0] / root
         row = jnp.concatenate([pending[j] / root, (1.0 / root)[None]])
         rows.append(row)

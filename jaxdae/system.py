@@ -281,14 +281,17 @@ def check_system(system: Any) -> None:
 
 
 def check_fit(system: Any, state: State) -> None:
-    """Raises where `system` is no system, or its mass matrix and `retract` do not fit the lengths of q and v.
+    """Raises where `system` is no system, its rows are no vectors, or its mass matrix and `retract` do not fit the lengths of q and v.
 
     Raises:
-        TypeError: no `System`.
+        TypeError: no `System`, or rows that are no arrays or of another dtype than the state.
         ValueError: lengths that do not fit.
     """
     check_system(system)
     q, v = state.q, state.v
+    rows = (("constraint(t, q)", system.constraint, (state.t, q)), ("velocity_constraint(t, q, v)", system.velocity_constraint, (state.t, q, v)))
+    for method, function, arguments in rows:
+        checked(method, jax.eval_shape(function, *arguments), (None,), q.dtype)
     for method, function, arguments, shape in (
         ("mass_matrix(q)", system.mass_matrix, (q,), v.shape * 2),
         ("retract(q, v)", system.retract, (q, v), q.shape),

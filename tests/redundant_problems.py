@@ -12,11 +12,13 @@ whose solutions are elliptic functions (`revolving`, `swinging`).
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 import scipy.special
 from problems import reference, state
 
@@ -151,7 +153,7 @@ def bricard(length: Any = 1.0) -> tuple[Bricard, jd.State]:
     along = np.argmax(np.abs(np.diff(np.array(given["joint_points_at_start"]), axis=0)), axis=1)
     axial, transverse = section**2 / 6.0, ((given["L"] * length) ** 2 + section**2) / 12.0
     inertia = mass[:, None] * jnp.where(np.arange(3)[None, :] == along[:, None], axial, transverse)
-    frame = np.roll(np.eye(3), 0)
+    frame = np.eye(3)
     axes = np.array(["xyz".index(name) for name in given["joint_axes_at_start"]])
     origin = jnp.zeros((1, 3))
     system = Bricard(
@@ -247,6 +249,36 @@ def double_four_bar() -> tuple[jm.Mechanism, jd.State]:
     return mechanism, jd.State(start.t, q, start.v)
 
 
+def double_four_bar_poses(theta):
+    """Returns q (15,) where all cranks are at theta, clockwise from the upward vertical."""
+    length = jnp.asarray(reference("iftomm_a02_double_four_bar").parameters["L"], float)
+    zero, tip = jnp.zeros_like(theta), length * jnp.stack([jnp.sin(theta), jnp.cos(theta)])
+
+    def crank(k):
+        return jnp.concatenate([0.5 * tip + k * length * jnp.eye(2)[0], jnp.stack([0.5 * np.pi - theta])])
+
+    def coupler(k):
+        return jnp.concatenate([tip + (k + 0.5) * length * jnp.eye(2)[0], jnp.stack([zero])])
+
+    return jnp.concatenate([crank(0), coupler(0), crank(1), coupler(1), crank(2)])
+
+
+def double_four_bar_at(t: Any) -> jd.State:
+    """Returns the states (n, 15) of the reference's motion at the times t (n,), exactly."""
+    given = reference("iftomm_a02_double_four_bar").parameters
+    return _moving(double_four_bar_poses, t, *revolving(t, given["w2"], given["vB0"] / given["L"]))
+
+
+def double_four_bar_in_line() -> float:
+    """Returns when the cranks are horizontal for the first time, to round-off."""
+    given = reference("iftomm_a02_double_four_bar").parameters
+
+    def past(t):
+        return revolving(t, given["w2"], given["vB0"] / given["L"])[0] - 0.5 * np.pi
+
+    return scipy.optimize.brentq(past, 0.0, 1.0, xtol=1e-16, rtol=1e-15)
+
+
 def slider_crank() -> tuple[jm.Mechanism, jd.State]:
     """Returns the slider crank of the reference and its start, as crank, rod and a sliding point.
 
@@ -275,6 +307,45 @@ def slider_crank() -> tuple[jm.Mechanism, jd.State]:
     ]
     mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, 0.0))
     return mechanism, jd.State(start.t, q, padded(start.v))
+
+
+def slider_crank_poses(theta):
+    """Returns q (9,) where the crank is at theta against the guide and the rod at -theta."""
+    length = jnp.asarray(reference("slider_crank_singular").parameters["L"], float)
+    cos, sin, zero = length * jnp.cos(theta), length * jnp.sin(theta), jnp.zeros_like(theta)
+    return jnp.stack([0.5 * cos, 0.5 * sin, theta, 1.5 * cos, 0.5 * sin, -theta, 2.0 * cos, zero, zero])
+
+
+def slider_crank_at(t: Any) -> jd.State:
+    """Returns the states (n, 9) of the reference's motion at the times t (n,), exactly.
+
+    The kinetic energy a theta'^2 (1 + (b / a) sin^2 theta) / 2 is constant, so that time is an elliptic integral of the second kind in the
+    angle; it is inverted by bisection.
+    """
+    p = reference("slider_crank_singular").parameters
+    a = p["m"] * p["L"] ** 2 * (1.0 / 4.0 + 2.0 / 12.0 + 1.0 / 4.0)
+    b = (2.0 * p["m"] + 4.0 * p["ms"]) * p["L"] ** 2
+    speed = abs(p["omega0"]) * np.sqrt(1.0 + b / a * np.sin(p["theta0"]) ** 2)
+    start = scipy.special.ellipeinc(p["theta0"], -b / a)
+
+    def angle(time):
+        # The angle falls by no more than `speed` in a second.
+        bracket = p["theta0"] - speed * abs(time) - 1.0, p["theta0"] + speed * abs(time) + 1.0
+        return scipy.optimize.brentq(lambda x: scipy.special.ellipeinc(x, -b / a) - start + speed * time, *bracket, xtol=1e-15, rtol=1e-15)
+
+    theta = np.array([angle(time) for time in np.atleast_1d(t)])
+    return _moving(slider_crank_poses, t, theta, -speed / np.sqrt(1.0 + b / a * np.sin(theta) ** 2))
+
+
+def _moving(poses, t, angle, rate) -> jd.State:
+    """Returns the states at stacked angles and rates."""
+    angle, rate = jnp.atleast_1d(jnp.asarray(angle)), jnp.atleast_1d(jnp.asarray(rate))
+    return jd.State(jnp.atleast_1d(jnp.asarray(t, float)), *_poses_and_velocities(poses, angle, rate))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _poses_and_velocities(poses, angle, rate):
+    return jax.vmap(lambda x, dx: jax.jvp(poses, (x,), (dx,)))(angle, rate)
 
 
 # Closed forms of theta'' = w2 sin(theta), theta from the unstable vertical.

@@ -140,12 +140,24 @@ class ProximalSolver(Section):
     iterations: int = Field(default=5, ge=1, le=100, description="solves that share one factorization")
 
 
-class KrylovSolver(Section):
-    """Matrix-free iterations on the Delassus operator."""
-
-    type: Literal["conjugate_gradient", "biconjugate_gradient"]
+class _Krylov(Section):
     tolerance: float | None = Field(default=None, gt=0, lt=1, description="relative residual; left out: round-off")
     max_iterations: int | None = Field(default=None, ge=1, description="left out: by the number of rows")
+
+
+class ConjugateGradientSolver(_Krylov):
+    """Matrix-free iterations on the Delassus operator; rows may be dependent."""
+
+    type: Literal["conjugate_gradient"]
+    rank_tolerance: float | None = Field(
+        default=None, gt=0, lt=1, description="directions with a smaller J M^-1/2 count as dependent; left out: the library's default"
+    )
+
+
+class BiconjugateGradientSolver(_Krylov):
+    """Matrix-free iterations on the Delassus operator, stabilized."""
+
+    type: Literal["biconjugate_gradient"]
 
 
 class Vary(Section):
@@ -203,7 +215,10 @@ class Config(Section):
         default=Integrator(type="rk4"), description="{type: ..., projection: ...}"
     )
     solver: Annotated[
-        Annotated[Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | KrylovSolver, Field(discriminator="type")],
+        Annotated[
+            Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | ConjugateGradientSolver | BiconjugateGradientSolver,
+            Field(discriminator="type"),
+        ],
         BeforeValidator(_written_out),
     ] = Field(default=Solver(type="schur_complement"), description="a solver's name, or {type: ..., options}")
     stabilization: Annotated[

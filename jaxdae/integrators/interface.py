@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
+from jaxdae.masks import hard_rows
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -90,7 +91,8 @@ def largest(residual: Any) -> Any:
 
 
 def step_info(system: System, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
-    """Returns the report of a step that ended at `state`."""
+    """Returns the report of a step that ended at `state`; soft rows are not meant to be zero and do not count as violated."""
+    system = hard_rows(system, state)
     return StepInfo(
         a=a,
         lam=lam,

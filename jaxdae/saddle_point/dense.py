@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdae import small_matrix
 from jaxdae._pytree import pytree
 from jaxdae.saddle_point.interface import solve_once
 from jaxdae.saddle_point.mass import MassMatrix, as_dense
@@ -40,8 +41,8 @@ class DenseFactors:
 class DenseKKT:
     """One LU factorization of the full saddle-point matrix.
 
-    Needs the matrix to be invertible: J of full row rank (or C > 0), M positive definite on the null space of J. Otherwise the
-    result is infinite or NaN. The most accurate choice for ill-conditioned masses; several times slower than `SchurComplement`.
+    Needs the matrix to be invertible: J of full row rank (or C > 0), M positive definite on the null space of J. Otherwise, to working
+    precision, the result is NaN. The most accurate choice for ill-conditioned masses; several times slower than `SchurComplement`.
     """
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> DenseFactors:
@@ -49,7 +50,11 @@ class DenseKKT:
         rows = jacobian.shape[0]
         corner = jnp.zeros((rows, rows), jacobian.dtype) if compliance is None else jnp.diag(compliance)
         matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, corner]])
-        return DenseFactors(*jax.scipy.linalg.lu_factor(matrix))
+        lu, pivots = jax.scipy.linalg.lu_factor(matrix)
+        # Against the largest entry of the column: rounding would make numbers of a zero pivot.
+        limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
+        regular = jnp.all(jnp.abs(jnp.diagonal(lu)) > limit)
+        return DenseFactors(jnp.where(regular, lu, jnp.nan), pivots)
 
     def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""

@@ -26,7 +26,8 @@ T n = Q n; the dimensions agree), so its projector is Q' = Y (Y^T Y)^-1 Y^T, and
 
 is K^+ b for all of them: for null vectors n, n^T (K + Q) x1 = n^T (I - Q') b = 0 shows Q x1 = 0, hence K x1 = (I - Q') b. Every factor is a
 linear solve with a known inverse at the point (that of Y^T Y on the range of Q is the identity), so this too is exact at every order, for
-equal singular values as well, and an SVD is never differentiated.
+equal singular values as well, and an SVD is never differentiated. Null vectors have no part in a, those of nearby matrices neither: Y and
+Q' are computed for the rows alone, and round-off of accelerations (of light bodies, 1e6 times larger) cannot enter through them.
 
 The value itself is computed outside of all this: the batching rule of `custom_linear_solve` would move the world axis to the front, away
 from where the small-matrix routines are fast.
@@ -45,6 +46,7 @@ from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.typing import Rows, Velocity
+from jaxdae.worlds import worlds_first
 
 
 class SaddlePointFactors(Protocol):
@@ -76,7 +78,7 @@ class SaddlePointSolver(Protocol):
 
 @jax.custom_jvp
 def _solve(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
-    return factors.solve(f, r)
+    return worlds_first(factors.solve(f, r))
 
 
 def _solve_jvp(primals: Any, tangents: Any) -> Any:
@@ -94,7 +96,7 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
     # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
     # derivative would then see the constant factors only.
     def solution(*values: Any) -> tuple[Array, Array]:
-        return _through_primitives(factors, *filled(values))
+        return worlds_first(_through_primitives(factors, *filled(values)))
 
     primal_values, tangent_values = [leaves[k] for k in moving], [dots[k] for k in moving]
     if not _needs_full_rank(factors, primals[-1]):
@@ -140,8 +142,14 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
         return jnp.concatenate([mass_matrix.times(mass, a) + constraint_jacobian.transpose_times(jacobian, mu), rate])
 
     def inverse(_: Any, rhs: Array) -> Array:
-        a, lam = factors.solve(rhs[:size], rhs[size:])
-        return jnp.concatenate([a, -lam if full_rank else null_part(rhs) - lam])
+        f, r = rhs[:size], rhs[size:]
+        if full_rank:
+            a, lam = factors.solve(f, r)
+            return jnp.concatenate([a, -lam])
+        # K^+ ignores what is inconsistent; taken off before, because methods that regularize first divide it by a small number.
+        rest = factors.inconsistent(r)
+        a, lam = factors.solve(f, r - rest)
+        return jnp.concatenate([a, rest - lam])
 
     def solved(rhs: Array) -> Array:
         # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
@@ -151,24 +159,24 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
         x = solved(b)
         return x[:size], -x[size:]
 
-    def of_rows(y: Array) -> Array:
-        return jnp.concatenate([jnp.zeros((size,), r.dtype), y])
-
     def basis(y: Array) -> Array:
-        return solved(of_rows(factors.inconsistent(y)))
+        return solved(jnp.concatenate([jnp.zeros((size,), r.dtype), factors.inconsistent(y)]))[size:]
 
-    def basis_transposed(x: Array) -> Array:
-        return null_part(solved(x))
+    def basis_transposed(mu: Array) -> Array:
+        return null_part(solved(jnp.concatenate([jnp.zeros((size,), r.dtype), mu])))
 
     def gram(y: Array) -> Array:
         return basis_transposed(basis(y)) + y - factors.inconsistent(y)
 
-    def without_null(x: Array) -> Array:
-        weights = jax.lax.custom_linear_solve(gram, basis_transposed(x), lambda _, y: y, symmetric=True)
-        return x - basis(weights)
+    def without_null(mu: Array) -> Array:
+        weights = jax.lax.custom_linear_solve(gram, basis_transposed(mu), lambda _, y: y, symmetric=True)
+        return mu - basis(weights)
 
-    x = solved(b) if rows == 0 else without_null(solved(without_null(b)))
-    return x[:size], -x[size:]
+    if rows == 0:
+        x = solved(b)
+        return x[:size], x[size:]
+    x = solved(jnp.concatenate([b[:size], without_null(r)]))
+    return x[:size], -without_null(x[size:])
 
 
 def solve(factors: Any, mass: MassMatrix, jacobian: Any, compliance: Any, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:

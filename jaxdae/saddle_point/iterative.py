@@ -10,8 +10,11 @@ residual that cannot be reduced. With a preconditioner P (symmetric, near S^-1),
     w = S u,  gamma = u^T w,  pi <- u + beta pi,  q <- w + beta q,  alpha = gamma / (q^T P q),
     lam <- lam + alpha pi,  rho <- rho - alpha q,  u <- u - alpha P q,  beta = gamma_new / gamma,
 
-and gamma, which vanishes when the reducible part of the residual does, ends the loop. A second round on the recomputed residual takes off
-what rounding has added. Started from zero and without preconditioner, lam is the shortest.
+and gamma, which vanishes when the reducible part of the residual does, ends the loop: where it is small against its first value, or against
+what rounding errors of r amount to, |P r|^2 tr(S) eps^2, for an r that is nothing but an irreducible residue has no first value to
+speak of. It ends as well where the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero: what is left
+then lies along dependent rows, which a state near the manifold makes nearly, not exactly dependent. A second round on the recomputed
+residual takes off what rounding has added. Started from zero and without preconditioner, lam is the shortest.
 
 *Biconjugate gradients*, stabilized, are what the virtual-work formulation uses for the same equation; taken from `jax.scipy`.
 
@@ -29,6 +32,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
@@ -108,7 +112,9 @@ class ConjugateGradient:
         tolerance: relative size of the residual, as the acceleration it causes, at which the loop ends; None for 4 eps.
         max_iterations: None for 4 nc + 20.
         preconditioner: an approximate inverse of the Delassus matrix, a diagonal (nc,) or blocks (k, b, b) on it; see
-        `block_preconditioner`.
+            `block_preconditioner`.
+        rank_tolerance: directions in which J M^-1/2 is smaller than this fraction of its Frobenius norm count as dependent; None for
+            eps^(1/2). See `LeastSquares.tolerance`.
 
     Dependent rows are allowed. Accelerations are unique and their derivatives exact; without a preconditioner lam is the shortest, and its
     derivative is exact up to multipliers without force. Needs M positive definite.
@@ -118,6 +124,7 @@ class ConjugateGradient:
     tolerance: Leaf = None
     max_iterations: int | None = static(default=None)
     preconditioner: Leaf = None
+    rank_tolerance: Leaf = None
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
@@ -131,35 +138,48 @@ class ConjugateGradient:
     def run(self, operator: Any, b: Rows) -> Rows:
         """Returns the solution y (nc,) of S y = b, or NaN."""
         tolerance, acceptable, iterations = _limits(self, b.shape[0], b.dtype)
-        u = _precondition(self.preconditioner, b)
-        scale = jnp.sum(u * operator(u))
+        eps = float(jnp.finfo(b.dtype).eps)
+        rank = eps if self.rank_tolerance is None else jnp.asarray(self.rank_tolerance, b.dtype) ** 2
+        size = jnp.sum(_precondition(self.preconditioner, b) ** 2)
+        probe = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0], b.shape[0]), b.dtype)
+        trace = jnp.sum(probe * operator(probe))  # an estimate
 
-        def advance(carry: Any) -> Any:
-            y, rho, u, pi, q, gamma, count = carry
-            pq = _precondition(self.preconditioner, q)
-            alpha = gamma / jnp.sum(q * pq)
-            y, rho, u = y + alpha * pi, rho - alpha * q, u - alpha * pq
-            w = operator(u)
-            new = jnp.sum(u * w)
-            beta = new / gamma
-            return y, rho, u, u + beta * pi, w + beta * q, new, count + 1
-
-        def unfinished(carry: Any) -> Any:
-            *_, gamma, count = carry
-            return (gamma > tolerance**2 * scale) & (count < iterations)
-
-        def round_from(y: Rows) -> tuple[Rows, Any]:
+        # Loops, not copies: an operator is a good deal of code.
+        def refined(k: Any, carry: Any) -> Any:
+            y, scale, _ = carry
             rho = b - operator(y)
             u = _precondition(self.preconditioner, rho)
             w = operator(u)
-            start = (y, rho, u, u, w, jnp.sum(u * w), jnp.zeros((), jnp.int32))
-            y, *_, gamma, _ = jax.lax.while_loop(unfinished, advance, start)
-            return y, gamma
+            gamma = jnp.sum(u * w)
+            scale = jnp.where(k == 0, gamma, scale)
+            # The estimate is at least the first Rayleigh quotient.
+            total = jnp.maximum(trace, scale / jnp.maximum(size, float(jnp.finfo(b.dtype).tiny)))
+            noise = eps**2 * total * size
 
-        y, _ = round_from(jnp.zeros_like(b))
-        y, gamma = round_from(y)
-        # Not `gamma > ...`: what is not a number must not pass.
-        return jnp.where(gamma <= acceptable**2 * scale, y, jnp.nan)
+            def dependent(pi: Rows, q: Rows) -> Any:
+                return jnp.sum(pi * q) <= rank * total * jnp.sum(pi**2)
+
+            def advance(carry: Any) -> Any:
+                y, rho, u, pi, q, gamma, count = carry
+                pq = _precondition(self.preconditioner, q)
+                alpha = gamma / jnp.sum(q * pq)
+                y, rho, u = y + alpha * pi, rho - alpha * q, u - alpha * pq
+                w = operator(u)
+                new = jnp.sum(u * w)
+                beta = new / gamma
+                return y, rho, u, u + beta * pi, w + beta * q, new, count + 1
+
+            def unfinished(carry: Any) -> Any:
+                *_, pi, q, gamma, count = carry
+                return (gamma > tolerance**2 * scale + noise) & ~dependent(pi, q) & (count < iterations)
+
+            start = (y, rho, u, u, w, gamma, jnp.zeros((), jnp.int32))
+            y, *_, pi, q, gamma, _ = jax.lax.while_loop(unfinished, advance, start)
+            # Not `gamma > ...`: what is not a number must not pass.
+            return y, scale, dependent(pi, q) | (gamma <= acceptable**2 * scale + 1e4 * noise)
+
+        y, _, done = jax.lax.fori_loop(0, 2, refined, (jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)))
+        return jnp.where(done, y, jnp.nan)
 
 
 @pytree

@@ -95,11 +95,12 @@ class SingularValues:
     """Null space by the singular values of J; any rank.
 
     Attributes:
-        tolerance: singular values below this fraction of the largest count as zero; None for eps^(1/2). It must lie above what
-            takes dependent rows off the constraint manifold (integrator stages, for example) and below the smallest that is meant.
+        tolerance: singular values below this fraction of the largest count as zero. It must lie above what takes dependent rows off the
+            constraint manifold, where they are independent (integrator stages do, by some (h |v| / length)^2), and below the smallest that
+            is meant. A mechanism whose dependent rows count as independent stops, without a word.
     """
 
-    tolerance: Leaf = None
+    tolerance: Leaf = 1e-5
 
     def decompose(self, jacobian: Jacobian) -> SVDDecomposition:
         """Returns the decomposition; one SVD, some 20 nv^3 operations."""
@@ -119,10 +120,14 @@ class QRDecomposition:
 
     def solve(self, r: Rows) -> Velocity:
         """Returns J^+ r = Q1 R^-T r."""
+        if r.shape[0] == 0:
+            return jnp.zeros((self.range.shape[0],), r.dtype)
         return self.range @ jax.scipy.linalg.solve_triangular(self.triangle, r, trans=1)
 
     def solve_transposed(self, x: Velocity) -> Rows:
         """Returns (J^+)^T x = R^-1 Q1^T x."""
+        if self.range.shape[1] == 0:
+            return jnp.zeros((0,), x.dtype)
         return jax.scipy.linalg.solve_triangular(self.triangle, self.range.T @ x)
 
     def inconsistent(self, r: Rows) -> None:
@@ -146,7 +151,9 @@ class HouseholderQR:
             eye = jnp.eye(columns, dtype=jacobian.dtype)
             return QRDecomposition(eye[:, :0], eye, eye[:0, :0])
         q, r = jnp.linalg.qr(jacobian.T, mode="complete")
-        return QRDecomposition(q[:, :rows], q[:, rows:], r[:rows])
+        lengths = jnp.linalg.norm(jacobian, axis=1)
+        regular = jnp.all(jnp.abs(jnp.diagonal(r)) > small_matrix.rounding(rows, r.dtype) * lengths)
+        return QRDecomposition(q[:, :rows], q[:, rows:], jnp.where(regular, r[:rows], jnp.nan))
 
 
 @pytree
@@ -262,8 +269,7 @@ class NullSpace:
 
     Attributes:
         decomposition: where N and J^+ come from: `SingularValues()` allows dependent rows; `HouseholderQR()` and `NormalEquations()` are
-        far
-            cheaper and need full row rank.
+            far cheaper and need full row rank.
 
     M need only be positive definite on the null space of J. Exact derivatives at full and at constant deficient rank.
     """

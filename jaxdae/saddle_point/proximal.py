@@ -12,8 +12,7 @@ errors of the factorization are reduced by the same factor.
 
 Dependent rows. Their directions have s = 0. Where r is consistent nothing is added along them: started from zero the limit is the
 shortest lam. Where it is not, each iteration adds the same (S + mu)^-1 rho, with rho the inconsistent part of r, which is what the
-residual converges to; it is taken off again at the end. (I - P) y, the part of y that no multipliers can produce, is in the same way what
-the iteration leaves over of y.
+residual converges to; it is taken off again at the end.
 
 References:
     J. Carpentier, R. Budhiraja, N. Mansard, "Proximal and sparse resolution of constrained dynamic equations", Robotics: Science and
@@ -50,14 +49,15 @@ class ProximalFactors:
         start = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
         lam, rest = self._iterate(start)
         lam = lam - self.iterations * self._correction(rest)
-        # What rounding has added along dependent rows, some eps / mu.
-        lam = lam - self.inconsistent(lam)
+        # What rounding has added along dependent rows, some eps / mu. Where a row is soft, lam can be too large to find it.
+        noise = self._iterate(lam)[1]
+        lam = lam - (noise if self.compliance is None else jnp.where(jnp.any(self.compliance > 0.0), 0.0, noise))
         pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
-    def inconsistent(self, r: Rows) -> Rows:
-        """Returns the part of r that no accelerations can produce: what the iteration leaves over."""
-        return self._iterate(r)[1]
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: derivatives take r to be consistent. What the iteration leaves over would be no projection where the regularization
+        and an eigenvalue of S are of one size."""
 
     def _iterate(self, start: Rows) -> tuple[Rows, Rows]:
         """Returns the multipliers and what is left of the right-hand side `start` of S lam = start."""
@@ -79,11 +79,12 @@ class Proximal:
     """The proximal method of multipliers: one Cholesky factorization of the regularized Delassus matrix, a few corrections.
 
     Attributes:
-        regularization: mu over the mean diagonal entry of the Delassus matrix; None for eps^(1/2).
+        regularization: mu over the mean diagonal entry of the Delassus matrix, added to hard rows; None for eps^(1/2).
         iterations: how many solves share the factorization, at least 1. Each gains a factor mu / (s + mu) in a direction with eigenvalue s:
             five of them reach round-off for eigenvalues down to 1e-6 of the mean in double precision.
 
-    Dependent rows are allowed: multipliers are the shortest ones. Needs M positive definite. Nearly as fast as `SchurComplement`.
+    Dependent rows are allowed. Accelerations are unique and their derivatives exact for consistent r; lam is the shortest, and its derivative
+    is exact up to multipliers without force. Needs M positive definite. Nearly as fast as `SchurComplement`.
     """
 
     regularization: Leaf = None
@@ -106,8 +107,11 @@ class Proximal:
         size = delassus.shape[0]
         scale = jnp.trace(delassus) / max(size, 1)
         # Rows that are all zero still need a pivot.
-        shift = jnp.asarray(relative, delassus.dtype) * jnp.where(scale > 0.0, scale, 1.0)
-        inverse = small_matrix.inverse_cholesky(small_matrix.add_diagonal(delassus, jnp.broadcast_to(shift, (size,))))
+        shift = jnp.broadcast_to(jnp.asarray(relative, delassus.dtype) * jnp.where(scale > 0.0, scale, 1.0), (size,))
+        if compliance is not None:
+            # Soft rows are regular by themselves: what is more than rounding errors of S must not drown in mu.
+            shift = jnp.where(compliance > 1e3 * float(jnp.finfo(delassus.dtype).eps) * scale, 0.0, shift)
+        inverse = small_matrix.inverse_cholesky(small_matrix.add_diagonal(delassus, shift))
         return ProximalFactors(mass_factors, scaled, compliance, inverse, self.iterations)
 
     def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
