@@ -228,8 +228,8 @@ def conclusion(found, before) -> str:
         reach = f", at up to {near.max():.0e} s from it" if near.size else ""
         start = "The config's own steps miss the place by enough" if not gone[0] else "The config's own steps come too close"
         lines.append(
-            f"{NAMES[name]} is lost in {int(gone.sum())} of {gone.size} worlds{reach}: {stopped} stop with a status that says so, {silent} go on"
-            f" without one. {start}."
+            f"{NAMES[name]} is lost in {int(gone.sum())} of {gone.size} worlds{reach}: {stopped} stop with a status that says so,"
+            f" {silent} go on without one. {start}."
         )
     return "\n".join(f"- {line}" for line in lines)
 
@@ -285,11 +285,11 @@ def main() -> int:
         "",
         text,
         "",
-        "The steps of a configuration chosen without care miss the singular configurations, and then every solver passes: what lies a step apart"
-        " from them is well conditioned. A factorization that takes the matrix to have full rank divides by the smallest singular value, so"
-        " that the closer a step comes the more the error of its stages is multiplied, until the result is no number or a wrong one. With a"
-        " rank that is decided by a tolerance the step is made with the mobility of the singular configuration, the projection brings it"
-        " back to the branch, and an error of the order of g dt^2 remains.",
+        "The steps of a configuration chosen without care miss the singular configurations, and then every solver passes: what lies a step"
+        " apart from them is well conditioned. A factorization that takes the matrix to have full rank divides by the smallest singular"
+        " value. The closer a step comes, the more the error of its stages is multiplied, until the result is no number or a wrong one."
+        " With a rank that is decided by a tolerance the step is made with the mobility of the singular configuration, the projection"
+        " brings it back to the branch, and an error of the order of g dt^2 remains.",
         "",
         "![singular configurations](singular.png)",
         "",

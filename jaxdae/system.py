@@ -289,9 +289,6 @@ def check_fit(system: Any, state: State) -> None:
     """
     check_system(system)
     q, v = state.q, state.v
-    rows = (("constraint(t, q)", system.constraint, (state.t, q)), ("velocity_constraint(t, q, v)", system.velocity_constraint, (state.t, q, v)))
-    for method, function, arguments in rows:
-        checked(method, jax.eval_shape(function, *arguments), (None,), q.dtype)
     for method, function, arguments, shape in (
         ("mass_matrix(q)", system.mass_matrix, (q,), v.shape * 2),
         ("retract(q, v)", system.retract, (q, v), q.shape),
@@ -305,6 +302,8 @@ def check_fit(system: Any, state: State) -> None:
                 f" stacked leaf of the system: {error}"
             ) from error
         checked(method, result, shape, q.dtype, why)
+    checked("constraint(t, q)", jax.eval_shape(system.constraint, state.t, q), (None,), q.dtype)
+    checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
 
 
 def energy(system: System, state: State) -> Scalar:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 def worlds_first(tree: Any) -> Any:
     """Returns the tree as it is; under `jax.vmap`, the world axis of every leaf is then its first.
 
-    Written as a concatenation of two slices, because its batching rule always moves the axis to the front; XLA sees that both are one array.
+    Written as a concatenation of two slices, because its batching rule always moves the axis to the front; XLA sees that both are one
+    array.
     """
     return jax.tree.map(lambda x: jnp.concatenate([x[:1], x[1:]]) if jnp.ndim(x) else x, tree)

@@ -3,10 +3,11 @@
 A `Line` gives every part of M a - J^T lam = f, J a + C lam = r as a polynomial in s. Its numbers are multiples of 1/16 or exact doubles, so
 that `exact.line` knows the Moore-Penrose solution and its derivatives to the last bit, whatever the rank of J is.
 
-Compiling is the cost: all problems have the same shape, and two programs are compiled for each solver: `report`, of one problem with a
-full mass matrix and compliance, and `batch_report`, of a batch with diagonal masses and hard rows.
+Compiling is the cost: all problems have the same shape, and two programs are compiled for each solver, without LLVM's optimizations:
+`report`, of one problem with a full mass matrix and compliance, and `batch_report`, of a batch with diagonal masses and hard rows.
 """
 
+import functools
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 import jaxdae as jd
 
 SIZE, ROWS, WORLDS = 5, 3, 3
+
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 SOLVERS = {
     "dense": jd.DenseKKT(),
@@ -122,7 +125,7 @@ def _apply(solver: Any, problem: Line, s: Any) -> Any:
     return jnp.concatenate(solver(mass, jacobian, f, r, compliance))
 
 
-@jax.jit
+@quick
 def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
     """Returns (a, lam), its first and second derivative along s, and w^T of these two by reverse mode and by forward over reverse."""
 
@@ -137,7 +140,7 @@ def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
     return x, dx, ddx, *jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
 
 
-@jax.jit
+@quick
 def batch_report(solver: Any, problems: Line, weights: Any) -> tuple[Any, ...]:
     """Returns (a, lam), and w^T of its first two derivatives, of `WORLDS` problems; worlds last everywhere, as in a batch rollout."""
 

@@ -7,6 +7,7 @@ eps f / e, gives 1e-13 of f. Derivatives smaller than f by a factor of 1e4 are s
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,9 @@ DT = 1e-3
 PROJECTED = jd.Projected(jd.RungeKutta.rk4())
 WEIGHTS = np.arange(1.0, 10.0)
 NODES = (4 / 5, -1 / 5, 4 / 105, -1 / 280)
+
+# What runs here for seconds would compile for half a minute.
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def end_value(trajectory):
@@ -69,7 +73,7 @@ def unit_step(at, tangent):
 
 def check_derivatives(loss, gradient, at, tangents):
     """Asserts reverse = forward = central difference along every (name, tangent, step)."""
-    value, forward = jax.jit(loss), jax.jit(lambda x, dx: jax.jvp(loss, (x,), (dx,))[1])
+    value, forward = quick(loss), quick(lambda x, dx: jax.jvp(loss, (x,), (dx,))[1])
     reverse = gradient(at)
     for name, tangent, step in tangents:
         by_reverse, by_forward = along(reverse, tangent), float(forward(at, tangent))
@@ -95,7 +99,7 @@ def default_loss(at, *, steps=1000, segment=None):
     return end_value(trajectory)
 
 
-default_gradient = jax.jit(jax.grad(default_loss))
+default_gradient = quick(jax.grad(default_loss))
 
 
 def test_crank_rocker_gradients():
@@ -133,7 +137,7 @@ def test_baumgarte_gradients():
     assert len(tangents) == 2
     everything = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
     tangents.append(("all together", everything, 1e-3))
-    check_derivatives(baumgarte_loss, jax.jit(jax.grad(baumgarte_loss)), at, tangents)
+    check_derivatives(baumgarte_loss, quick(jax.grad(baumgarte_loss)), at, tangents)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +176,7 @@ def test_segments_keep_the_gradient_and_save_memory(long_gradients):
 
 def jacobian_by_reverse_mode(function, at, size):
     """Returns the derivatives of a vector of that size as a pytree like `at`, row by row from one compiled program."""
-    pull = jax.jit(lambda x, row: jax.vjp(function, x)[1](row)[0])
+    pull = quick(lambda x, row: jax.vjp(function, x)[1](row)[0])
     rows = [pull(at, row) for row in np.eye(size)]
     return jax.tree.map(lambda *x: np.stack(x), *rows)
 
@@ -256,7 +260,7 @@ def test_hessian():
 
     at = {"mass": 1.3, "length": 0.9, "gravity": 9.81, "alpha": 4.0, "beta": 5.0, "angle": 1.0, "v": [0.3, 1.0]}
     at = {name: jnp.asarray(x, float) for name, x in at.items()}
-    hessian, gradient = jax.jit(jax.hessian(loss))(at), jax.jit(jax.grad(loss))
+    hessian, gradient = quick(jax.hessian(loss))(at), jax.jit(jax.grad(loss))
     matrix = []
     for _, tangent in directions(at):
         column = {name: sum(np.tensordot(h, dx, axes=dx.ndim) for h, dx in pairs(row, tangent)) for name, row in hessian.items()}
@@ -275,8 +279,8 @@ def test_hessian_vector_product_of_the_crank_rocker():
 
     at, rng = crank_rocker(), np.random.default_rng(3)
     tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
-    product = jax.jit(lambda x, dx: jax.jvp(jax.grad(loss), (x,), (dx,))[1])(at, tangent)
-    gradient = jax.jit(jax.grad(loss))
+    product = quick(lambda x, dx: jax.jvp(jax.grad(loss), (x,), (dx,))[1])(at, tangent)
+    gradient = quick(jax.grad(loss))
     check_second_derivative(product, central_difference(gradient, at, tangent, 1e-3), gradient(at))
 
 

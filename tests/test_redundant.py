@@ -227,7 +227,8 @@ def test_sensitivity_of_the_parallelogram(design, name):
     All numbers of the design keep the redundancy: cranks stay equal, and the coupler's pins as far apart as the feet. So the rank is
     constant along all of them, and the derivative is defined. The method has one stage, which is least to compile.
     """
-    method = projected(jd.SemiImplicitEuler, name)
+    projection = jd.Projection(jd.PositionProjection(iterations=2), jd.VelocityProjection())
+    method = jd.Projected(jd.SemiImplicitEuler(solver=SOLVERS[name]), projection)
     leaves, structure = jax.tree.flatten(design)
     sizes = np.cumsum([x.size for x in leaves])
     flat = np.concatenate([np.ravel(x) for x in leaves])

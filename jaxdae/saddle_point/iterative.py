@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
@@ -146,12 +147,12 @@ class ConjugateGradient:
 
         # Loops, not copies: an operator is a good deal of code.
         def refined(k: Any, carry: Any) -> Any:
-            y, scale, _ = carry
+            y, first, _ = carry
             rho = b - operator(y)
             u = _precondition(self.preconditioner, rho)
             w = operator(u)
             gamma = jnp.sum(u * w)
-            scale = jnp.where(k == 0, gamma, scale)
+            scale: Array = jnp.asarray(jnp.where(k == 0, gamma, first))
             # The estimate is at least the first Rayleigh quotient.
             total = jnp.maximum(trace, scale / jnp.maximum(size, float(jnp.finfo(b.dtype).tiny)))
             noise = eps**2 * total * size
@@ -179,7 +180,7 @@ class ConjugateGradient:
             return y, scale, dependent(pi, q) | (gamma <= acceptable**2 * scale + 1e4 * noise)
 
         y, _, done = jax.lax.fori_loop(0, 2, refined, (jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)))
-        return jnp.where(done, y, jnp.nan)
+        return jnp.asarray(jnp.where(done, y, jnp.nan))
 
 
 @pytree

@@ -56,8 +56,10 @@ class ProximalFactors:
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
     def inconsistent(self, r: Rows) -> None:
-        """Returns None: derivatives take r to be consistent. What the iteration leaves over would be no projection where the regularization
-        and an eigenvalue of S are of one size."""
+        """Returns None: derivatives take r to be consistent.
+
+        What the iteration leaves over would be no projection where the regularization and an eigenvalue of S are of one size.
+        """
 
     def _iterate(self, start: Rows) -> tuple[Rows, Rows]:
         """Returns the multipliers and what is left of the right-hand side `start` of S lam = start."""
@@ -83,8 +85,8 @@ class Proximal:
         iterations: how many solves share the factorization, at least 1. Each gains a factor mu / (s + mu) in a direction with eigenvalue s:
             five of them reach round-off for eigenvalues down to 1e-6 of the mean in double precision.
 
-    Dependent rows are allowed. Accelerations are unique and their derivatives exact for consistent r; lam is the shortest, and its derivative
-    is exact up to multipliers without force. Needs M positive definite. Nearly as fast as `SchurComplement`.
+    Dependent rows are allowed. Accelerations are unique and their derivatives exact for consistent r; lam is the shortest, and its
+    derivative is exact up to multipliers without force. Needs M positive definite. Nearly as fast as `SchurComplement`.
     """
 
     regularization: Leaf = None
