@@ -9,8 +9,10 @@ operations over the worlds, under two conditions:
 * Nothing is computed twice. XLA's CPU backend copies cheap operations into every consumer but keeps the results of square roots and
   divisions; the code therefore divides by the diagonal instead of multiplying with its inverse.
 
-A factorization returns the *inverse* of the triangular factor, so that each solve is two products: less to compile than substitutions, and
-no LAPACK call. A single matrix goes to LAPACK, and so does a batch of matrices with more than `UNROLLED_UP_TO` rows.
+A factorization returns the triangular factor L and its inverse W. For a single matrix, which goes to LAPACK, a solve is two products with
+W, cheaper than two LAPACK calls. In an unrolled batch it is a substitution with L, which reads half as much memory; W is then not computed
+where nobody asks for it, because XLA drops what is not used. A batch of matrices with more than `UNROLLED_UP_TO` rows goes to LAPACK
+as well.
 
 The functions with a batching rule are not meant to be differentiated: they stand inside solves whose derivative is given by the implicit
 function theorem (`saddle_point.interface`).
@@ -26,9 +28,12 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
+from jaxdae._pytree import pytree
+from jaxdae.typing import Leaf
+
 UNROLLED_UP_TO = 20
-"""The largest size that is unrolled in a batch. Measured on CPU, 1024 worlds, factorization and one solve against LAPACK's Cholesky: 6
-times as fast at 4 rows, 4 to 6 at 8, 2 to 3 at 12, equal at 20, where the inverse factor that further solves need makes the difference."""
+"""The largest size that is unrolled in a batch. Beyond, the unrolled code is still faster than LAPACK on CPU, but takes seconds to compile;
+`experiments/benchmarks/RESULTS.md` has the times."""
 
 
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -51,21 +56,67 @@ def add_diagonal(matrix: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> F
     return matrix + jnp.eye(matrix.shape[-1], dtype=matrix.dtype) * diagonal[:, None]
 
 
-@custom_vmap
-def inverse_cholesky(matrix: Array) -> Array:
-    """Returns W (n, n), lower triangular with A^-1 = W^T W: the inverse of the Cholesky factor of A.
+@pytree
+class Cholesky:
+    """A = L L^T, and the inverse of L.
 
-    A is symmetric positive definite, and only its lower triangle is read. Where a pivot is not positive, or no more than rounding errors of
-    the diagonal entry it comes from, W is NaN: of a singular matrix, rounding would otherwise make usable-looking numbers.
+    Attributes:
+        lower: L (n, n).
+        inverse: W = L^-1 (n, n), lower triangular: A^-1 = W^T W.
     """
+
+    lower: Leaf
+    inverse: Leaf
+
+    def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns A^-1 b."""
+        return _solve(self.lower, self.inverse, b)
+
+
+def cholesky(matrix: Float[Array, "n n"]) -> Cholesky:
+    """Returns the Cholesky factor of a symmetric positive definite matrix, and its inverse.
+
+    Only the lower triangle is read. Where a pivot is not positive, or no more than rounding errors of the diagonal entry it comes from, the
+    factors are NaN: of a singular matrix, rounding would otherwise make usable-looking numbers.
+    """
+    return Cholesky(*_factorize(matrix))
+
+
+def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Returns W (n, n), lower triangular with A^-1 = W^T W; see `cholesky`."""
+    return _factorize(matrix)[1]
+
+
+@custom_vmap
+def _factorize(matrix: Array) -> tuple[Array, Array]:
     return _lapack(matrix)
 
 
-@inverse_cholesky.def_vmap
-def _inverse_cholesky_of_worlds(size: int, batched: Any, matrix: Array) -> tuple[Array, bool]:
-    if matrix.shape[-1] > UNROLLED_UP_TO or matrix.shape[-1] == 0:
-        return _lapack(matrix), True
-    return jnp.moveaxis(_eliminate(jnp.moveaxis(matrix, 0, -1)), -1, 0), True
+@_factorize.def_vmap
+def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+    if not _unrolls(matrix):
+        return _lapack(matrix), (True, True)
+    lower, inverse = (jnp.moveaxis(x, -1, 0) for x in _eliminate(jnp.moveaxis(matrix, 0, -1)))
+    return (lower, inverse), (True, True)
+
+
+def _unrolls(matrix: Array) -> bool:
+    return 0 < matrix.shape[-1] <= UNROLLED_UP_TO
+
+
+@custom_vmap
+def _solve(lower: Array, inverse: Array, b: Array) -> Array:
+    return rmatvec(inverse, matvec(inverse, b))
+
+
+@_solve.def_vmap
+def _solve_worlds(size: int, batched: Any, lower: Array, inverse: Array, b: Array) -> tuple[Array, bool]:
+    of_factor, _, of_side = batched
+    if not (of_factor and _unrolls(lower)):
+        axes = [0 if x else None for x in batched[1:]]
+        return jax.vmap(lambda w, y: rmatvec(w, matvec(w, y)), in_axes=axes)(inverse, b), True
+    b = b.T if of_side else jnp.broadcast_to(b[:, None], (b.shape[0], size))
+    return _substitute(jnp.moveaxis(lower, 0, -1), b).T, True
 
 
 def rounding(size: int, dtype: Any) -> float:
@@ -73,34 +124,54 @@ def rounding(size: int, dtype: Any) -> float:
     return 4.0 * size * float(jnp.finfo(dtype).eps)
 
 
-def _lapack(matrix: Array) -> Array:
+def _lapack(matrix: Array) -> tuple[Array, Array]:
     size = matrix.shape[-1]
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     pivots, entries = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (lower, matrix))
     regular = jnp.all(pivots**2 > rounding(size, matrix.dtype) * entries, axis=-1)[..., None, None]
+    lower = jnp.where(regular, lower, jnp.nan)
     eye = jnp.broadcast_to(jnp.eye(size, dtype=matrix.dtype), matrix.shape)
-    return jax.lax.linalg.triangular_solve(jnp.where(regular, lower, jnp.nan), eye, left_side=True, lower=True)
+    return lower, jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
 
 
-def _eliminate(matrix: Array) -> Array:
-    """Returns W (n, n, worlds) for A (n, n, worlds), by eliminating the columns of [A | I] from left to right.
+def _eliminate(matrix: Array) -> tuple[Array, Array]:
+    """Returns L and W (n, n, worlds) for A (n, n, worlds), by eliminating the columns of [A | I] from left to right.
 
     Of the right half only the lower triangle is kept: after step j, row i > j holds j + 1 entries.
     """
     size = matrix.shape[0]
     limit = rounding(size, matrix.dtype)
     entries = [matrix[j, j] for j in range(size)]
+    padding = [(0, 0)] * (matrix.ndim - 2)
     pending: list[Array] = [matrix[:0, 0]] * size
-    rows = []
+    columns, rows = [], []
     for j in range(size):
         pivot = matrix[0, 0]
         root = jnp.sqrt(jnp.where(pivot > limit * entries[j], pivot, jnp.nan))
         column = matrix[:, 0] / root
         row = jnp.concatenate([pending[j] / root, (1.0 / root)[None]])
-        rows.append(row)
+        columns.append(jnp.pad(column, [(j, 0), *padding]))
+        rows.append(jnp.pad(row, [(0, size - 1 - j), *padding]))
         for i in range(j + 1, size):
             filled = jnp.concatenate([pending[i], jnp.zeros_like(root)[None]]) if j else jnp.zeros_like(row)
             pending[i] = filled - column[i - j] * row
         matrix = matrix[1:, 1:] - column[1:, None] * column[None, 1:]
-    padding = [(0, 0)] * (matrix.ndim - 2)
-    return jnp.stack([jnp.pad(row, [(0, size - 1 - j), *padding]) for j, row in enumerate(rows)])
+    return jnp.stack(columns, axis=1), jnp.stack(rows)
+
+
+def _substitute(lower: Array, b: Array) -> Array:
+    """Returns A^-1 b (n, worlds) for L (n, n, worlds)."""
+    size = b.shape[0]
+    y: list[Array] = []
+    x: list[Array] = [b] * size
+    for j in range(size):
+        rest = b[j]
+        for i in range(j):
+            rest = rest - lower[j, i] * y[i]
+        y.append(rest / lower[j, j])
+    for j in reversed(range(size)):
+        rest = y[j]
+        for i in range(j + 1, size):
+            rest = rest - lower[i, j] * x[i]
+        x[j] = rest / lower[j, j]
+    return jnp.stack(x)

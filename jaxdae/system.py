@@ -197,20 +197,30 @@ class ConstraintJacobian:
 
     def times(self, x: Velocity) -> Rows:
         """Returns J x."""
-        return jax.jvp(self._rows, *self._at(x))[1]
+        return _push(self, x)
 
     def transpose_times(self, y: Rows) -> Velocity:
         """Returns J^T y."""
-        primals, _ = self._at(self.state.v)
-        of_positions, of_velocities = jax.vjp(self._rows, *primals)[1](y)
-        return of_positions + of_velocities
+        return _pull(self, y)
 
-    def _rows(self, xi: Velocity, v: Velocity) -> Rows:
-        t, q = self.state.t, self.state.q
-        return jnp.concatenate([self.system.constraint(t, self.system.retract(q, xi)), self.system.velocity_constraint(t, q, v)])
 
-    def _at(self, x: Velocity) -> Any:
-        return (jnp.zeros_like(self.state.v), self.state.v), (x, x)
+def _rows(jacobian: ConstraintJacobian, xi: Velocity, v: Velocity) -> Rows:
+    system, t, q = jacobian.system, jacobian.state.t, jacobian.state.q
+    return jnp.concatenate([system.constraint(t, system.retract(q, xi)), system.velocity_constraint(t, q, v)])
+
+
+# Compiled as units: an iteration uses them many times, and JAX then traces and differentiates each of them once.
+@jax.jit
+def _push(jacobian: ConstraintJacobian, x: Velocity) -> Rows:
+    v = jacobian.state.v
+    return jax.jvp(lambda xi, v: _rows(jacobian, xi, v), (jnp.zeros_like(v), v), (x, x))[1]
+
+
+@jax.jit
+def _pull(jacobian: ConstraintJacobian, y: Rows) -> Velocity:
+    v = jacobian.state.v
+    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](y)
+    return of_positions + of_velocities
 
 
 def velocity_residual(system: System, state: State) -> Rows:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdae import small_matrix
-from jaxdae.small_matrix import UNROLLED_UP_TO, inverse_cholesky
+from jaxdae.small_matrix import UNROLLED_UP_TO, cholesky, inverse_cholesky
 
 WORLDS = 3
 SIZES = [1, 2, 8, UNROLLED_UP_TO, UNROLLED_UP_TO + 1]
@@ -105,3 +105,39 @@ def test_products_with_one_operand_shared_by_all_worlds():
     np.testing.assert_allclose(shared, xs @ matrices[0].T, **round_off())
     shared = jax.vmap(small_matrix.matvec, in_axes=(0, None))(matrices, jnp.asarray(xs[0]))
     np.testing.assert_allclose(shared, matrices @ xs[0], **round_off())
+
+
+@pytest.mark.parametrize("size", SIZES)
+class TestSolve:
+    def sides(self, size):
+        return np.random.default_rng(size + 100).standard_normal((WORLDS, size))
+
+    def test_one_and_a_batch(self, size):
+        matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))
+        solve = lambda a, b: cholesky(a).solve(b)  # noqa: E731
+        exact = np.linalg.solve(matrices, sides[..., None])[..., 0]
+        np.testing.assert_allclose(jax.jit(jax.vmap(solve))(matrices, sides), exact, **round_off())
+        np.testing.assert_allclose(jax.jit(solve)(matrices[0], sides[0]), exact[0], **round_off())
+
+    def test_factors_and_sides_that_worlds_share(self, size):
+        """A factor is what it is, wherever it was made: in a batch or alone, and for one side or for many."""
+        matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))
+        alone, together = cholesky(matrices[0]), jax.vmap(cholesky)(matrices)
+        many = jax.vmap(lambda b: alone.solve(b))(sides)
+        np.testing.assert_allclose(many, np.linalg.solve(matrices[0], sides.T).T, **round_off())
+        shared = jax.vmap(lambda factor: factor.solve(sides[0]))(together)
+        np.testing.assert_allclose(
+            shared, np.linalg.solve(matrices, np.broadcast_to(sides[0], sides.shape)[..., None])[..., 0], **round_off()
+        )
+        columns = jax.vmap(lambda factor: jax.vmap(factor.solve)(jnp.eye(size)))(together)
+        np.testing.assert_allclose(columns, np.linalg.inv(matrices), **round_off())
+        first = jax.tree.map(lambda x: x[0], together)
+        np.testing.assert_allclose(first.solve(sides[0]), np.linalg.solve(matrices[0], sides[0]), **round_off())
+        np.testing.assert_allclose(together.lower[1] @ together.lower[1].T, matrices[1], **round_off())
+
+    def test_an_indefinite_world_is_not_finite_and_alone(self, size):
+        matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))
+        spoiled = matrices.at[1, -1, -1].set(-1.0)
+        good, x = (np.asarray(jax.vmap(lambda a, b: cholesky(a).solve(b))(m, sides)) for m in (matrices, spoiled))
+        np.testing.assert_array_equal(x[::2], good[::2])
+        assert np.all(np.isnan(x[1]))

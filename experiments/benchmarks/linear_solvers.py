@@ -163,8 +163,7 @@ def tiny_tables(options) -> dict[str, list[list[str]]]:
     from jaxdae import small_matrix
 
     def unrolled(matrix, b):
-        inverse = small_matrix.inverse_cholesky(matrix)
-        return small_matrix.rmatvec(inverse, small_matrix.matvec(inverse, b))
+        return small_matrix.cholesky(matrix).solve(b)
 
     def cholesky(matrix, b):
         return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix, lower=True), b)

@@ -158,26 +158,23 @@ class HouseholderQR:
 
 @pytree
 class NormalDecomposition:
-    """J, the inverse Cholesky factor W of J J^T, and the projector P = I - J^T (J J^T)^-1 J."""
+    """J, the Cholesky factor of J J^T, and the projector P = I - J^T (J J^T)^-1 J."""
 
     jacobian: Leaf
-    inverse: Leaf
+    gram: Leaf
     generators: Leaf
     complement: Leaf
 
     def solve(self, r: Rows) -> Velocity:
-        """Returns J^+ r = J^T W^T W r."""
-        return small_matrix.rmatvec(self.jacobian, self._gram_inverse(r))
+        """Returns J^+ r = J^T (J J^T)^-1 r."""
+        return small_matrix.rmatvec(self.jacobian, self.gram.solve(r))
 
     def solve_transposed(self, x: Velocity) -> Rows:
-        """Returns (J^+)^T x = W^T W J x."""
-        return self._gram_inverse(small_matrix.matvec(self.jacobian, x))
+        """Returns (J^+)^T x = (J J^T)^-1 J x."""
+        return self.gram.solve(small_matrix.matvec(self.jacobian, x))
 
     def inconsistent(self, r: Rows) -> None:
         """Returns None: full rank."""
-
-    def _gram_inverse(self, r: Rows) -> Rows:
-        return small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, r))
 
 
 @pytree
@@ -192,19 +189,19 @@ class NormalEquations:
 
     def decompose(self, jacobian: Jacobian) -> NormalDecomposition:
         """Returns the decomposition; one Cholesky factorization of size nc."""
-        inverse = small_matrix.inverse_cholesky(small_matrix.product_transposed(jacobian, jacobian))
-        half = inverse @ jacobian
+        gram = small_matrix.cholesky(small_matrix.product_transposed(jacobian, jacobian))
+        half = gram.inverse @ jacobian
         complement = half.T @ half
-        return NormalDecomposition(jacobian, inverse, jnp.eye(jacobian.shape[1], dtype=jacobian.dtype) - complement, complement)
+        return NormalDecomposition(jacobian, gram, jnp.eye(jacobian.shape[1], dtype=jacobian.dtype) - complement, complement)
 
 
 @pytree
 class NullSpaceFactors:
-    """M, the decomposition of J, and the inverse Cholesky factor of the reduced mass matrix."""
+    """M, the decomposition of J, and the Cholesky factor of the reduced mass matrix."""
 
     mass: Leaf
     decomposition: Leaf
-    inverse: Leaf
+    reduced: Leaf
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
@@ -212,7 +209,7 @@ class NullSpaceFactors:
         force = -mass_matrix.times(self.mass, particular)
         force = force if f is None else f + force
         basis = self.decomposition.generators
-        y = small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, small_matrix.rmatvec(basis, force)))
+        y = self.reduced.solve(small_matrix.rmatvec(basis, force))
         free = small_matrix.matvec(basis, y)
         return particular + free, self.decomposition.solve_transposed(mass_matrix.times(self.mass, free) - force)
 
@@ -233,7 +230,7 @@ def _reduced(mass: MassMatrix, decomposition: Any) -> NullSpaceFactors:
         # Scaled like the rest of the matrix: the smallest pivot then does not depend on the units of mass.
         scale = jnp.trace(as_dense(mass)) / basis.shape[0]
         reduced = reduced + scale * decomposition.complement
-    return NullSpaceFactors(mass, decomposition, small_matrix.inverse_cholesky(reduced))
+    return NullSpaceFactors(mass, decomposition, small_matrix.cholesky(reduced))
 
 
 @pytree

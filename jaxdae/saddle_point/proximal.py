@@ -35,12 +35,12 @@ from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 @pytree
 class ProximalFactors:
-    """The mass factors, F = J R^-T, C, and the inverse Cholesky factor of S + mu."""
+    """The mass factors, F = J R^-T, C, and the Cholesky factor of S + mu."""
 
     mass: Leaf
     scaled_jacobian: Leaf
     compliance: Leaf
-    inverse: Leaf
+    regularized: Leaf
     iterations: int = static()
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
@@ -73,7 +73,7 @@ class ProximalFactors:
         return start - pushed if self.compliance is None else start - pushed - self.compliance * lam
 
     def _correction(self, rest: Rows) -> Rows:
-        return small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, rest))
+        return self.regularized.solve(rest)
 
 
 @pytree
@@ -113,8 +113,8 @@ class Proximal:
         if compliance is not None:
             # Soft rows are regular by themselves: what is more than rounding errors of S must not drown in mu.
             shift = jnp.where(compliance > 1e3 * float(jnp.finfo(delassus.dtype).eps) * scale, 0.0, shift)
-        inverse = small_matrix.inverse_cholesky(small_matrix.add_diagonal(delassus, shift))
-        return ProximalFactors(mass_factors, scaled, compliance, inverse, self.iterations)
+        regularized = small_matrix.cholesky(small_matrix.add_diagonal(delassus, shift))
+        return ProximalFactors(mass_factors, scaled, compliance, regularized, self.iterations)
 
     def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""

@@ -26,17 +26,17 @@ from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 @pytree
 class SchurFactors:
-    """The mass factors, F = J R^-T, and the inverse Cholesky factor of the Delassus matrix."""
+    """The mass factors, F = J R^-T, and the Cholesky factor of the Delassus matrix."""
 
     mass: Leaf
     scaled_jacobian: Leaf
-    inverse: Leaf
+    delassus: Leaf
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         free = None if f is None else self.mass.scaled(f)
         rest = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
-        lam = small_matrix.rmatvec(self.inverse, small_matrix.matvec(self.inverse, rest))
+        lam = self.delassus.solve(rest)
         pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
@@ -59,7 +59,7 @@ class SchurComplement:
         delassus = small_matrix.product_transposed(scaled, scaled)
         if compliance is not None:
             delassus = small_matrix.add_diagonal(delassus, compliance)
-        return SchurFactors(mass_factors, scaled, small_matrix.inverse_cholesky(delassus))
+        return SchurFactors(mass_factors, scaled, small_matrix.cholesky(delassus))
 
     def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
