@@ -54,9 +54,10 @@ A light link between others leaves no such escape: it makes all of its rows larg
 others in J M^-1 J^T, while the full matrix stays as well conditioned as the mechanism is. Null-space methods are the other way round: they
 do not mind the link, which has no motion of its own, but lose the free motion of a light tip among the heavy ones in N^T M N. Nearly
 parallel rows enter the full system and the small one squared; only orthogonal decompositions of J pay once for them. Singular values below
-the square root of the rounding unit count as zero in NullSpace (SVD) and LeastSquares: from there on they solve another problem, that of
-dependent rows. Proximal adds as much, times the mean, to the diagonal of J M^-1 J^T, and its five iterations cannot take it off again from
-directions in which the matrix is much smaller.
+a tolerance, relative to the largest 1e-5 in NullSpace (SVD) and the square root of the rounding unit in LeastSquares, count as zero: from
+there on these solve another problem, that of dependent rows. DenseKKT, SchurComplement and NullSpace (normal equations) end as NaN, which
+counts as no digits. Proximal adds the square root of the rounding unit, times the mean, to the diagonal of J M^-1 J^T, and its five
+iterations cannot take it off again from directions in which the matrix is much smaller.
 """.strip()
 
 

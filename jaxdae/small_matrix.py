@@ -94,6 +94,8 @@ def _factorize(matrix: Array) -> tuple[Array, Array]:
 
 @_factorize.def_vmap
 def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+    if not batched[0]:
+        return _lapack(matrix), (False, False)
     if not _unrolls(matrix):
         return _lapack(matrix), (True, True)
     lower, inverse = (jnp.moveaxis(x, -1, 0) for x in _eliminate(jnp.moveaxis(matrix, 0, -1)))
@@ -112,6 +114,8 @@ def _solve(lower: Array, inverse: Array, b: Array) -> Array:
 @_solve.def_vmap
 def _solve_worlds(size: int, batched: Any, lower: Array, inverse: Array, b: Array) -> tuple[Array, bool]:
     of_factor, _, of_side = batched
+    if not any(batched):  # Only the tangents of a batch are.
+        return rmatvec(inverse, matvec(inverse, b)), False
     if not (of_factor and _unrolls(lower)):
         axes = [0 if x else None for x in batched[1:]]
         return jax.vmap(lambda w, y: rmatvec(w, matvec(w, y)), in_axes=axes)(inverse, b), True

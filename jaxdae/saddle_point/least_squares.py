@@ -58,7 +58,9 @@ class LeastSquares:
     """Minimum-norm multipliers for dependent but consistent rows; accelerations are unique. One SVD of J M^-1/2.
 
     Attributes:
-        tolerance: singular values of J M^-1/2 below this fraction of the largest count as zero; None for eps^(1/2).
+        tolerance: singular values of J M^-1/2 below this fraction of the largest count as zero; None for eps^(1/2). Here masses count, too,
+            so that the default is as small as it can be; mechanisms whose rows are dependent on all of their motion need more, see
+            `SingularValues.tolerance`.
 
     Needs M positive definite. Exact derivatives at full and at constant deficient rank, of the shortest multipliers as well.
     """
