@@ -249,6 +249,24 @@ class TestManyWorlds:
         self.check(batch, singles)
 
 
+@pytest.mark.parametrize("run", [jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)), None], ids=["vmap", "batch_rollout"])
+def test_derivative_of_a_compiled_batch(run):
+    """As many worlds as coordinates: a world axis in the wrong place would not be noticed by shapes."""
+    run = run or (lambda s: jd.batch_rollout(swing(), CLOSED, s, dt=DT, steps=3))
+    states, change = stack([start(0.3), start(0.9, -0.2)]), stack([start(0.1, 0.7), start(-0.4, 0.2)])
+    compiled = jax.jit(lambda x: run(x).state)
+    single = jax.jit(lambda x, dx: jax.jvp(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3).state, (x,), (dx,)))
+    x, dx = jax.jvp(compiled, (states,), (change,))
+    for k in range(2):
+        alone = single(world(states, k), world(change, k))
+        assert_close(world(x, k), alone[0])
+        assert_close(world(dx, k), alone[1])
+    weights = jax.tree.map(jnp.sin, x)
+    pulled = jax.vjp(compiled, states)[1](weights)[0]
+    inner = [sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, pair), strict=True)) for pair in ((weights, dx), (pulled, change))]
+    np.testing.assert_allclose(*inner, **ROUND_OFF)
+
+
 @jd.pytree
 class AdamsBashforth:
     """A two-step method: v+ = v + h (3 a - b) / 2 with b from the step before, kept in a memory of an array, a count and a flag."""
