@@ -145,7 +145,9 @@ def solver_tables(options) -> dict[str, list[list[str]]]:
                             if per_world.get((name, size), 0.0) * worlds > options.limit:
                                 continue
                             calls[name], first = compiled(functools.partial(mode, solver), inputs)
-                            per_world[name, size] = first / worlds
+                            # One world alone is mostly the cost of the call.
+                            if worlds > 1:
+                                per_world[name, size] = first / worlds
                         times = interleaved(calls, options.repeats)
                     best = {name: min(seconds) / worlds * 1e6 for name, seconds in times.items()}
                     rows.append([str(size), *(f"{best[name]:.3g}" if name in best else "-" for name in contenders)])
