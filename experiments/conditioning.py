@@ -236,18 +236,13 @@ def main() -> int:
     """Runs the experiment; returns its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
-    try:
-        settings = Settings.model_validate(config.experiment)
-        names = [body.name for body in config.mechanism.bodies]
-        if settings.light not in names:
-            raise ValueError(f"experiment.light: got {settings.light}, expected one of {', '.join(names)}")
-    except pydantic.ValidationError as error:
-        for details in error.errors():
-            place = ".".join(["experiment", *map(str, details["loc"])])
-            console.print(f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False)
+    settings = jaxdae.app.settings(asked, Settings)
+    if settings is None:
         return 2
-    except ValueError as error:
-        console.print(f"{asked.source}: {error}", markup=False)
+    names = [body.name for body in config.mechanism.bodies]
+    if settings.light not in names:
+        expected = ", ".join(names)
+        console.print(f"{asked.source}: experiment.light: got {settings.light}, expected one of {expected}", markup=False)
         return 2
     found = {}
     with precision(config):

@@ -238,12 +238,8 @@ def main() -> int:
     """Runs the experiment; returns its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
-    try:
-        settings = Settings.model_validate(config.experiment)
-    except pydantic.ValidationError as error:
-        for details in error.errors():
-            place = ".".join(["experiment", *map(str, details["loc"])])
-            console.print(f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False)
+    settings = jaxdae.app.settings(asked, Settings)
+    if settings is None:
         return 2
     found = {}
     with precision(config):

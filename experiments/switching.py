@@ -419,12 +419,8 @@ def main() -> int:
     """Runs the experiment; returns its exit code."""
     asked = script(CONFIG, __doc__)
     config, console = asked.config, asked.console
-    try:
-        settings = Settings.model_validate(config.experiment)
-    except pydantic.ValidationError as error:
-        for details in error.errors():
-            place = ".".join(["experiment", *map(str, details["loc"])])
-            console.print(f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False)
+    settings = jaxdae.app.settings(asked, Settings)
+    if settings is None:
         return 2
     if any(x is not None for x in jax.tree.leaves((asked.worlds.system_axes, asked.worlds.integrator_axes))):
         console.print(f"{asked.source}: batch.vary: only start poses and velocities may vary here", markup=False)

@@ -32,8 +32,8 @@ from jaxdae._pytree import pytree
 from jaxdae.typing import Leaf
 
 UNROLLED_UP_TO = 20
-"""The largest size that is unrolled in a batch. Beyond, the unrolled code is still faster than LAPACK on CPU, but takes seconds to compile;
-`experiments/benchmarks/RESULTS.md` has the times."""
+"""The largest size that is unrolled in a batch. Measured on one core of a CPU, 1024 worlds, factorization and one solve against LAPACK's
+Cholesky: 8 to 12 times as fast at 8 rows, 5 to 10 at 12, 2 to 5 at 20. More rows would take too long to compile."""
 
 
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:

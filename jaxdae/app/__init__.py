@@ -4,7 +4,7 @@ from jaxdae.app.config import load
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.run import begin, finish, run, table
-from jaxdae.app.script import Script, script
+from jaxdae.app.script import Script, script, settings
 from jaxdae.app.style import line_style, styled
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "precision",
     "run",
     "script",
+    "settings",
     "styled",
     "table",
 ]

@@ -4,13 +4,16 @@ import argparse
 import dataclasses
 import pathlib
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
+import pydantic
 import rich.console
 
 from jaxdae.app.config import load
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.schema import Config
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +52,19 @@ def script(default: str, about: str) -> Script:
     except ConfigError as error:
         parser.exit(2, f"{error}\n")
     return Script(config, worlds, asked.config, asked.out, rich.console.Console(file=sys.stdout))
+
+
+def settings(asked: Script, model: type[Model]) -> Model | None:
+    """Returns the section `experiment` of the config, checked; None where it is wrong, after every mistake is printed with its place.
+
+    Args:
+        asked: what `script` returned.
+        model: the model of the section.
+    """
+    try:
+        return model.model_validate(asked.config.experiment)
+    except pydantic.ValidationError as error:
+        for details in error.errors():
+            place = ".".join(["experiment", *map(str, details["loc"])])
+            asked.console.print(f"{asked.source}: {place}: {details['msg']}, got {details['input']!r}", markup=False)
+        return None

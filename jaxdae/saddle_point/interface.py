@@ -142,14 +142,8 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
         return jnp.concatenate([mass_matrix.times(mass, a) + constraint_jacobian.transpose_times(jacobian, mu), rate])
 
     def inverse(_: Any, rhs: Array) -> Array:
-        f, r = rhs[:size], rhs[size:]
-        if full_rank:
-            a, lam = factors.solve(f, r)
-            return jnp.concatenate([a, -lam])
-        # K^+ ignores what is inconsistent; taken off before, because methods that regularize first divide it by a small number.
-        rest = factors.inconsistent(r)
-        a, lam = factors.solve(f, r - rest)
-        return jnp.concatenate([a, rest - lam])
+        a, lam = factors.solve(rhs[:size], rhs[size:])
+        return jnp.concatenate([a, -lam if full_rank else null_part(rhs) - lam])
 
     def solved(rhs: Array) -> Array:
         # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
