@@ -9,7 +9,7 @@
 #   make clean   remove .venv, builds and caches; runs/ stays
 
 PYTHON ?=
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadfile
 BENCH_ARGS ?=
 
 CANDIDATES := $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11)

@@ -1,6 +1,6 @@
 """Newton's iteration with a fixed count and a fixed matrix, differentiated by the implicit function theorem.
 
-For F(x, args) = 0 with a symmetric approximate inverse C of dF/dx (the factorization at some nearby point, computed once),
+For F(x, args) = 0 with an approximate inverse C of dF/dx (the factorization at some nearby point, computed once),
 
     x_{k+1} = x_k - C F(x_k, args)
 
@@ -9,7 +9,12 @@ converges linearly with the ratio |I - C dF/dx|, which is small where C is from 
     dF/dx dx = -dF/dargs dargs,
 
 a linear system that is solved by the same iteration with the same C: dx_{k+1} = dx_k + C (b - dF/dx dx_k). Its transpose is solved with the
-transposed products and again C. So neither mode differentiates the iteration that found x, nor C, and both need only products with dF/dx.
+transposed products and C^T. So neither mode differentiates the iteration that found x, nor C, and both need only products with dF/dx.
+A few corrections are written one after the other, which XLA fuses; from four on they are a loop, which compiles once, and that of the
+derivative then ends where it has converged.
+
+Too few iterations leave an x that is no root, and the derivative of no root is no derivative. So the size of the last correction is
+returned as well, for the caller to make a status of.
 """
 
 from __future__ import annotations
@@ -20,52 +25,96 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxdae.worlds import worlds_first
+
+_UNROLLED = 3
 
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
 Correction = Callable[[Any, Any], Any]
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
-def simplified_newton(update: Update, residual: Residual, correction: Correction, iterations: int, x0: Any, args: Any) -> Any:
-    """Returns x with residual(x, args) = 0 after a fixed number of corrections.
+def simplified_newton(
+    update: Update, residual: Residual, correction: Correction, iterations: int, x0: Any, args: Any, transposed: Correction | None = None
+) -> tuple[Any, Any]:
+    """Returns x with residual(x, args) = 0 after a fixed number of corrections, and the size () of the last one.
 
     Args:
         update: (x, args) -> x - C F(x, args). Separate from the two below, because parts of F that stay zero along the iteration need
             not be computed. Like them it must not close over traced values. It is not differentiated.
         residual: (x, args) -> F, a pytree like x.
-        correction: (F, args) -> C F, linear in F, with C symmetric: an approximate inverse of dF/dx. It is not differentiated.
+        correction: (F, args) -> C F, linear in F: an approximate inverse of dF/dx. It is not differentiated.
         iterations: how many corrections, at least 1.
         x0: the start; the result does not depend on it where the iteration converges, and its derivative is taken as zero.
         args: all that the root depends on; differentiable.
+        transposed: (F, args) -> C^T F; None where C is symmetric.
+
+    The size is the largest |change of a leaf| / (1 + |leaf|) over the leaves of x, in the largest entry; the error that is left is
+    smaller by the ratio of convergence. It is constant under differentiation.
 
     Differentiable with respect to `args`, forward, reverse and second order, to the accuracy that `iterations` corrections reach.
     """
-    x = x0
-    for _ in range(iterations):
-        x = update(x, args)
-    return worlds_first(x)
+    return _newton(update, residual, (correction, transposed or correction), iterations, x0, args)
 
 
-@simplified_newton.defjvp
-def _simplified_newton_jvp(
-    update: Update, residual: Residual, correction: Correction, iterations: int, primals: Any, tangents: Any
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
+def _newton(update: Update, residual: Residual, corrections: tuple[Correction, Correction], iterations: int, x0: Any, args: Any) -> Any:
+    def body(_: Any, carry: Any) -> Any:
+        return carry[1], update(carry[1], args)
+
+    if iterations > _UNROLLED:
+        previous, x = jax.lax.fori_loop(0, iterations - 1, body, (x0, update(x0, args)))
+    else:
+        previous = x = x0
+        for _ in range(iterations):
+            previous, x = x, update(x, args)
+    return worlds_first((x, _relative(previous, x)))
+
+
+def _relative(old: Any, new: Any) -> Any:
+    """Returns the largest relative change () of a leaf; zero where there is nothing to change."""
+    sizes = [
+        jnp.max(jnp.abs(y - x)) / (1.0 + jnp.max(jnp.abs(y)))
+        for x, y in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+        if y.size
+    ]
+    return jax.lax.stop_gradient(jnp.max(jnp.stack(sizes)))
+
+
+@_newton.defjvp
+def _newton_jvp(
+    update: Update, residual: Residual, corrections: tuple[Correction, Correction], iterations: int, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     x0, args = primals
-    still = jax.lax.stop_gradient(simplified_newton(update, residual, correction, iterations, x0, args))
+    still, size = jax.lax.stop_gradient(_newton(update, residual, corrections, iterations, x0, args))
     unflatten = ravel_pytree(still)[1]
 
-    def correct(b: Any) -> Any:
-        return ravel_pytree(correction(unflatten(b), args))[0]
+    def refine(correction: Correction, multiply: Any, b: Any) -> Any:
+        def correct(rest: Any) -> Any:
+            return ravel_pytree(correction(unflatten(rest), args))[0]
 
-    def refine(multiply: Any, b: Any) -> Any:
         dx = correct(b)
-        for _ in range(iterations - 1):
-            dx = dx + correct(b - multiply(dx))
-        return dx
+        if iterations <= _UNROLLED:
+            for _ in range(iterations - 1):
+                dx = dx + correct(b - multiply(dx))
+            return dx
+
+        def unfinished(carry: Any) -> Any:
+            count, at, step = carry
+            return (count < 2 * iterations) & (jnp.max(jnp.abs(step)) > tolerance * jnp.max(jnp.abs(at)))
+
+        def body(carry: Any) -> Any:
+            count, at, _ = carry
+            step = correct(b - multiply(at))
+            return count + 1, at + step, step
+
+        # Errors of derivatives add up over the steps of a rollout. This is a few units of the last place, which iterations do not
+        # always reach: then they end after twice as many as were made for x, which had a better start.
+        tolerance = float(jnp.finfo(dx.dtype).eps) ** 0.9
+        return jax.lax.while_loop(unfinished, body, (0, dx, dx))[1]
 
     def solve(at: Any, rhs: Any) -> Any:
         """Returns (dF/dx)^-1 rhs at x = `at`."""
@@ -74,10 +123,59 @@ def _simplified_newton_jvp(
             return ravel_pytree(jax.jvp(lambda y: residual(y, args), (at,), (unflatten(dx),))[1])[0]
 
         # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
-        return unflatten(jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], refine, transpose_solve=refine))
+        forward, backward = (partial(refine, correction) for correction in corrections)
+        return unflatten(jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], forward, transpose_solve=backward))
 
-    # One more Newton step changes the root by round-off only, and gives it a derivative that does not depend on this rule: JAX drops
-    # custom rules where it builds linear programs inside of others, and second derivatives would be lost.
-    x = worlds_first(jax.tree.map(operator.sub, still, solve(still, residual(still, args))))
+    # One more Newton step, from a residual that is made zero but for its derivative: JAX drops custom rules where it builds linear programs
+    # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule.
+    rest = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), residual(still, args))
+    x = worlds_first(jax.tree.map(operator.sub, still, solve(still, rest)))
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
-    return x, jax.tree.map(operator.neg, solve(x, change))
+    return (x, size), (jax.tree.map(operator.neg, solve(x, change)), jnp.zeros_like(size))
+
+
+# A dense matrix, where nothing is known about it.
+
+
+def dense_newton(residual: Residual, iterations: int, factorizations: int, x0: Any, args: Any) -> tuple[Any, Any]:
+    """Returns x with residual(x, args) = 0, and the size of the last correction, as `simplified_newton`; with LU factors of dF/dx.
+
+    Args:
+        residual: (x, args) -> F, a pytree like x. It must not close over traced values.
+        iterations: corrections with one factorization, at least 1.
+        factorizations: how often dF/dx is computed and factorized, at least 1: first at x0, then at the x of the iterations before.
+        x0: the start.
+        args: all that the root depends on; differentiable.
+
+    dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
+    """
+    x = jax.lax.stop_gradient(x0)
+    still = jax.lax.stop_gradient(args)
+    for last in [False] * (factorizations - 1) + [True]:
+        factors = _factorized(residual, x, still)
+        if not last:
+            x, _ = _newton(partial(_dense_update, residual), partial(_dense_residual, residual), _DENSE, iterations, x, (still, factors))
+    update, whole = partial(_dense_update, residual), partial(_dense_residual, residual)
+    return _newton(update, whole, _DENSE, iterations, x, (args, factors))
+
+
+def _factorized(residual: Residual, x: Any, args: Any) -> Any:
+    flat, unflatten = ravel_pytree(x)
+    matrix = jax.jacfwd(lambda y: ravel_pytree(residual(unflatten(y), args))[0])(flat)
+    return jax.lax.stop_gradient(jax.scipy.linalg.lu_factor(matrix))
+
+
+def _dense_residual(residual: Residual, x: Any, args: Any) -> Any:
+    return residual(x, args[0])
+
+
+def _dense_correction(transpose: int, rhs: Any, args: Any) -> Any:
+    flat, unflatten = ravel_pytree(rhs)
+    return unflatten(jax.scipy.linalg.lu_solve(args[1], flat, trans=transpose))
+
+
+_DENSE = (partial(_dense_correction, 0), partial(_dense_correction, 1))
+
+
+def _dense_update(residual: Residual, x: Any, args: Any) -> Any:
+    return jax.tree.map(operator.sub, x, _dense_correction(0, residual(x, args[0]), args))

@@ -262,7 +262,7 @@ class PositionProjection:
         at = _position_rows(_projector(self.metric, self.solver, system, start, at), rows)
         args = (system, state.t, state.q, at.mass, at.jacobian, jax.lax.stop_gradient(at.factors))
         guess = (jnp.zeros_like(state.v), jnp.zeros((rows,), state.q.dtype))
-        xi, _ = newton.simplified_newton(_position_update, _position_residual, _position_correction, self.iterations, guess, args)
+        (xi, _), _ = newton.simplified_newton(_position_update, _position_residual, _position_correction, self.iterations, guess, args)
         return State(state.t, system.retract(state.q, xi), state.v)
 
 
@@ -318,4 +318,3 @@ class Projection:
         if velocity is not None:
             velocity = dataclasses.replace(velocity, solver=velocity.solver or solver)
         return position, velocity
-        ignore[reportReturnType]

@@ -21,6 +21,7 @@ class Status(enum.IntEnum):
     NOT_CONVERGED = 2
     SINGULAR = 3
     INCONSISTENT_START = 4
+    STEP_BUDGET = 5
 
     @property
     def meaning(self) -> str:
@@ -45,6 +46,11 @@ _MEANINGS = {
     Status.INCONSISTENT_START: (
         "the constraints cannot be satisfied from this start; usual causes: lengths that cannot close the loop,"
         " coordinates held fixed at values that prevent closing, or a guess on the wrong side of a singularity"
+    ),
+    Status.STEP_BUDGET: (
+        "adaptive steps did not reach the end of their interval, because max_steps of them were used up or they became too short for"
+        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a force that jumps, a singular"
+        " configuration, or max_steps too small for the interval"
     ),
 }
 

@@ -3,12 +3,14 @@
 The import hook must be set before the first import of `jaxdae`, so it stands here and not in a fixture.
 """
 
+import gc
 import pathlib
 import sys
 import types
 import typing
 
 import jax
+import pytest
 from beartype import beartype
 from jaxtyping import install_import_hook
 
@@ -33,3 +35,11 @@ install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 
 # `import problems` in test modules; with --import-mode=importlib pytest itself leaves sys.path alone.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_end_with_their_module():
+    """Every compiled program holds some memory mappings, of which Linux allows a process 65530: beyond, LLVM crashes."""
+    yield
+    jax.clear_caches()
+    gc.collect()

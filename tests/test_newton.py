@@ -12,7 +12,7 @@ def root(residual, correction, iterations, x0, args):
     def update(x, args):
         return jax.tree.map(jnp.subtract, x, correction(residual(x, args), args))
 
-    return simplified_newton(update, residual, correction, iterations, x0, args)
+    return simplified_newton(update, residual, correction, iterations, x0, args)[0]
 
 
 def square_root(a, start=1.4, iterations=14):

@@ -7,6 +7,7 @@ follows it.
 
 import copy
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -44,7 +45,19 @@ _METHODS = {
     "ralston3": jaxdae.RungeKutta.ralston3,
     "rk4": jaxdae.RungeKutta.rk4,
     "dormand_prince5": jaxdae.RungeKutta.dormand_prince5,
+    "rkmk4": jaxdae.RungeKuttaMuntheKaas.rk4,
 }
+_CLOSED = {
+    "half_explicit4": jaxdae.HalfExplicitRungeKutta,
+    "rattle": jaxdae.Rattle,
+    "shake": functools.partial(jaxdae.Rattle, velocity_level=False),
+    "discrete_euler_lagrange": jaxdae.DiscreteEulerLagrange,
+    "backward_euler": jaxdae.BackwardEuler,
+    "implicit_midpoint": jaxdae.ImplicitMidpoint,
+    "generalized_alpha": jaxdae.GeneralizedAlpha,
+    "radau_iia": jaxdae.RadauIIA,
+}
+_LAGRANGIANS = {"midpoint": jaxdae.MidpointLagrangian, "trapezoidal": jaxdae.TrapezoidalLagrangian}
 _SOLVERS = {
     "auto": jaxdae.SchurComplement,  # Until the loops are closed, see `with_chosen_solver`.
     "dense_kkt": jaxdae.DenseKKT,
@@ -144,13 +157,22 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 def integrator(values: dict[str, Any]) -> Any:
     """Returns the integrator from a config as plain values."""
-    solver = _solver(values["solver"])
-    gains = {key: jnp.asarray(gain) for key, gain in values["stabilization"].items() if key != "type"}
-    stabilization = _STABILIZATIONS[values["stabilization"]["type"]](**gains)
-    method = _METHODS[values["integrator"]["type"]](solver=solver, stabilization=stabilization)
-    section = values["integrator"]["projection"]
+    solver, section = _solver(values["solver"]), values["integrator"]
+    projection = _projection(section["projection"])
+    if section["type"] == "adaptive":
+        import diffrax
+
+        method = {"tsit5": diffrax.Tsit5, "dopri5": diffrax.Dopri5, "dopri8": diffrax.Dopri8}[section["method"]]()
+        options = {key: section[key] for key in ("rtol", "atol", "max_steps")}
+        stabilization = _stabilization(values["stabilization"])
+        return jaxdae.Adaptive(method=method, projection=projection, solver=solver, stabilization=stabilization, **options)
+    method = _method(section, values["stabilization"], solver)
+    return method if projection is None else jaxdae.Projected(method, projection)
+
+
+def _projection(section: dict[str, Any] | None) -> jaxdae.Projection | None:
     if section is None or (section["position"] is None and not section["velocity"]):
-        return method
+        return None
     metric, origin = jaxdae.Metric(section["metric"]), jaxdae.Origin(section["origin"])
     position = None
     if section["position"] == "iterated":
@@ -158,8 +180,24 @@ def integrator(values: dict[str, Any]) -> Any:
         position = jaxdae.PositionProjection(metric=metric, origin=origin, **given)
     elif section["position"] == "linear":
         position = jaxdae.LinearPositionProjection(metric=metric, origin=origin)
-    velocity = jaxdae.VelocityProjection(metric=metric) if section["velocity"] else None
-    return jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=velocity))
+    return jaxdae.Projection(position=position, velocity=jaxdae.VelocityProjection(metric=metric) if section["velocity"] else None)
+
+
+def _stabilization(section: dict[str, Any]) -> Any:
+    gains = {key: jnp.asarray(gain) for key, gain in section.items() if key != "type"}
+    return _STABILIZATIONS[section["type"]](**gains)
+
+
+def _method(section: dict[str, Any], stabilization: dict[str, Any], solver: Any) -> Any:
+    if section["type"] in _METHODS:
+        return _METHODS[section["type"]](solver=solver, stabilization=_stabilization(stabilization))
+    options = {key: value for key, value in section.items() if key not in ("type", "projection") and value is not None}
+    if "of" in options:
+        parts = _CLOSED[options.pop("of")](solver=solver, **{"iterations": 12} | options)
+        return getattr(jaxdae.Composition, section["type"])(parts)
+    if "lagrangian" in options:
+        options["lagrangian"] = _LAGRANGIANS[options["lagrangian"]]()
+    return _CLOSED[section["type"]](solver=solver, **options)
 
 
 def _solver(section: dict[str, Any]) -> Any:
@@ -181,7 +219,7 @@ def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
     resolved = Config.model_validate(config.model_dump(exclude_unset=True) | {"solver": name})
 
     def swapped(method: Any) -> Any:
-        if isinstance(method, jaxdae.Projected):
+        if isinstance(method, jaxdae.Projected | jaxdae.Composition):
             return dataclasses.replace(method, integrator=swapped(method.integrator))
         return dataclasses.replace(method, solver=chosen)
 

@@ -80,7 +80,7 @@ class MultiplierFeedback(_Feedback):
     type: Literal["multiplier_feedback"]
 
 
-Method = Literal[
+Explicit = Literal[
     "explicit_euler",
     "semi_implicit_euler",
     "taylor",
@@ -90,16 +90,81 @@ Method = Literal[
     "ralston3",
     "rk4",
     "dormand_prince5",
+    "rkmk4",
 ]
+
+_PROJECTION = "none, or {position: ..., velocity: ..., metric: ...}"
 
 
 class Integrator(Section):
-    """The time-stepping method."""
+    """A time-stepping method that lets constraints drift by its errors, and is projected."""
 
-    type: Method = Field(description="the method")
-    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(
-        default=Projection(), description="none, or {position: ..., velocity: ..., metric: ...}"
+    type: Explicit = Field(description="the method")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+
+
+class HalfExplicit(Section):
+    """The half-explicit Runge-Kutta method of order 4: keeps velocities on the constraints, and is projected for the positions."""
+
+    type: Literal["half_explicit4"]
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
+
+
+class _Iterated(Section):
+    """A method that keeps the constraints by itself."""
+
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+    iterations: int | None = Field(default=None, ge=1, le=100, description="Newton corrections a step; left out: the library's default")
+    tolerance: float | None = Field(
+        default=None, gt=0, description="relative size of the last correction that counts as converged; left out: by the precision"
     )
+
+
+class Rattle(_Iterated):
+    """RATTLE, and SHAKE, which leaves the velocities where they are."""
+
+    type: Literal["rattle", "shake"]
+
+
+class Newton(_Iterated):
+    """An implicit method."""
+
+    type: Literal["backward_euler", "implicit_midpoint", "radau_iia"]
+    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
+
+
+class DiscreteEulerLagrange(_Iterated):
+    """The discrete Euler-Lagrange equations."""
+
+    type: Literal["discrete_euler_lagrange"]
+    lagrangian: Literal["midpoint", "trapezoidal"] = Field(default="midpoint", description="the discrete Lagrangian")
+    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
+
+
+class GeneralizedAlpha(_Iterated):
+    """The generalized-alpha method."""
+
+    type: Literal["generalized_alpha"]
+    rho_inf: float = Field(default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1")
+    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
+
+
+class Composition(_Iterated):
+    """A symmetric composition of a method of order two."""
+
+    type: Literal["yoshida4", "suzuki4", "yoshida6", "kahan_li6", "kahan_li8"]
+    of: Literal["rattle", "discrete_euler_lagrange", "implicit_midpoint"] = Field(default="rattle", description="the method of the parts")
+
+
+class Adaptive(Section):
+    """Adaptive steps of an explicit method by Diffrax: as many in each dt as the tolerances ask for."""
+
+    type: Literal["adaptive"]
+    method: Literal["tsit5", "dopri5", "dopri8"] = Field(default="dopri8", description="the method, of order 5, 5 or 8")
+    rtol: float = Field(default=1e-8, gt=0, lt=1, description="relative tolerance of a step")
+    atol: float = Field(default=1e-8, gt=0, description="absolute tolerance of a step, in the units of coordinates and velocities")
+    max_steps: int = Field(default=256, ge=1, description="adaptive steps in each dt, after which the world stops with STEP_BUDGET")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
 
 
 class Solver(Section):
@@ -211,9 +276,13 @@ class Config(Section):
     description: str = Field(default="", description="what this is, in words")
     mechanism: Mechanism = Field(description="bodies, joints and forces")
     start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
-    integrator: Annotated[Integrator, BeforeValidator(_written_out)] = Field(
-        default=Integrator(type="rk4"), description="{type: ..., projection: ...}"
-    )
+    integrator: Annotated[
+        Annotated[
+            Integrator | HalfExplicit | Rattle | Newton | DiscreteEulerLagrange | GeneralizedAlpha | Composition | Adaptive,
+            Field(discriminator="type"),
+        ],
+        BeforeValidator(_written_out),
+    ] = Field(default=Integrator(type="rk4"), description="a method's name, or {type: ..., projection: ...}")
     solver: Annotated[
         Annotated[
             Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | ConjugateGradientSolver | BiconjugateGradientSolver,
@@ -232,6 +301,16 @@ class Config(Section):
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
     experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
+
+    @model_validator(mode="after")
+    def _stabilization_where_it_acts(self) -> "Config":
+        feedback, method = self.stabilization.type, self.integrator.type
+        if feedback != "none" and not isinstance(self.integrator, Integrator | Adaptive):
+            raise ValueError(
+                f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods only|"
+                f"remove stabilization: {method} keeps the constraints by itself"
+            )
+        return self
 
     @property
     def steps(self) -> int:

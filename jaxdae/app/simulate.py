@@ -137,7 +137,8 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
 
     def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
         method: Any = i.integrator if isinstance(i, jaxdae.Projected) else i
-        a, lam = jaxdae.forward_dynamics(s, x, None, solver=method.solver, stabilization=method.stabilization)
+        stabilization = getattr(method, "stabilization", None)
+        a, lam = jaxdae.forward_dynamics(s, x, None, solver=method.solver, stabilization=stabilization)
 
         def power(shift: Any) -> Any:
             moved = jaxdae.State(x.t + shift, s.retract(x.q, shift * x.v), x.v + shift * a)

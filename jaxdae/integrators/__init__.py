@@ -1,24 +1,56 @@
 """One-step methods: (state at t) -> (state at t + dt)."""
 
+from jaxdae.integrators.adaptive import Adaptive
+from jaxdae.integrators.composition import Composition
 from jaxdae.integrators.euler import ExplicitEuler, SemiImplicitEuler
+from jaxdae.integrators.generalized_alpha import GeneralizedAlpha
+from jaxdae.integrators.half_explicit import HalfExplicitRungeKutta
+from jaxdae.integrators.implicit import BackwardEuler, ImplicitMidpoint
 from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.integrators.kinematic import Kinematic
+from jaxdae.integrators.lie import RungeKuttaMuntheKaas
 from jaxdae.integrators.projected import Projected
+from jaxdae.integrators.projected_derivative import ProjectedDerivative
+from jaxdae.integrators.projected_step import ProjectedStep
+from jaxdae.integrators.radau import RadauIIA
 from jaxdae.integrators.runge_kutta import RungeKutta, Tableau
+from jaxdae.integrators.sequential import Sequential
 from jaxdae.integrators.switching import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
 from jaxdae.integrators.taylor import Taylor
+from jaxdae.integrators.variational import DiscreteEulerLagrange, MidpointLagrangian, Rattle, TrapezoidalLagrangian
+from jaxdae.integrators.vector_field import VectorField, projected_solver, vector_field
 
 __all__ = [
+    "Adaptive",
+    "BackwardEuler",
+    "Composition",
+    "DiscreteEulerLagrange",
     "ExplicitEuler",
+    "GeneralizedAlpha",
+    "HalfExplicitRungeKutta",
+    "ImplicitMidpoint",
     "Integrator",
+    "Kinematic",
+    "MidpointLagrangian",
     "Projected",
+    "ProjectedDerivative",
+    "ProjectedStep",
+    "RadauIIA",
+    "Rattle",
     "RungeKutta",
+    "RungeKuttaMuntheKaas",
     "Scheduled",
     "SemiImplicitEuler",
+    "Sequential",
     "StepInfo",
     "Switching",
     "SwitchingInfo",
     "SwitchingLaw",
     "Tableau",
     "Taylor",
+    "TrapezoidalLagrangian",
     "Unilateral",
+    "VectorField",
+    "projected_solver",
+    "vector_field",
 ]

@@ -85,9 +85,31 @@ def stage_dynamics(
     return solution, known
 
 
+def dynamics_at_start(method: Any, system: System, state: State, memory: Any, u: Any) -> tuple[Velocity, Rows]:
+    """Returns (a, lam) at the start of the step of a method that does not need them but as a first guess, and for its report."""
+    given = input_at(u, state.t, state)
+    return forward_dynamics(system, state, given, solver=method.solver, linearization=known_linearization(memory))
+
+
 def largest(residual: Any) -> Any:
     """Returns the largest magnitude of a residual, zero where it has no rows."""
     return jnp.max(jnp.abs(residual)) if residual.shape[0] else jnp.zeros((), residual.dtype)
+
+
+def convergence(change: Any, tolerance: Any, dt: Any = None) -> Any:
+    """Returns the status () of an iteration whose last correction had this size: OK, or NOT_CONVERGED above the tolerance.
+
+    Args:
+        change: relative size () of the last correction.
+        tolerance: the largest that counts as converged; None for eps^0.6, 4e-10 in double and 7e-5 in single precision, and what
+            rounding of positions does to velocities that close them in one step, 16 eps / h.
+        dt: h where the correction is one of velocities.
+    """
+    if tolerance is None:
+        eps = float(jnp.finfo(change.dtype).eps)
+        tolerance = eps**0.6 if dt is None else eps**0.6 + 16.0 * eps / jnp.abs(dt)
+    # NaN is a matter of its own: the caller's result is not finite then.
+    return jnp.where(change > tolerance, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
 
 
 def step_info(system: System, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:

@@ -71,7 +71,7 @@ DORMAND_PRINCE5 = Tableau(
 )
 
 
-def _combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
+def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
     """Returns sum_j coefficients_j slopes_j; the terms with coefficient zero are left out of the program."""
     terms = [c * k for c, k in zip(coefficients, slopes, strict=False) if c != 0.0]
     total = terms[0]
@@ -131,8 +131,8 @@ class RungeKutta:
         """Returns the state after dt; one evaluation of the dynamics a stage."""
 
         def moved(coefficients: tuple[float, ...], t: Any) -> State:
-            q = system.retract(state.q, dt * _combine(coefficients, velocities))
-            return State(t, q, state.v + dt * _combine(coefficients, accelerations))
+            q = system.retract(state.q, dt * combine(coefficients, velocities))
+            return State(t, q, state.v + dt * combine(coefficients, accelerations))
 
         known = known_linearization(memory)
         (a, lam), known = stage_dynamics(self, system, state, u, known, keep=False)

@@ -1,0 +1,158 @@
+"""One adaptive integration over a grid of times: the fastest way to an accurate trajectory.
+
+`rollout` with an `Adaptive` method ends a step at every output time. Here the steps are as long as the tolerances allow, wherever
+the output times lie, in a single `diffrax.diffeqsolve`; outputs come from the method's interpolant and are then projected, so that they
+satisfy the constraints like the steps themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdae._pytree import pytree
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.adaptive import Adaptive
+from jaxdae.integrators.interface import input_at, step_info
+from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
+from jaxdae.rollout import Trajectory, _as_law, _is_plain
+from jaxdae.status import Status
+from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.typing import Leaf
+
+
+def adaptive_rollout(
+    system: System,
+    integrator: Adaptive,
+    state: State,
+    controls: Any = None,
+    *,
+    times: Any,
+    max_steps: int = 4096,
+    adjoint: Any = None,
+) -> Trajectory:
+    """Returns the trajectory of one world at given times, integrated with adaptive steps in one go.
+
+    Args:
+        system: the mechanical system.
+        integrator: the method, its tolerances and its projection. Its `max_steps`, meant for one step of a rollout, is not used.
+        state: the start; see `initialize` for a consistent one.
+        controls: an input (nu,), constant over all times; inputs (times, nu), each held from the time before (the start, for the
+            first) to its own, where the steps then end as well; a feedback law (t, state) -> u; or None.
+        times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them does not recompile.
+        max_steps: how many steps, accepted and rejected, may be made in all. Entries that are not reached with them have the status
+            STEP_BUDGET and the last good state.
+        adjoint: how Diffrax differentiates. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with memory for about
+            log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
+
+    Returns:
+        `Trajectory` with an entry for every time. Of its `info`, `a`, `lam` and the violations are those of the entry itself, and
+        `iterations` is how many steps, accepted and rejected, the whole integration took. Check it with `raise_if_failed`.
+
+    Raises:
+        ImportError: Diffrax is not installed.
+        TypeError: a method that is none, times or coordinates that are not floating point.
+        ValueError: times that are not increasing or lie before the start, counts that are not positive.
+
+    Compiled. For many worlds use `jax.vmap`: every world has steps of its own, and all run until the last is done. The derivative
+    holds the lengths of the steps constant, but for a system that fails in a step that is then rejected it may be NaN where that of
+    `rollout` with the same method is not.
+    """
+    if not isinstance(integrator, Adaptive):
+        raise TypeError(f"integrator must be an Adaptive(...) method, got {type(integrator).__name__}")
+    integrator.check()
+    check_system(system)
+    state = checked_state(state)
+    times = _checked_times(times, state)
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+        raise ValueError(f"max_steps must be an integer of at least 1, got {max_steps!r}")
+    diffrax, _ = load_diffrax()
+    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
+    if not isinstance(adjoint, diffrax.AbstractAdjoint):
+        raise TypeError(f"adjoint must be a Diffrax adjoint, like diffrax.ForwardMode(); got {adjoint!r}")
+    if controls is None or callable(controls):
+        law, jumps = _as_law(controls, state) if _is_plain(controls) else controls, False
+    else:
+        law, jumps = _held(controls, times)
+    return _adaptive_rollout(system, integrator, state, law, times, (max_steps, adjoint, jumps))
+
+
+def _checked_times(times: Any, state: State) -> Any:
+    """Returns the times in the precision of the state, after a check of shape, type, and (where they are known) order."""
+    if jnp.ndim(times) != 1 or jnp.shape(times)[0] == 0:
+        raise ValueError(f"times must have one axis and at least one entry, got shape {jnp.shape(times)}")
+    values = jnp.asarray(times, state.q.dtype)
+    if not isinstance(values, Tracer) and not np.all(np.diff(np.asarray(values)) > 0):
+        raise ValueError("times must be increasing")
+    if not isinstance(values, Tracer) and not isinstance(state.t, Tracer) and np.asarray(values)[0] < np.asarray(state.t):
+        raise ValueError(f"times must not lie before the start: the first is {float(values[0])} s, state.t is {float(state.t)} s")
+    return values
+
+
+@pytree
+class _Held:
+    """A law that holds each input from the time before its own to its own."""
+
+    times: Leaf
+    inputs: Leaf
+
+    def __call__(self, t: Any, state: State) -> Any:
+        index = jnp.searchsorted(self.times, t, side="right")
+        return self.inputs[jnp.minimum(index, self.inputs.shape[0] - 1)]
+
+
+def _held(controls: Any, times: Any) -> tuple[Any, bool]:
+    """Returns inputs as an input or a law, and whether they jump."""
+    if not isinstance(controls, jax.Array | np.ndarray) or controls.ndim not in (1, 2):
+        raise TypeError(
+            "controls must be an array (nu,) or (times, nu), a feedback law with __call__(t, state), or None;"
+            f" got {getattr(controls, 'shape', None) or type(controls).__name__}"
+        )
+    if controls.ndim == 1:
+        return controls, False
+    if controls.shape[0] != times.shape[0]:
+        raise ValueError(f"controls hold {controls.shape[0]} inputs, but there are {times.shape[0]} times; one is needed for each")
+    return _Held(times, controls), times.shape[0] > 1
+
+
+@partial(jax.jit, static_argnums=5)
+def _adaptive_rollout(system: System, integrator: Adaptive, state: State, law: Any, times: Any, plan: tuple[int, Any, bool]) -> Trajectory:
+    check_fit(system, state)
+    diffrax, ours = load_diffrax()
+    max_steps, adjoint, jumps = plan
+    solver = integrator.solver
+    controller = integrator.controller(state.q.dtype, None)
+    if jumps:
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=jax.lax.stop_gradient(times[:-1]))
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(vector_field(system, solver=solver, stabilization=integrator.stabilization)),
+        projected_solver(integrator.diffrax_method(), system, integrator.projection, solver=solver),
+        t0=state.t,
+        t1=times[-1],
+        dt0=None,
+        y0=(state.q, state.v),
+        args=law,
+        stepsize_controller=controller,
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
+        adjoint=adjoint,
+        max_steps=max_steps,
+        throw=False,
+    )
+    (saved_times, last_time), (saved, last) = solution.ts, solution.ys
+    steps = jnp.asarray(solution.stats["num_steps"], jnp.int32)
+
+    def entry(t: Any, time: Any, y: Any) -> tuple[State, Any]:
+        reached = jnp.isfinite(time)
+        t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
+        at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
+        a, lam = forward_dynamics(system, at, input_at(law, t, at), solver=solver, stabilization=integrator.stabilization)
+        status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
+        return at, dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
+
+    return Trajectory(*jax.vmap(entry)(times, saved_times, saved))

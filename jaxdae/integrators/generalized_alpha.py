@@ -1,0 +1,113 @@
+"""The generalized-alpha method on the index-3 form: second order, with numerical damping of fast modes at will.
+
+With an auxiliary acceleration A beside a (both at every time), alpha_m, alpha_f, gamma and beta from one number rho_inf,
+
+    q1 = q0 (+) (h v0 + h^2 (1/2 - beta) A0 + h^2 beta A1),        v1 = v0 + h (1 - gamma) A0 + h gamma A1,
+    (1 - alpha_m) A1 + alpha_m A0 = (1 - alpha_f) a1 + alpha_f a0,
+    M(q1) a1 = f(t1, q1, v1) + J(q1)^T lam1,        g(t1, q1) = 0,  w(t1, q1, v1) = 0,
+
+    alpha_m = (2 rho - 1) / (rho + 1),   alpha_f = rho / (rho + 1),   gamma = 1/2 + alpha_f - alpha_m,   beta = (gamma + 1/2)^2 / 4.
+
+rho_inf is the factor by which a step multiplies infinitely fast modes: 1 keeps them, 0 removes them at once. The constraint rows are
+divided by h^2 beta', the factor with which a1 moves the positions, so that Newton's matrix is that of the saddle point up to terms in h.
+
+Positions, velocities and multipliers converge with order two. Position-level rows hold to round-off, their rates to O(h^2). With rotations
+in `retract` this is the Lie-group method of Bruels and Cardona.
+
+References:
+    J. Chung, G. M. Hulbert, J. Appl. Mech. 60 (1993). M. Arnold, O. Bruels, "Convergence of the generalized-alpha scheme for constrained
+    mechanical systems", Multibody Syst. Dyn. 18 (2007). O. Bruels, A. Cardona, M. Arnold, "Lie group generalized-alpha time integration
+    of constrained flexible multibody systems", Mech. Mach. Theory 48 (2012).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.newton import dense_newton
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Leaf
+
+
+@pytree
+class AlphaMemory:
+    """What the method carries: the auxiliary and the true accelerations (nv,), multipliers (nc,), and whether there are any ()."""
+
+    auxiliary: Leaf
+    a: Leaf
+    lam: Leaf
+    started: Leaf
+
+
+def _weights(rho: Any) -> tuple[Any, Any, Any, Any]:
+    alpha_m, alpha_f = (2.0 * rho - 1.0) / (rho + 1.0), rho / (rho + 1.0)
+    gamma = 0.5 + alpha_f - alpha_m
+    return alpha_m, alpha_f, gamma, 0.25 * (gamma + 0.5) ** 2
+
+
+def _end(state: State, system: System, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
+    """Returns the auxiliary acceleration and the state at the end."""
+    alpha_m, alpha_f, gamma, beta = _weights(rho)
+    new = ((1.0 - alpha_f) * a + alpha_f * memory.a - alpha_m * memory.auxiliary) / (1.0 - alpha_m)
+    v = state.v + dt * ((1.0 - gamma) * memory.auxiliary + gamma * new)
+    xi = dt * state.v + dt**2 * ((0.5 - beta) * memory.auxiliary + beta * new)
+    return new, State(state.t + dt, system.retract(state.q, xi), v)
+
+
+def _residual(x: Unknowns, args: Any) -> Unknowns:
+    system, state, memory, rho, u, dt = args
+    alpha_m, alpha_f, gamma, beta = _weights(rho)
+    a, lam = x.dv / dt, x.impulse / dt
+    _, end = _end(state, system, a, memory, rho, dt)
+    share = (1.0 - alpha_f) / (1.0 - alpha_m)
+    position = system.constraint(end.t, end.q) / (dt**2 * beta * share)
+    velocity = system.velocity_constraint(end.t, end.q, end.v) / (dt * gamma * share)
+    rows = hard_or_soft(system, end, a, lam, jnp.concatenate([position, velocity]))
+    return Unknowns(dt * dynamic_rows(system, end, a, lam, u), dt * rows)
+
+
+@pytree
+class GeneralizedAlpha:
+    """The generalized-alpha method with constraints on positions. Order 2; damping of fast modes by rho_inf.
+
+    `StepInfo.a` and `lam` are the method's own at the start of the step; in the first step those of the dynamics.
+
+    Attributes:
+        rho_inf: the factor by which a step multiplies infinitely fast modes, 0 to 1.
+        solver: a saddle-point solver for the dynamics at the very start and for projections around the method.
+        iterations: Newton corrections with one factorization, at least 1.
+        factorizations: of Newton's matrix a step, at least 1.
+        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
+            eps^0.6 + 16 eps / h, h in s.
+    """
+
+    rho_inf: Leaf = 0.8
+    solver: SaddlePointSolver = SchurComplement()
+    iterations: int = static(default=8)
+    factorizations: int = static(default=1)
+    tolerance: Leaf = None
+
+    def init(self, system: System, state: State) -> AlphaMemory:
+        """Returns the memory of a method that has not started: its first step asks for the accelerations, which may need an input."""
+        nothing = jnp.zeros_like(state.v)
+        return AlphaMemory(nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool))
+
+    def step(self, system: System, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
+        """Returns the state after dt; one LU factorization of size nv + nc."""
+        dt, rho = (jnp.asarray(x, state.q.dtype) for x in (dt, self.rho_inf))
+        a, lam = dynamics_at_start(self, system, state, (), u)
+        before = AlphaMemory(
+            *(jnp.where(memory.started, kept, new) for kept, new in ((memory.auxiliary, a), (memory.a, a), (memory.lam, lam))),
+            started=jnp.ones((), bool),
+        )
+        args = (system, state, before, rho, u, dt)
+        x, change = dense_newton(_residual, self.iterations, self.factorizations, Unknowns(dt * a, dt * lam), args)
+        auxiliary, new = _end(state, system, x.dv / dt, before, rho, dt)
+        info = step_info(system, new, before.a, before.lam, self.iterations, convergence(change, self.tolerance, dt))
+        return new, AlphaMemory(auxiliary, x.dv / dt, x.impulse / dt, before.started), info

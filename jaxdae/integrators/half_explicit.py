@@ -1,0 +1,108 @@
+"""Half-explicit Runge-Kutta methods: explicit in positions and velocities, with multipliers that satisfy the constraints of each stage.
+
+The constraint is taken at the velocity level (index 2), r(t, q, v) = [g'; w] = 0. The stages move by
+
+    Q_i = q0 (+) h sum_{j<i} a_ij V_j,      V_i = v0 + h sum_{j<i} a_ij A_j,      M(Q_i) A_i = f(t_i, Q_i, V_i) + J(Q_i)^T lam_i,
+
+and lam_i is chosen such that the *next* stage satisfies r(t_{i+1}, Q_{i+1}, V_{i+1}) = 0 (the result of the step, for the last one). Since
+Q_{i+1} is known before lam_i, that is linear for rows that are affine in v:
+
+    h a_{i+1,i} J(Q_{i+1}) M(Q_i)^-1 J(Q_i)^T lam_i = -r(t_{i+1}, Q_{i+1}, V*),        V*: V_{i+1} with lam_i = 0.
+
+The result satisfies [g'; w] = 0 to round-off; g itself drifts by the error of the method, and `Projected` removes that. Explicit tableaus
+need more conditions here than for ordinary equations (classical RK4 falls to order two); `HEM4` satisfies them to order four in positions
+and velocities with five stages.
+
+References:
+    V. Brasey, E. Hairer, "Half-explicit Runge-Kutta methods for differential-algebraic systems of index 2", SIAM J. Numer. Anal. 30
+    (1993). E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", section VII.6.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.lie import tangent_rate
+from jaxdae.integrators.runge_kutta import Tableau, combine
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.system import State, System, velocity_residual
+
+_S = sqrt(6.0)
+HEM4 = Tableau(
+    a=(
+        (),
+        (3 / 10,),
+        ((1 + _S) / 30, (11 - 4 * _S) / 30),
+        ((-79 - 31 * _S) / 150, (-1 - 4 * _S) / 30, (24 + 11 * _S) / 25),
+        ((14 + 5 * _S) / 6, (-8 + 7 * _S) / 6, (-9 - 7 * _S) / 4, (9 - _S) / 4),
+    ),
+    b=(0.0, 0.0, (16 - _S) / 36, (16 + _S) / 36, 1 / 9),
+    c=(0.0, 3 / 10, (4 - _S) / 10, (4 + _S) / 10, 1.0),
+)
+
+
+@pytree
+class HalfExplicitRungeKutta:
+    """A half-explicit Runge-Kutta method for the index-2 form; of order four with its default tableau.
+
+    Rows must be affine in v. The multipliers of the stages are approximations of first order; those in `StepInfo` are of the dynamics at
+    the start, like everywhere.
+
+    Attributes:
+        tableau: the coefficients; a[i][i-1] and the last weight must not be zero.
+        solver: a saddle-point solver, for the dynamics at the start and for projections around the method; the stages solve a matrix
+            that is not symmetric, by LU.
+    """
+
+    tableau: Tableau = static(default=HEM4)
+    takes_linearization: ClassVar[bool] = True
+    solver: SaddlePointSolver = SchurComplement()
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory.
+
+        Raises:
+            ValueError: a tableau with a zero where the next stage's constraint is to be met.
+        """
+        below = [row[-1] for row in self.tableau.a[1:]] + [self.tableau.b[-1]]
+        if 0.0 in below:
+            raise ValueError(
+                f"HalfExplicitRungeKutta: the last entry of each row of a, and of b, must not be zero; got {below}. HEM4 is made for it"
+            )
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one LU factorization a stage."""
+        dt = jnp.asarray(dt, state.q.dtype)
+        rows = [*self.tableau.a[1:], self.tableau.b]
+        times = [*self.tableau.c[1:], 1.0]
+        a, start_lam = dynamics_at_start(self, system, state, memory, u)
+        at = state
+        rates, accelerations = [], []
+        for row, c in zip(rows, times, strict=True):
+            rates.append(tangent_rate(system, state.q, at.q, at.v) if rates else at.v)
+            t, q = state.t + c * dt, system.retract(state.q, dt * combine(row, rates))
+            mass = system.mass_operator(at.q)
+            free = mass_matrix.solve(mass, system.force(at.t, at.q, at.v, input_at(u, at.t, at)))
+            pull = system.constraint_jacobian(at.t, at.q, at.v)
+            push = jax.vmap(lambda j, mass=mass: mass_matrix.solve(mass, j), out_axes=1)(pull) if pull.shape[0] else pull.T
+            moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))
+            ahead = system.constraint_jacobian(t, q, moved.v)
+            matrix, rest = dt * row[-1] * (ahead @ push), -velocity_residual(system, moved)
+            compliance = system.compliance(at.t, at.q)
+            if compliance is not None:
+                bias = system.constraint_bias(at.t, at.q, at.v)
+                soft = compliance > 0.0
+                matrix = jnp.where(soft[:, None], pull @ push + jnp.diag(compliance), matrix)
+                rest = jnp.where(soft, -bias - pull @ free, rest)
+            lam = jnp.linalg.solve(matrix, rest) if pull.shape[0] else rest
+            accelerations.append(free + push @ lam)
+            at = State(t, q, state.v + dt * combine(row, accelerations))
+        return at, memory, step_info(system, at, a, start_lam)

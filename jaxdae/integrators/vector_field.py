@@ -1,0 +1,127 @@
+"""The equations of motion as an ordinary differential equation for Diffrax, and Diffrax's solvers with a projection after every step.
+
+With the multipliers solved for, the equations of motion are the ordinary differential equation (the index-1 form) for y = (q, v)
+
+    q' = d/ds q (+) s v  at s = 0,        v' = a(t, q, v, u),        [M -J^T; J C] [a; lam] = [f; r].
+
+All of Diffrax works on it: controllers, dense output, events, adjoints. An integrator lets its solutions drift off the constraint
+manifold, and a projection after every step keeps them there (see `jaxdae.integrators.diffrax_solver` for what that asks of a solver).
+
+Diffrax is an optional dependency, `pip install jaxdae[adaptive]`, and is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.interface import input_at
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.stabilization import NoStabilization, Projection, Stabilization
+from jaxdae.system import State, System, check_system, checked_state
+
+
+@pytree
+class VectorField:
+    """The vector field (t, (q, v), u) -> (q', v') of a system; see `vector_field`."""
+
+    system: System
+    solver: SaddlePointSolver
+    stabilization: Stabilization
+
+    def __call__(self, t: Any, y: tuple[Any, Any], args: Any = None) -> tuple[Any, Any]:
+        """Returns (q', v') at time t (s) and y = (q, v); `args` is the input u, a law (t, state) -> u, or None."""
+        state = checked_state(State(t, *y))
+        u = input_at(args, state.t, state)
+        a, _ = forward_dynamics(self.system, state, u, solver=self.solver, stabilization=self.stabilization)
+        zero = jnp.zeros_like(state.t)
+        rate = jax.jvp(lambda s: self.system.retract(state.q, s * state.v), (zero,), (jnp.ones_like(zero),))[1]
+        return rate, a
+
+
+def vector_field(system: System, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
+    """Returns the equations of motion as a vector field f(t, (q, v), args) -> (q', v') for Diffrax, or for any other ODE library.
+
+    q' = d/ds q (+) s v at s = 0, which is v but for coordinates like quaternions; v' = a of `forward_dynamics`.
+
+    Args:
+        system: the mechanical system.
+        solver: a saddle-point solver; `SchurComplement()` by default.
+        stabilization: what is added to the acceleration row; `NoStabilization()` by default.
+
+    The result is a pytree: gradients with respect to the system, the gains and `args` (the input u, a feedback law of (t, state), or None)
+    pass through it. It needs no Diffrax.
+
+    Example:
+        >>> solution = diffrax.diffeqsolve(
+        ...     diffrax.ODETerm(jaxdae.vector_field(system)),
+        ...     jaxdae.projected_solver(diffrax.Tsit5(), system),
+        ...     t0=0.0, t1=1.0, dt0=None, y0=(state.q, state.v),
+        ...     stepsize_controller=diffrax.PIDController(rtol=1e-8, atol=1e-8),
+        ... )
+    """
+    check_system(system)
+    return VectorField(system, solver or SchurComplement(), stabilization or NoStabilization())
+
+
+def load_diffrax() -> tuple[Any, Any]:
+    """Returns the module `diffrax` and our module on top of it.
+
+    Raises:
+        ImportError: Diffrax is not installed.
+    """
+    try:
+        import diffrax
+
+        from jaxdae.integrators import diffrax_solver
+    except ImportError as error:
+        raise ImportError(f"adaptive integration needs Diffrax: pip install jaxdae[adaptive] ({error})") from error
+    return diffrax, diffrax_solver
+
+
+def projected_solver(
+    method: Any, system: System, projection: Projection | None = Projection(), *, solver: SaddlePointSolver | None = None
+) -> Any:
+    """Returns a Diffrax solver whose every step ends on the constraint manifold, for y = (q, v) and `vector_field`.
+
+    The error that controls the steps is that of the method before the projection. Dense output and `SaveAt(ts=...)` are the method's
+    interpolant, as accurate as ever but off the manifold by the local error; steps themselves, `SaveAt(t1=True)` and
+    `SaveAt(steps=True)`, are on it.
+
+    Args:
+        method: an explicit Diffrax solver, such as `diffrax.Dopri8()`. Methods that hand their last stage on to the next step (FSAL)
+            evaluate it anew after the projection.
+        system: the mechanical system.
+        projection: what is projected. None keeps quaternions at unit length and projects nothing.
+        solver: the saddle-point solver of projections that name none; `SchurComplement()` by default.
+
+    Raises:
+        ImportError: Diffrax is not installed.
+        TypeError: `method` is no explicit Diffrax solver, or `projection` no `Projection`.
+    """
+    _, ours = load_diffrax()
+    check_system(system)
+    check_method(method)
+    check_projection(projection)
+    return ours.ProjectedSolver(method, system, projection, solver or SchurComplement())
+
+
+def check_method(method: Any) -> None:
+    """Raises TypeError where `method` is no explicit Diffrax solver."""
+    diffrax, _ = load_diffrax()
+    if not isinstance(method, diffrax.AbstractSolver):
+        hint = "; call it: Dopri8(), not Dopri8" if isinstance(method, type) else ""
+        raise TypeError(f"method must be a Diffrax solver, like diffrax.Dopri8(); got {method!r}{hint}")
+    if isinstance(method, diffrax.AbstractImplicitSolver):
+        raise TypeError(f"method must be an explicit Diffrax solver, like diffrax.Dopri8(); {type(method).__name__} is implicit")
+
+
+def check_projection(projection: Any) -> None:
+    """Raises TypeError where `projection` is neither a `Projection` nor None."""
+    if projection is not None and not isinstance(projection, Projection):
+        name = type(projection).__name__
+        raise TypeError(f"projection must be a Projection(position, velocity) or None, got {name}")

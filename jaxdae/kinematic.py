@@ -1,0 +1,145 @@
+"""First-order systems with constraints: they move as their rate says, as far as the constraints allow.
+
+    x' = rate(t, x, u)  wants,      c(t, x) = 0,   w(t, x, x') = 0 (affine in x')  allow.
+
+Both cannot hold at once: the rate holds in the subspace of velocities that the constraints leave. The infeasible part of the rate is an
+unknown combination of the constraint gradients, so that, with J = [dc/dx; dw/dx'] and the house's sign (multipliers push with +J^T lam),
+
+    [ I  -J^T ] [ x'  ]   [ rate ]
+    [ J    0  ] [ lam ] = [ -b   ]          b = [dc/dt; w(t, x, 0)]: rows that move by themselves
+
+    x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b).
+
+x' is the velocity nearest to the rate among those that are feasible. The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
+the identity as weight W of the distance; a system whose coordinates mix meters and radians may say otherwise (`mass_matrix`).
+
+In `State(t, q, v)` of such a system q is x, and v is x', an output: steps begin from t and q alone.
+
+References:
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4.1 and 3.4.2; lecture notes, Carnegie Mellon University.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.linearization import linearize
+from jaxdae.masks import Masked
+from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
+from jaxdae.saddle_point.interface import solve
+from jaxdae.system import State, System, check_fit, checked, checked_state, velocity_residual
+from jaxdae.typing import Coordinates, Input, Rows, Scalar, Square, Velocity
+
+
+class KinematicSystem(System):
+    """A first-order system, x' = rate(t, x, u) subject to constraints. Subclass it, decorate with `@jaxdae.pytree`, write `rate`.
+
+    `constraint(t, x)`, `velocity_constraint(t, x, xdot)`, `retract` and `difference` are those of every `System`, and so are projections,
+    `initialize` and `diagnose`, with the weight W in place of the mass matrix. Integrated by `Kinematic`, not by methods for forces.
+
+    Example:
+        >>> @jaxdae.pytree
+        ... class Unicycle(jaxdae.KinematicSystem):
+        ...     def rate(self, t, x, u):
+        ...         return jnp.stack([u[0] * jnp.cos(x[2]), u[0] * jnp.sin(x[2]), u[1]])
+    """
+
+    @abc.abstractmethod
+    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
+        """Returns the wanted velocity f (nv,), in the units of x per second: x' where no constraint forbids it."""
+
+    def mass_matrix(self, q: Coordinates) -> Square:
+        """Returns the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
+
+        Override it (or `mass_operator`) where there are fewer velocities than coordinates, or where meters and radians mix.
+        """
+        return jnp.eye(q.shape[0], dtype=q.dtype)
+
+    def mass_operator(self, q: Coordinates) -> MassMatrix:
+        """Returns W as solvers take it: dense where `mass_matrix` is overridden, else a diagonal of ones."""
+        plain = type(self).mass_matrix is KinematicSystem.mass_matrix
+        return DiagonalMatrix(jnp.ones_like(q)) if plain else self.mass_matrix(q)
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Raises TypeError: a first-order system has neither forces nor accelerations."""
+        raise TypeError(
+            f"{type(self).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: integrate it with Kinematic.rk4()"
+            " (or Sequential or ProjectedStep around a Kinematic), and get its velocity from kinematic_velocity"
+        )
+
+
+def kinematic_velocity(
+    system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
+) -> tuple[Velocity, Rows]:
+    """Returns the feasible velocity that is nearest to the rate, and the multipliers: W (x' - rate) = J^T lam, [c'; w](t, x, x') = 0.
+
+    Args:
+        system: the kinematic system.
+        state: time (s) and coordinates; its velocities are not used.
+        u: input (nu,), passed on to `system.rate`.
+        solver: a saddle-point solver; `SchurComplement()` by default.
+
+    Returns:
+        x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate.
+
+    Raises:
+        TypeError: no `KinematicSystem`.
+
+    Differentiable with respect to system, state and u, forward and reverse, at every order; one factorization. Exact for rows that are
+    affine in x'; others are linearized at the rate.
+    """
+    check_kinematic(system)
+    return _kinematic_velocity(system, checked_state(state), u, solver)
+
+
+def check_kinematic(system: Any) -> None:
+    """Raises TypeError where `system` is no instance of `KinematicSystem`."""
+    if not isinstance(system, KinematicSystem):
+        raise TypeError(
+            f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; systems with forces are"
+            " integrated by RungeKutta and its sisters"
+        )
+
+
+@jax.jit
+def _kinematic_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows]:
+    return _nearest(system, _at_rate(system, state, u), solver)
+
+
+@jax.jit
+def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Velocity:
+    """Returns the rate (nv,) without regard to position-level rows, whose enforcement is left to the step.
+
+    Velocity-level rows, which no root-finding for positions could enforce, are part of the differential equation all the same.
+
+    Args:
+        system: the kinematic system.
+        state: time (s) and coordinates.
+        u: input (nu,).
+        solver: a saddle-point solver, for the velocity-level rows.
+    """
+    at = _at_rate(system, state, u)
+    leading, trailing = system.constraint(at.t, at.q).shape[0], system.velocity_constraint(at.t, at.q, at.v).shape[0]
+    if trailing == 0:
+        return at.v
+    return _nearest(Masked(system, jnp.arange(leading + trailing) >= leading), at, solver)[0]
+
+
+def _at_rate(system: Any, state: State, u: Input) -> State:
+    """Returns the state with the wanted velocity."""
+    check_fit(system, state)
+    with jax.named_scope("rate"):
+        wanted = checked("rate(t, x, u)", system.rate(state.t, state.q, u), state.v.shape, state.q.dtype)
+    return State(state.t, state.q, wanted)
+
+
+def _nearest(rows: System, at: State, solver: Any) -> tuple[Velocity, Rows]:
+    """Returns the velocity nearest to that of a state that satisfies the rows of a system, and the multipliers."""
+    with jax.named_scope("saddle_point"):
+        here = linearize(rows, at, solver)
+        change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
+    return at.v + change, lam

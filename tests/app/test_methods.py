@@ -1,0 +1,68 @@
+"""Integrators in configs: every name and option reaches the library."""
+
+import diffrax
+import pytest
+
+import jaxdae as jd
+from jaxdae.app.build import integrator
+from jaxdae.app.schema import Config
+
+BODY = {"name": "rod", "mass": 1.0, "inertia": 0.1, "pose": [1, 0, 0], "free": True}
+FREE = {"name": "test", "mechanism": {"bodies": [BODY]}, "duration": 1.0, "dt": 0.01}
+
+
+def built(method, **others):
+    return integrator(Config.model_validate(FREE | {"integrator": method} | others).model_dump())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("rattle", jd.Rattle),
+        ("shake", jd.Rattle),
+        ("discrete_euler_lagrange", jd.DiscreteEulerLagrange),
+        ("backward_euler", jd.BackwardEuler),
+        ("implicit_midpoint", jd.ImplicitMidpoint),
+        ("generalized_alpha", jd.GeneralizedAlpha),
+        ("radau_iia", jd.RadauIIA),
+        ("yoshida4", jd.Composition),
+        ("kahan_li8", jd.Composition),
+        ("adaptive", jd.Adaptive),
+    ],
+)
+def test_methods_that_keep_the_constraints_are_not_projected(name, kind):
+    assert type(built(name)) is kind
+
+
+@pytest.mark.parametrize(("name", "kind"), [("rkmk4", jd.RungeKuttaMuntheKaas), ("half_explicit4", jd.HalfExplicitRungeKutta)])
+def test_methods_that_drift_are(name, kind):
+    method = built(name)
+    assert isinstance(method, jd.Projected)
+    assert type(method.integrator) is kind
+    assert type(built({"type": name, "projection": "none"})) is kind
+
+
+def test_options():
+    assert built("shake").velocity_level is False
+    assert built({"type": "rattle", "iterations": 3}).iterations == 3
+    assert isinstance(built({"type": "discrete_euler_lagrange", "lagrangian": "trapezoidal"}).lagrangian, jd.TrapezoidalLagrangian)
+    method = built({"type": "generalized_alpha", "rho_inf": 0.5, "factorizations": 2, "tolerance": 1e-6})
+    assert (float(method.rho_inf), method.factorizations, float(method.tolerance)) == (0.5, 2, 1e-6)
+    method = built({"type": "kahan_li6", "of": "implicit_midpoint", "iterations": 7}, solver="dense_kkt")
+    assert method.coefficients == jd.Composition.kahan_li6(jd.Rattle()).coefficients
+    assert isinstance(method.integrator, jd.ImplicitMidpoint)
+    assert method.integrator.iterations == 7
+    assert isinstance(method.solver, jd.DenseKKT)
+    method = built({"type": "radau_iia", "projection": {"position": "none"}})
+    assert isinstance(method, jd.Projected)
+    assert method.projection.position is None
+    method = built({"type": "adaptive", "method": "tsit5", "rtol": 1e-5, "atol": 1e-4, "max_steps": 9, "projection": "none"})
+    assert isinstance(method.method, diffrax.Tsit5)
+    assert (float(method.rtol), float(method.atol), method.max_steps, method.projection) == (1e-5, 1e-4, 9, None)
+
+
+def test_a_stabilization_needs_a_method_that_lets_constraints_drift():
+    feedback = {"type": "baumgarte", "alpha": 1.0, "beta": 1.0}
+    assert isinstance(built("adaptive", stabilization=feedback).stabilization, jd.Baumgarte)
+    with pytest.raises(ValueError, match=r"stabilization baumgarte with integrator rattle.*remove stabilization: rattle keeps"):
+        built("rattle", stabilization=feedback)

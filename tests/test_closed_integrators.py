@@ -1,0 +1,291 @@
+"""Methods that keep the constraints by themselves: iterations, derivatives, energy, rows that are off, single precision, mistakes.
+
+Shapes, reports and transformations are in `test_integrators`, orders in `test_accuracy_orders_implicit`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from problems import Pendulum, cast, state
+from small_systems import consistent, everything, wheels, wheels_states
+
+import jaxdae as jd
+
+METHODS = {
+    "rattle": jd.Rattle(),
+    "discrete_euler_lagrange": jd.DiscreteEulerLagrange(),
+    "backward_euler": jd.BackwardEuler(),
+    "implicit_midpoint": jd.ImplicitMidpoint(),
+    "generalized_alpha": jd.GeneralizedAlpha(),
+    "radau_iia": jd.RadauIIA(),
+    "half_explicit": jd.HalfExplicitRungeKutta(),
+    "munthe_kaas": jd.RungeKuttaMuntheKaas(),
+    "suzuki4": jd.Composition.suzuki4(jd.Rattle()),
+}
+methods = pytest.mark.parametrize("name", METHODS)
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def pendulum(mass=1.3, length=1.0):
+    # From rest at an angle of 0.64 rad: it swings.
+    return Pendulum(*(jnp.asarray(x, float) for x in (mass, length, 9.81))), state([0.6, -0.8])
+
+
+@functools.partial(jax.jit, static_argnames="steps", compiler_options={"xla_backend_optimization_level": 0})
+def rolled(system, method, start, dt, steps):
+    return jd.rollout(system, method, start, dt=dt, steps=steps)
+
+
+class TestIterations:
+    """Too few iterations are a status, and enough of them a derivative of the exact step: nothing in between."""
+
+    @pytest.mark.parametrize(
+        "make",
+        [jd.Rattle, jd.DiscreteEulerLagrange, jd.BackwardEuler, jd.ImplicitMidpoint, jd.GeneralizedAlpha, jd.RadauIIA],
+    )
+    def test_too_few_and_enough(self, make):
+        system, start = pendulum()
+
+        def final(gravity, iterations):
+            moved = jd.set_leaf(system, "gravity", gravity)
+            end = jd.rollout(moved, make(iterations=iterations), start, dt=0.03, steps=5, save_every=5)
+            return jnp.sum(jnp.sin(end.state.q) + end.state.v), end
+
+        slope = quick(jax.grad(final, has_aux=True), static_argnums=1)
+        one, many = (slope(system.gravity, n) for n in (1, 12))
+        assert one[1].info.status[-1] == jd.Status.NOT_CONVERGED
+        np.testing.assert_array_equal(one[1].state.q[-1], start.q)
+        # A world that failed in its first step has moved nowhere, and neither does its end when gravity changes.
+        assert one[0] == 0.0
+        assert many[1].info.status[-1] == jd.Status.OK
+        enough = slope(system.gravity, make().iterations)
+        assert enough[1].info.status[-1] == jd.Status.OK
+        # What is left after the last correction is below 4e-10 in the state, and multiplied by little in its derivative.
+        np.testing.assert_allclose(enough[0], many[0], rtol=1e-8)
+
+    def test_the_tolerance_is_a_leaf(self):
+        system, start = pendulum()
+        for tolerance, status in ((1e-1, jd.Status.OK), (1e-16, jd.Status.NOT_CONVERGED)):
+            method = jd.Rattle(iterations=2, tolerance=jnp.asarray(tolerance))
+            assert rolled(system, method, start, 0.05, 1).info.status[-1] == status
+
+    def test_a_second_factorization_converges_in_fewer_corrections(self):
+        system, start = everything(), consistent()
+        sizes = []
+        for factorizations in (1, 2):
+            loose = jd.BackwardEuler(iterations=2, factorizations=factorizations, tolerance=jnp.asarray(1e-9))
+            sizes.append(int(rolled(system, loose, start, 0.05, 1).info.status[-1]))
+        assert sizes == [jd.Status.NOT_CONVERGED, jd.Status.OK]
+
+
+class TestDerivatives:
+    @methods
+    def test_forward_reverse_and_central_differences_over_300_steps(self, name):
+        """Of a swing of 1.5 s, with respect to gravity and the length, with which the start moves."""
+
+        def final(parameters):
+            gravity, length = parameters
+            system = Pendulum(jnp.asarray(1.3, float), length, 9.81 * gravity)
+            start = jd.State(jnp.zeros(()), length * jnp.array([0.6, -0.8]), jnp.zeros(2))
+            end = jd.rollout(system, METHODS[name], start, dt=0.005, steps=300, save_every=300)
+            return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
+
+        value, along, at = quick(final), jnp.array([0.6, 0.8]), jnp.ones(2)
+        reverse = quick(jax.grad(final))(at) @ along
+        forward = quick(lambda x, dx: jax.jvp(final, (x,), (dx,))[1])(at, along)
+        np.testing.assert_allclose(forward, reverse, rtol=1e-9)
+
+        def central(h):
+            return (value(at + h * along) - value(at - h * along)) / (2.0 * h)
+
+        # Richardson's extrapolation: the error is of order h^4 = 1e-12 and of round-off over h.
+        h = 1e-3
+        np.testing.assert_allclose(reverse, (4.0 * central(h / 2) - central(h)) / 3.0, rtol=1e-7)
+
+    def test_second_derivatives(self):
+        def final(gravity, method):
+            system, start = pendulum()
+            end = jd.rollout(jd.set_leaf(system, "gravity", gravity), method, start, dt=0.05, steps=2, save_every=2)
+            return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
+
+        slope, at, h = quick(jax.grad(final)), jnp.asarray(9.81), 1e-3
+        for method in (jd.Rattle(), jd.BackwardEuler()):
+            second = quick(jax.hessian(final))(at, method)
+            expected = (slope(at + h, method) - slope(at - h, method)) / (2.0 * h)
+            np.testing.assert_allclose(second, expected, rtol=1e-6)
+
+    def test_of_the_damping_of_fast_modes(self):
+        system, start = pendulum()
+
+        def final(rho):
+            return jd.rollout(system, jd.GeneralizedAlpha(rho), start, dt=0.02, steps=20, save_every=20).state.q[-1, 0]
+
+        h = 1e-5
+        expected = (final(jnp.asarray(0.6 + h)) - final(jnp.asarray(0.6 - h))) / (2.0 * h)
+        np.testing.assert_allclose(jax.grad(final)(jnp.asarray(0.6)), expected, rtol=1e-6)
+
+
+class TestEnergy:
+    def test_symplectic_methods_do_not_drift(self):
+        """Over 200 swings the energy error stays what it is in the first one; that of RK4 at this step does not."""
+        system, start = pendulum()
+        steps, dt = 20_000, 0.02
+
+        def error(method):
+            end = jd.rollout(system, method, start, dt=dt, steps=steps, save_every=10)
+            energies = jax.vmap(lambda x: jd.energy(system, x))(end.state)
+            return np.abs(np.asarray(energies - jd.energy(system, start))), end.info
+
+        for method in (jd.Rattle(), jd.Composition.suzuki4(jd.Rattle())):
+            energy, info = error(method)
+            assert np.max(info.status) == jd.Status.OK
+            assert np.max(energy[-100:]) <= 1.01 * np.max(energy[:100])
+            assert np.max(info.violation) <= 1e-14
+            assert np.max(info.velocity_violation) <= 1e-13
+        energy, _ = error(jd.Projected(jd.RungeKutta.rk4()))
+        assert np.max(energy[-100:]) > 10.0 * np.max(energy[:100])
+
+    def test_numerical_damping(self):
+        """A spring of 1e6 rad/s in a step of 0.01 s: rho_inf = 1 and the midpoint rule keep its energy, the others remove it."""
+        start = state([0.6, -0.8, 1e-6])
+
+        @jd.pytree
+        class Stiff(Pendulum):
+            def mass_matrix(self, q):
+                return jnp.eye(3)
+
+            def force(self, t, q, v, u):
+                return jnp.stack([0.0 * q[0], -9.81 + 0.0 * q[1], -1e12 * q[2]])
+
+            def constraint(self, t, q):
+                return super().constraint(t, q[:2])
+
+        system = Stiff(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
+        left = {}
+        for name, method in {
+            "rho 1": jd.GeneralizedAlpha(jnp.asarray(1.0)),
+            "rho 0.5": jd.GeneralizedAlpha(jnp.asarray(0.5)),
+            "midpoint": jd.ImplicitMidpoint(),
+            "backward": jd.BackwardEuler(),
+            "radau": jd.RadauIIA(),
+        }.items():
+            end = rolled(system, method, start, 0.01, 50)
+            assert end.info.status[-1] == jd.Status.OK
+            left[name] = np.abs(float(end.state.q[-1, 2])) / 1e-6
+        assert left["rho 1"] > 0.9
+        assert left["midpoint"] > 0.9
+        assert max(left["rho 0.5"], left["backward"], left["radau"]) < 1e-6
+
+
+class TestMasked:
+    @methods
+    def test_rows_that_are_off_do_nothing(self, name):
+        """A pendulum whose rod is off falls freely: -g t^2 / 2, exactly for methods of order two."""
+        system, start = pendulum()
+        end = rolled(jd.Masked(system, jnp.array([False])), METHODS[name], start, 0.01, 10)
+        assert end.info.status[-1] == jd.Status.OK
+        assert np.max(np.abs(end.info.lam)) == 0.0
+        fallen = -0.8 - 0.5 * 9.81 * 0.1**2
+        expected = fallen - 0.5 * 9.81 * 0.1 * 0.01 if name == "backward_euler" else fallen
+        np.testing.assert_allclose(end.state.q[-1], [0.6, expected], rtol=1e-13)
+
+    @methods
+    def test_rows_that_are_on_are_as_without(self, name):
+        system, start = pendulum()
+        masked, plain = (rolled(s, METHODS[name], start, 0.01, 10) for s in (jd.Masked(system, jnp.array([True])), system))
+        np.testing.assert_allclose(masked.state.q, plain.state.q, rtol=1e-13, atol=1e-14)
+
+    @pytest.mark.parametrize("name", ["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit"])
+    def test_soft_rows_are_the_index_one_equation(self, name):
+        """J a + gamma + C lam = 0 without feedback, against an accurate explicit run of the same; of order one in variational methods."""
+        system, start = pendulum()
+        soft = jd.Soft(system, jnp.asarray(0.3))
+        exact = rolled(soft, jd.RungeKutta.dormand_prince5(), start, 0.002, 100).state
+        error = rolled(soft, METHODS[name], start, 0.002, 100).state.q[-1] - exact.q[-1]
+        assert np.max(np.abs(error)) <= (5e-5 if name == "rattle" else 1e-5)
+
+
+class TestPrecision:
+    @methods
+    def test_single_precision(self, name):
+        """The error against double precision stays a small multiple of the rounding of 100 steps."""
+        system, start = pendulum()
+        double = rolled(system, METHODS[name], start, 0.01, 100)
+        single = rolled(*cast((system, METHODS[name], start), jnp.float32), jnp.asarray(0.01, jnp.float32), 100)
+        assert single.state.q.dtype == jnp.float32
+        assert single.info.status[-1] == jd.Status.OK
+        np.testing.assert_allclose(single.state.q[-1], double.state.q[-1], rtol=0.0, atol=2e-5)
+        if name not in ("half_explicit", "munthe_kaas"):
+            assert np.max(single.info.violation) <= 1e-6
+
+    @pytest.mark.parametrize("name", ["rattle", "radau_iia", "generalized_alpha"])
+    def test_batches_are_the_worlds_one_by_one(self, name):
+        system, _ = pendulum()
+        angles = np.linspace(0.1, 2.0, 5)
+        starts = jd.State(jnp.zeros(5), jnp.asarray(np.stack([np.sin(angles), -np.cos(angles)], axis=1)), jnp.zeros((5, 2)))
+        batch = jd.batch_rollout(system, METHODS[name], starts, dt=0.02, steps=20, save_every=20)
+        for k in (0, 4):
+            one = rolled(system, METHODS[name], jax.tree.map(lambda x, k=k: x[k], starts), 0.02, 20)
+            np.testing.assert_allclose(batch.state.q[k, -1], one.state.q[-1], rtol=1e-12, atol=1e-12)
+
+    def test_one_world_that_fails_leaves_the_others_alone(self):
+        system, start = pendulum()
+        starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), start)
+        starts = jd.State(starts.t, starts.q.at[1].set(jnp.nan), starts.v)
+        batch = jd.batch_rollout(system, jd.RadauIIA(), starts, dt=0.02, steps=5, save_every=5)
+        assert list(batch.info.status[:, -1]) == [jd.Status.OK, jd.Status.NONFINITE, jd.Status.OK]
+        np.testing.assert_array_equal(batch.state.q[0], batch.state.q[2])
+
+
+class TestRedundantRows:
+    def test_rattle_takes_a_solver_that_allows_them(self):
+        @jd.pytree
+        class Doubled(Pendulum):
+            def constraint(self, t, q):
+                row = super().constraint(t, q)
+                return jnp.concatenate([row, 2.0 * row])
+
+        system, start = pendulum()
+        doubled = Doubled(system.mass, system.length, system.gravity)
+        plain = rolled(system, jd.Rattle(), start, 0.01, 50)
+        twice = rolled(doubled, jd.Rattle(jd.LeastSquares()), start, 0.01, 50)
+        assert twice.info.status[-1] == jd.Status.OK
+        np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
+
+
+class TestMistakes:
+    def test_coefficients_of_compositions(self):
+        system, start = pendulum()
+        with pytest.raises(ValueError, match=r"must sum to 1, got 0.75"):
+            jd.Composition(jd.Rattle(), (0.25, 0.5)).init(system, start)
+        with pytest.raises(ValueError, match=r"must be symmetric, got \(0.25, 0.75\)"):
+            jd.Composition(jd.Rattle(), (0.25, 0.75)).init(system, start)
+
+    def test_tableaus_of_half_explicit_methods(self):
+        system, start = pendulum()
+        tableau = jd.Tableau(a=((), (0.5,), (1.0, 0.0)), b=(0.5, 0.0, 0.5), c=(0.0, 0.5, 1.0))
+        with pytest.raises(ValueError, match=r"must not be zero; got \[0.5, 0.0, 0.5\]. HEM4 is made for it"):
+            jd.HalfExplicitRungeKutta(tableau).init(system, start)
+
+    def test_a_retraction_without_its_inverse(self):
+        _, circles = wheels()
+        _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
+
+        @jd.pytree
+        class Forgetful(type(circles)):
+            def difference(self, q0, q1):
+                return q1 - q0
+
+        system = Forgetful(inertia=circles.inertia, radius=circles.radius, stiffness=circles.stiffness)
+        with pytest.raises(ValueError, match=r"must return a tangent step of shape \(2,\), got \(4,\).*needs its inverse"):
+            jd.rollout(system, jd.RungeKuttaMuntheKaas(), start, dt=0.01, steps=1)
+
+
+def test_munthe_kaas_is_runge_kutta_in_flat_coordinates():
+    system, start = problems.double_pendulum(), problems.reference("double_pendulum").start()
+    ours, plain = (rolled(system, method, start, 0.01, 10) for method in (jd.RungeKuttaMuntheKaas.rk4(), jd.RungeKutta.rk4()))
+    np.testing.assert_allclose(ours.state.q, plain.state.q, rtol=1e-13, atol=1e-13)

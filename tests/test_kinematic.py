@@ -1,0 +1,444 @@
+"""First-order systems: closed-form motions on a circle and of wheels, the notes' three routes, derivatives, batches, messages.
+
+The wind: a constant rate (1, 0) on a circle of radius r(t) = exp(s t). With x = r (cos phi, sin phi), the feasible part of the wind is
+r phi' = -sin phi, so that tan(phi / 2) = tan(phi0 / 2) exp(-T), T = int dt / r = (1 - exp(-s t)) / s, T = t for s = 0.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import Pendulum, cast, state
+from small_systems import central, without_typechecker
+
+import jaxdae as jd
+from jaxdae.system import velocity_residual
+
+ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@jd.pytree
+class Wind(jd.KinematicSystem):
+    """A point on a circle around the origin that grows at the relative rate `growth`, in a wind."""
+
+    wind: Any
+    growth: Any
+
+    def rate(self, t, x, u):
+        return self.wind if u is None else self.wind + u
+
+    def constraint(self, t, x):
+        return jnp.stack([0.5 * (jnp.sum(x**2) - jnp.exp(2.0 * self.growth * t))])
+
+
+@jd.pytree
+class Wave(jd.KinematicSystem):
+    """A point on the curve y = sin(x) with a rate that is feasible by itself, x' = x."""
+
+    def rate(self, t, x, u):
+        return x[0] * jnp.stack([jnp.ones_like(x[0]), jnp.cos(x[0])])
+
+    def constraint(self, t, x):
+        return jnp.stack([x[1] - jnp.sin(x[0])])
+
+
+@jd.pytree
+class Skate(jd.KinematicSystem):
+    """(x, y, theta): pushed by a rate u, may not slip sideways against ground that slides at `slide` along its own y."""
+
+    slide: Any
+
+    def rate(self, t, x, u):
+        return u
+
+    def velocity_constraint(self, t, x, xdot):
+        return jnp.stack([jnp.cos(x[2]) * (xdot[1] - self.slide) - jnp.sin(x[2]) * xdot[0]])
+
+
+@jd.pytree
+class Unicycle(jd.KinematicSystem):
+    """Wheel of radius 1/2 m on (x, y, theta, roll): u (2,) is its rolling rate and turning rate; two rows say that it does not slip."""
+
+    weight: Any
+
+    def rate(self, t, x, u):
+        zero = jnp.zeros_like(x[0])
+        return jnp.stack([zero, zero, u[1], u[0]])
+
+    def velocity_constraint(self, t, x, xdot):
+        speed = 0.5 * xdot[3]
+        return jnp.stack([xdot[0] - speed * jnp.cos(x[2]), xdot[1] - speed * jnp.sin(x[2])])
+
+    def mass_matrix(self, q):
+        return jnp.diag(self.weight)
+
+
+def wind(growth=0.0):
+    return Wind(jnp.array([1.0, 0.0]), jnp.asarray(growth, float))
+
+
+def on_the_circle(angle, radius=1.0):
+    return radius * np.stack([np.cos(angle), np.sin(angle)])
+
+
+def blown(t, growth=0.0, angle=2.0):
+    """Returns where the wind has taken a point."""
+    blown_for = (1.0 - np.exp(-growth * t)) / growth if growth else t
+    return on_the_circle(2.0 * np.arctan(np.tan(angle / 2.0) * np.exp(-blown_for)), np.exp(growth * t))
+
+
+def surfed(t, start=0.4):
+    """Returns where a point on the wave is."""
+    return np.stack([start * np.exp(t), np.sin(start * np.exp(t))])
+
+
+FREE = jd.Kinematic(projected=False)
+ROUTES = {
+    "projected_derivative": jd.Kinematic(),
+    "sequential": jd.Sequential(FREE),
+    "projected_step": jd.ProjectedStep(FREE, 0.0),
+    "projected_step_in_the_middle": jd.ProjectedStep(FREE, 0.5),
+}
+each_route = pytest.mark.parametrize("route", ROUTES)
+
+
+@quick
+def step(integrator, system, at, u=None, dt=0.1):
+    return integrator.step(system, at, integrator.init(system, at), u, dt)
+
+
+class TestVelocity:
+    def test_is_the_notes_formula(self):
+        """x' = (I - C^T (C C^T)^-1 C) f, and their multiplier (C C^T)^-1 C f with the house's sign."""
+        system, at = wind(), state([0.6, 0.8], t=0.4)
+        xdot, lam = jd.kinematic_velocity(system, at)
+        gradient, f = np.array([[0.6, 0.8]]), np.array([1.0, 0.0])
+        right_inverse = gradient.T @ np.linalg.inv(gradient @ gradient.T)
+        np.testing.assert_allclose(xdot, f - right_inverse @ gradient @ f, **ROUND_OFF)
+        np.testing.assert_allclose(lam, -np.linalg.inv(gradient @ gradient.T) @ gradient @ f, **ROUND_OFF)
+        np.testing.assert_allclose(xdot, f + gradient.T @ lam, **ROUND_OFF)
+
+    def test_follows_rows_that_move(self):
+        # On the growing circle x . x' = growth r^2; the skate's ground slides with it.
+        at = state(1.5 * np.array([0.6, 0.8]), t=np.log(1.5) / 0.7)
+        xdot, _ = jd.kinematic_velocity(wind(0.7), at)
+        np.testing.assert_allclose(xdot @ at.q, 0.7 * 1.5**2, **ROUND_OFF)
+        np.testing.assert_allclose(xdot @ jnp.array([-0.8, 0.6]), -0.8, **ROUND_OFF)
+        xdot, _ = jd.kinematic_velocity(Skate(jnp.asarray(0.3)), state([0.0, 0.0, 0.0]), jnp.array([2.0, 5.0, 1.0]))
+        np.testing.assert_allclose(xdot, [2.0, 0.3, 1.0], **ROUND_OFF)
+
+    def test_is_the_nearest_in_the_systems_weight(self):
+        system, at, u = Unicycle(jnp.array([2.0, 2.0, 1.0, 0.5])), state([0.0, 0.0, 0.4, 0.0]), jnp.array([3.0, 1.0])
+        xdot, lam = jd.kinematic_velocity(system, at, u)
+        jacobian = np.asarray(system.constraint_jacobian(at.t, at.q, xdot))
+        np.testing.assert_allclose(system.weight * (xdot - system.rate(at.t, at.q, u)), jacobian.T @ lam, **ROUND_OFF)
+        # |x' - rate|^2 = 2 (roll' / 2)^2 + (roll' - 3)^2 / 2 is least at roll' = 3 / 2.
+        np.testing.assert_allclose(xdot, [0.75 * np.cos(0.4), 0.75 * np.sin(0.4), 1.0, 1.5], **ROUND_OFF)
+
+    def test_without_rows_it_is_the_rate(self):
+        @jd.pytree
+        class Free(jd.KinematicSystem):
+            def rate(self, t, x, u):
+                return t - x
+
+        xdot, lam = jd.kinematic_velocity(Free(), state([1.0, 2.0], t=3.0))
+        np.testing.assert_array_equal(xdot, [2.0, 1.0])
+        assert lam.shape == (0,)
+
+    def test_solvers_take_dependent_rows(self):
+        """Two rear wheels of a car make the same constraint twice (the notes' redundant constraints)."""
+
+        @jd.pytree
+        class Car(Skate):
+            def velocity_constraint(self, t, x, xdot):
+                row = super().velocity_constraint(t, x, xdot)
+                return jnp.concatenate([row, row])
+
+        at, u = state([0.0, 0.0, 0.5]), jnp.array([1.0, 0.0, 0.2])
+        one, lam = jd.kinematic_velocity(Skate(jnp.asarray(0.1)), at, u)
+        two, lams = jd.kinematic_velocity(Car(jnp.asarray(0.1)), at, u, solver=jd.LeastSquares())
+        np.testing.assert_allclose(two, one, **ROUND_OFF)
+        np.testing.assert_allclose(lams, 0.5 * jnp.repeat(lam, 2), **ROUND_OFF)
+
+
+# Orders: (system, exact position after 1 s, start), and the order of each route with RK4.
+
+COUNTS = (16, 32, 64)
+PROBLEMS = {
+    "wind": (wind(), blown, on_the_circle(2.0)),
+    "wind_on_a_growing_circle": (wind(0.3), functools.partial(blown, growth=0.3), on_the_circle(2.0)),
+    "wave": (Wave(), surfed, surfed(0.0)),
+}
+# x' = f alone knows nothing of what the constraint does to its derivatives: root-finding after the step, or projecting it, is of first
+# order where f is not feasible, however good the tableau. Of a feasible f root-finding keeps the order. Steps that are projected onto
+# the tangent plane at their start are bent to first order always; in their middle to second order where f is feasible, and on circles,
+# whose normals in the middle of a step are those in the middle of its projection.
+ORDERS = {
+    "projected_derivative": {"wind": 4, "wind_on_a_growing_circle": 4, "wave": 4},
+    "sequential": {"wind": 1, "wind_on_a_growing_circle": 1, "wave": 4},
+    "projected_step": {"wind": 1, "wind_on_a_growing_circle": 1, "wave": 1},
+    "projected_step_in_the_middle": {"wind": 2, "wind_on_a_growing_circle": 1, "wave": 2},
+}
+
+
+def slope(errors):
+    return -np.polyfit(np.log(COUNTS), np.log(errors), 1)[0]
+
+
+@functools.cache
+def runs(problem, route):
+    """Returns (error, largest violation) at 1 s for each number of steps."""
+    system, exact, start = PROBLEMS[problem]
+    method = FREE if route == "unconstrained" else ROUTES[route]
+    found = []
+    for count in COUNTS:
+        trajectory = jd.rollout(system, method, state(start), dt=1.0 / count, steps=COUNTS[-1])
+        assert np.all(trajectory.info.status == jd.Status.OK)
+        error = np.max(np.abs(trajectory.state.q[count - 1] - exact(1.0)))
+        found.append((error, np.max(trajectory.info.violation[:count]), np.max(trajectory.info.velocity_violation[:count])))
+    return np.array(found)
+
+
+class TestRoutes:
+    @each_route
+    @pytest.mark.parametrize("problem", PROBLEMS)
+    def test_order(self, problem, route):
+        fitted = slope(runs(problem, route)[:, 0])
+        assert abs(fitted - ORDERS[route][problem]) <= 0.2, f"fitted {fitted:.3f}"
+
+    @pytest.mark.parametrize("problem", PROBLEMS)
+    def test_drift(self, problem):
+        """Velocities are feasible in all of them; positions are at round-off after root-finding, and drift by the order elsewhere."""
+        found = {route: runs(problem, route) for route in ROUTES}
+        for results in found.values():
+            assert np.all(results[:, 2] < 1e-14)
+        # Eight corrections, each of which gains a factor of about h.
+        assert np.all(found["sequential"][:, 1] < 1e-12)
+        assert np.all(found["sequential"][1:, 1] < 1e-15)
+        assert slope(found["projected_derivative"][:, 1]) > 3.8
+        assert abs(slope(found["projected_step"][:, 1]) - 1.0) < 0.2
+        assert np.all(found["projected_step_in_the_middle"][:, 1] < 0.2 * found["projected_step"][:, 1])
+
+    def test_the_unconstrained_equation_leaves_with_the_wind(self):
+        assert np.all(runs("wind", "unconstrained")[:, 1] > 0.05)
+
+    @pytest.mark.parametrize("tableau", ["euler", "midpoint"])
+    def test_euler_and_midpoint(self, tableau):
+        method, errors = getattr(jd.Kinematic, tableau)(), []
+        for count in COUNTS:
+            trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1])
+            errors.append(np.max(np.abs(trajectory.state.q[count - 1] - blown(1.0, growth=0.3))))
+        assert abs(slope(errors) - {"euler": 1, "midpoint": 2}[tableau]) < 0.1
+
+    def test_root_finding_removes_the_drift_of_the_projected_derivative(self):
+        trajectory = jd.rollout(wind(0.3), jd.Projected(jd.Kinematic()), state(on_the_circle(2.0)), dt=1.0 / 64, steps=64)
+        np.testing.assert_allclose(trajectory.state.q[-1], blown(1.0, growth=0.3), rtol=0.0, atol=1e-8)
+        assert np.max(trajectory.info.violation) < 1e-15
+        assert np.max(trajectory.info.velocity_violation) < 1e-14
+
+    def test_euler_steps_of_all_routes_in_numbers(self):
+        """From (0, 1) in the wind f = (1, 0), which is feasible there, and from (0.6, 0.8), where it is not."""
+        at, h = state([0.6, 0.8]), 0.1
+        free, _, _ = step(jd.Kinematic.euler(projected=False), wind(), at)
+        np.testing.assert_allclose(free.q, [0.7, 0.8], **ROUND_OFF)
+        parallel = np.array([1.0, 0.0]) - 0.6 * np.array([0.6, 0.8])
+        for method in (jd.Kinematic.euler(), jd.ProjectedStep(jd.Kinematic.euler(projected=False))):
+            new, _, info = step(method, wind(), at)
+            np.testing.assert_allclose(new.q, at.q + h * parallel, **ROUND_OFF)
+            np.testing.assert_allclose(info.lam, [-0.6], **ROUND_OFF)
+            np.testing.assert_allclose(info.violation, 0.5 * (h * 0.8) ** 2, **ROUND_OFF)
+        root, _, info = step(jd.Sequential(jd.Kinematic.euler(projected=False)), wind(), at)
+        # Root-finding moves along the gradient at the estimate, which on a circle is the radius.
+        np.testing.assert_allclose(root.q, np.array([0.7, 0.8]) / np.hypot(0.7, 0.8), rtol=0.0, atol=1e-11)
+        assert info.iterations == 8
+
+
+class TestReports:
+    def test_the_velocity_is_that_at_the_end_and_a_the_mean(self):
+        system, at = wind(0.3), state(on_the_circle(2.0), [7.0, 7.0])
+        for name, method in ROUTES.items():
+            new, memory, info = step(method, system, at)
+            assert memory == ()
+            start, lam = jd.kinematic_velocity(system, at)
+            np.testing.assert_allclose(new.v, jd.kinematic_velocity(system, new)[0], **ROUND_OFF, err_msg=name)
+            np.testing.assert_allclose(info.lam, lam, **ROUND_OFF, err_msg=name)
+            np.testing.assert_allclose(info.violation, np.abs(system.constraint(new.t, new.q)[0]), atol=1e-15)
+            np.testing.assert_allclose(info.velocity_violation, 0.0, atol=1e-14)
+            if name == "projected_derivative":
+                np.testing.assert_allclose(info.a, (new.v - start) / 0.1, rtol=1e-12)
+
+    def test_the_start_needs_no_velocity(self):
+        for method in ROUTES.values():
+            first, second = (step(method, wind(0.3), state(on_the_circle(2.0), v))[0] for v in ([0.0, 0.0], [5.0, -3.0]))
+            np.testing.assert_array_equal(first.q, second.q)
+            np.testing.assert_array_equal(first.v, second.v)
+
+    def test_what_systems_have_in_common(self):
+        system = wind(0.3)
+        at, info = jd.initialize(system, jnp.array([1.1, 0.9]), t=0.5)
+        assert info.violation < 1e-15
+        np.testing.assert_allclose(velocity_residual(system, at), 0.0, atol=1e-15)
+
+
+class TestWheels:
+    def test_an_arc(self):
+        """Constant inputs drive a wheel along an arc, whose closed form Runge-Kutta misses by its error of quadrature only."""
+        system = Unicycle(jnp.array([1.0, 1.0, 1.0, 1.0]))
+        controls = jnp.tile(jnp.array([2.5, 0.8]), (40, 1))
+        trajectory = jd.rollout(system, jd.Kinematic(), state([1.0, -1.0, 0.3, 0.0]), controls, dt=0.05)
+        # Wanted is a roll of 2.5 rad/s without moving along; the nearest that rolls without slip is 2.5 / (1 + 1/4).
+        turned, speed = 0.8 * 2.0, 0.5 * 2.0
+        x = 1.0 + speed / 0.8 * (np.sin(0.3 + turned) - np.sin(0.3))
+        y = -1.0 - speed / 0.8 * (np.cos(0.3 + turned) - np.cos(0.3))
+        # The error of Simpson's rule, h^4 / 2880 theta'^4 times the length of the path.
+        np.testing.assert_allclose(trajectory.state.q[-1], [x, y, 0.3 + turned, 4.0], rtol=0.0, atol=2e-9)
+        assert np.max(trajectory.info.velocity_violation) < 1e-15
+
+    @each_route
+    def test_a_skate_on_sliding_ground(self, route):
+        """Pushed along x while it turns, it moves by the part of that along its blade, (cos(t)^2, sin(t) cos(t)).
+
+        The ground takes along its part across the blade, cos(t) times (-sin(t), cos(t)). Velocity-level rows are
+        in the derivative on all routes.
+        """
+        controls = jnp.tile(jnp.array([1.0, 0.0, 1.0]), (50, 1))
+        trajectory = jd.rollout(Skate(jnp.asarray(0.2)), ROUTES[route], state([0.0, 0.0, 0.0]), controls, dt=0.02)
+        along, across = 0.5 + 0.25 * np.sin(2.0), 0.5 * np.sin(1.0) ** 2
+        expected = [along - 0.2 * across, across + 0.2 * along, 1.0]
+        bound = {"projected_step": 2e-2, "projected_step_in_the_middle": 1e-4}.get(route, 1e-8)
+        np.testing.assert_allclose(trajectory.state.q[-1], expected, rtol=0.0, atol=bound)
+        assert np.max(trajectory.info.velocity_violation) < 1e-14
+
+    def test_a_feedback_law_sees_time_and_place_of_each_stage(self):
+        """theta' = -2 (theta - sin t) from 0: theta = (4 sin t - 2 cos t + 2 exp(-2 t)) / 5."""
+
+        def law(t, at):
+            return jnp.stack([jnp.ones_like(t), jnp.zeros_like(t), -2.0 * (at.q[2] - jnp.sin(t))])
+
+        trajectory = jd.rollout(Skate(jnp.zeros(())), jd.Kinematic(), state([0.0, 0.0, 0.0]), law, dt=1.0 / 64, steps=64)
+        exact = (4.0 * np.sin(1.0) - 2.0 * np.cos(1.0) + 2.0 * np.exp(-2.0)) / 5.0
+        np.testing.assert_allclose(trajectory.state.q[-1, 2], exact, rtol=0.0, atol=1e-8)
+
+    def test_headings_on_a_circle_move_by_retraction(self):
+        """The skate with q = (x, y, cos theta, sin theta): four coordinates, three velocities."""
+
+        @jd.pytree
+        class Round(Skate):
+            def velocity_constraint(self, t, x, xdot):
+                return jnp.stack([x[2] * (xdot[1] - self.slide) - x[3] * xdot[0]])
+
+            def mass_matrix(self, q):
+                return jnp.eye(3, dtype=q.dtype)
+
+            def retract(self, q, xi):
+                c, s = jnp.cos(xi[2]), jnp.sin(xi[2])
+                return jnp.stack([q[0] + xi[0], q[1] + xi[1], q[2] * c - q[3] * s, q[3] * c + q[2] * s])
+
+            def difference(self, q0, q1):
+                turn = jnp.arctan2(q1[3] * q0[2] - q1[2] * q0[3], q1[2] * q0[2] + q1[3] * q0[3])
+                return jnp.stack([q1[0] - q0[0], q1[1] - q0[1], turn])
+
+        u, slide = jnp.array([1.0, 0.4, 1.2]), jnp.asarray(0.2)
+        start = jd.State(jnp.zeros(()), jnp.array([0.0, 0.0, np.cos(0.3), np.sin(0.3)]), jnp.zeros(3))
+        method = jd.ProjectedStep(FREE, 0.5)
+        curved, _, _ = step(method, Round(slide), start, u)
+        flat, _, _ = step(method, Skate(slide), state([0.0, 0.0, 0.3]), u)
+        np.testing.assert_allclose(curved.q[:2], flat.q[:2], **ROUND_OFF)
+        np.testing.assert_allclose(jnp.arctan2(curved.q[3], curved.q[2]), flat.q[2], **ROUND_OFF)
+        np.testing.assert_allclose(curved.v, flat.v, **ROUND_OFF)
+
+
+class TestTransformations:
+    @pytest.mark.parametrize("route", ["projected_derivative", "sequential", "projected_step_in_the_middle"])
+    def test_derivatives(self, route):
+        """Forward = reverse = central difference, with respect to system, start, input and step size."""
+
+        def loss(x):
+            system = Wind(x["wind"], x["growth"])
+            start = state(on_the_circle(2.0))
+            start = jd.State(start.t, start.q + x["shift"], start.v)
+            end, _, _ = ROUTES[route].step(system, start, (), x["u"], x["dt"])
+            return jnp.array([1.0, -2.0]) @ end.q + jnp.array([0.5, 3.0]) @ end.v
+
+        rng = np.random.default_rng(0)
+        at = {"wind": jnp.array([1.0, 0.3]), "growth": jnp.asarray(0.3), "shift": jnp.zeros(2), "dt": jnp.asarray(0.1)}
+        at["u"] = jnp.asarray(rng.normal(size=2))
+        tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
+        along = quick(lambda x: jax.jvp(loss, (x,), (tangent,)))
+        gradient, forward = quick(jax.grad(loss))(at), float(along(at)[1])
+        reverse = float(sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)))
+        difference = float(central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5))
+        np.testing.assert_allclose(reverse, forward, rtol=1e-12)
+        np.testing.assert_allclose(forward, difference, rtol=1e-8)
+
+    def test_the_derivative_of_the_end_is_that_of_the_closed_form(self):
+        """d phi / d phi0 = sin phi / sin phi0 in the wind."""
+
+        def end(angle):
+            start = state(jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
+            return jd.rollout(wind(), jd.Kinematic(), start, dt=1.0 / 64, steps=64, save_every=64).state.q[-1]
+
+        reached, moved = quick(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.asarray(2.0))
+        phi = np.arctan2(reached[1], reached[0])
+        np.testing.assert_allclose(moved, np.sin(phi) / np.sin(2.0) * np.array([-np.sin(phi), np.cos(phi)]), rtol=0.0, atol=1e-8)
+
+    def test_worlds(self):
+        angles, growths = np.array([0.5, 1.0, 2.0]), np.array([0.0, 0.2, 0.4])
+        system = Wind(jnp.array([1.0, 0.0]), jnp.asarray(growths))
+        starts = jd.State(jnp.zeros(()), jnp.asarray(on_the_circle(angles).T), jnp.zeros((3, 2)))
+        axes = (jd.batch_axes(system, "growth"), None, 0, None)
+        batch = jd.batch_rollout(system, jd.Kinematic(), starts, dt=0.1, steps=10, save_every=10, in_axes=axes)
+        for k in range(3):
+            alone = jd.rollout(wind(growths[k]), jd.Kinematic(), state(on_the_circle(angles[k])), dt=0.1, steps=10, save_every=10)
+            for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(batch), strict=True):
+                np.testing.assert_allclose(y[k], x, rtol=1e-12, atol=1e-14)
+
+    @each_route
+    def test_single_precision(self, route):
+        system, at = cast((wind(0.3), state(on_the_circle(2.0))), jnp.float32)
+        new, _, info = step(ROUTES[route], system, at, dt=np.float32(0.1))
+        for x in (*jax.tree.leaves(new), info.a, info.lam, info.violation):
+            assert x.dtype == jnp.float32
+        double, _, _ = step(ROUTES[route], wind(0.3), state(on_the_circle(2.0)))
+        np.testing.assert_allclose(new.q, double.q, atol=1e-6)
+
+    def test_another_number_does_not_compile_anew(self):
+        count = 0
+
+        @jd.pytree
+        class Counting(Wind):
+            def rate(self, t, x, u):
+                nonlocal count
+                count += 1
+                return super().rate(t, x, u)
+
+        for growth in (0.1, 0.2):
+            system = Counting(jnp.array([1.0, 0.0]), jnp.asarray(growth))
+            jd.rollout(system, jd.Kinematic.euler(), state([1.0, 0.0]), dt=growth, steps=2)
+            seen = count if growth == 0.1 else seen
+        assert count == seen
+
+
+class TestMistakes:
+    def test_methods_for_forces(self):
+        for method in (jd.RungeKutta.rk4(), jd.ProjectedDerivative()):
+            with pytest.raises(TypeError, match=r"Wind is a KinematicSystem, .* has no forces: integrate it with Kinematic.rk4\(\)"):
+                jd.rollout(wind(), method, state([1.0, 0.0]), dt=0.1, steps=1)
+
+    def test_systems_with_forces(self):
+        system = Pendulum(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
+        with pytest.raises(TypeError, match=r"x' = rate\(t, x, u\), got Pendulum; systems with forces are integrated by RungeKutta"):
+            jd.rollout(system, jd.Kinematic(), state([1.0, 0.0]), dt=0.1, steps=1)
+        with without_typechecker(), pytest.raises(TypeError, match="must be a jaxdae"):
+            jd.kinematic_velocity(system, state([1.0, 0.0]))
+
+    def test_rates_that_do_not_fit(self):
+        with without_typechecker():
+            with pytest.raises(ValueError, match=r"system.rate\(t, x, u\) must return an array of shape \(2,\), got \(3,\)"):
+                jd.kinematic_velocity(Wind(jnp.zeros(3), jnp.zeros(())), state([1.0, 0.0]))
+            with pytest.raises(TypeError, match=r"system.rate\(t, x, u\) returned float32, but the state is float64"):
+                jd.kinematic_velocity(Wind(jnp.zeros(2, jnp.float32), jnp.zeros(())), state([1.0, 0.0]))
