@@ -47,6 +47,11 @@ _METHODS = {
     "dormand_prince5": jaxdae.RungeKutta.dormand_prince5,
     "rkmk4": jaxdae.RungeKuttaMuntheKaas.rk4,
 }
+_ROUTES = {
+    "sequential": jaxdae.Sequential,
+    "projected_step": jaxdae.ProjectedStep,
+    "projected_derivative": jaxdae.ProjectedDerivative,
+}
 _CLOSED = {
     "half_explicit4": jaxdae.HalfExplicitRungeKutta,
     "rattle": jaxdae.Rattle,
@@ -191,6 +196,8 @@ def _stabilization(section: dict[str, Any]) -> Any:
 def _method(section: dict[str, Any], stabilization: dict[str, Any], solver: Any) -> Any:
     if section["type"] in _METHODS:
         return _METHODS[section["type"]](solver=solver, stabilization=_stabilization(stabilization))
+    if section["type"] in _ROUTES:
+        return _ROUTES[section["type"]](_method(section | {"type": section["of"]}, stabilization, solver))
     options = {key: value for key, value in section.items() if key not in ("type", "projection") and value is not None}
     if "of" in options:
         parts = _CLOSED[options.pop("of")](solver=solver, **{"iterations": 12} | options)
@@ -219,7 +226,7 @@ def with_chosen_solver(config: Config, built: Worlds) -> tuple[Config, Worlds]:
     resolved = Config.model_validate(config.model_dump(exclude_unset=True) | {"solver": name})
 
     def swapped(method: Any) -> Any:
-        if isinstance(method, jaxdae.Projected | jaxdae.Composition):
+        if hasattr(method, "integrator"):
             return dataclasses.replace(method, integrator=swapped(method.integrator))
         return dataclasses.replace(method, solver=chosen)
 

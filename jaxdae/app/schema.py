@@ -103,6 +103,20 @@ class Integrator(Section):
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
 
 
+class Route(Section):
+    """One of the three routes of mobile-robotics textbooks, around an explicit method."""
+
+    type: Literal["sequential", "projected_step", "projected_derivative"]
+    of: Explicit = Field(default="rk4", description="the explicit method")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+
+    @model_validator(mode="after")
+    def _tableau_where_needed(self) -> "Route":
+        if self.type == "projected_derivative" and self.of in ("semi_implicit_euler", "taylor", "lecture_taylor", "rkmk4"):
+            raise ValueError(f"projected_derivative of {self.of}|a Runge-Kutta method or explicit_euler|its tableau is used: choose rk4")
+        return self
+
+
 class HalfExplicit(Section):
     """The half-explicit Runge-Kutta method of order 4: keeps velocities on the constraints, and is projected for the positions."""
 
@@ -278,7 +292,7 @@ class Config(Section):
     start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
     integrator: Annotated[
         Annotated[
-            Integrator | HalfExplicit | Rattle | Newton | DiscreteEulerLagrange | GeneralizedAlpha | Composition | Adaptive,
+            Integrator | Route | HalfExplicit | Rattle | Newton | DiscreteEulerLagrange | GeneralizedAlpha | Composition | Adaptive,
             Field(discriminator="type"),
         ],
         BeforeValidator(_written_out),
@@ -305,7 +319,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _stabilization_where_it_acts(self) -> "Config":
         feedback, method = self.stabilization.type, self.integrator.type
-        if feedback != "none" and not isinstance(self.integrator, Integrator | Adaptive):
+        if feedback != "none" and not isinstance(self.integrator, Integrator | Route | Adaptive):
             raise ValueError(
                 f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods only|"
                 f"remove stabilization: {method} keeps the constraints by itself"

@@ -136,7 +136,9 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
     """Returns what a report shows of saved states (world, time, ...)."""
 
     def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
-        method: Any = i.integrator if isinstance(i, jaxdae.Projected) else i
+        method: Any = i
+        while hasattr(method, "integrator"):
+            method = method.integrator
         stabilization = getattr(method, "stabilization", None)
         a, lam = jaxdae.forward_dynamics(s, x, None, solver=method.solver, stabilization=stabilization)
 

@@ -61,6 +61,21 @@ def test_options():
     assert (float(method.rtol), float(method.atol), method.max_steps, method.projection) == (1e-5, 1e-4, 9, None)
 
 
+def test_routes():
+    for name, kind in (
+        ("sequential", jd.Sequential),
+        ("projected_step", jd.ProjectedStep),
+        ("projected_derivative", jd.ProjectedDerivative),
+    ):
+        method = built({"type": name, "of": "heun"}, solver="dense_kkt", stabilization={"type": "baumgarte", "alpha": 1.0, "beta": 1.0})
+        assert type(method) is kind
+        assert method.integrator.tableau == jd.RungeKutta.heun().tableau
+        assert isinstance(method.integrator.solver, jd.DenseKKT)
+        assert isinstance(method.integrator.stabilization, jd.Baumgarte)
+    with pytest.raises(ValueError, match=r"projected_derivative of taylor.*choose rk4"):
+        built({"type": "projected_derivative", "of": "taylor"})
+
+
 def test_a_stabilization_needs_a_method_that_lets_constraints_drift():
     feedback = {"type": "baumgarte", "alpha": 1.0, "beta": 1.0}
     assert isinstance(built("adaptive", stabilization=feedback).stabilization, jd.Baumgarte)
