@@ -149,14 +149,17 @@ def dense_newton(residual: Residual, iterations: int, factorizations: int, x0: A
 
     dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
     """
-    x = jax.lax.stop_gradient(x0)
-    still = jax.lax.stop_gradient(args)
-    for last in [False] * (factorizations - 1) + [True]:
-        factors = _factorized(residual, x, still)
-        if not last:
-            x, _ = _newton(partial(_dense_update, residual), partial(_dense_residual, residual), _DENSE, iterations, x, (still, factors))
     update, whole = partial(_dense_update, residual), partial(_dense_residual, residual)
-    return _newton(update, whole, _DENSE, iterations, x, (args, factors))
+    forward, backward = (partial(_dense_correction, transpose) for transpose in (0, 1))
+    x, still = jax.lax.stop_gradient((x0, args))
+
+    def iterated(x: Any, args: Any) -> tuple[Any, Any]:
+        factors = _factorized(residual, x, still)
+        return simplified_newton(update, whole, forward, iterations, x, (args, factors), backward)
+
+    for _ in range(factorizations - 1):
+        x, _ = iterated(x, still)
+    return iterated(x, args)
 
 
 def _factorized(residual: Residual, x: Any, args: Any) -> Any:
@@ -172,9 +175,6 @@ def _dense_residual(residual: Residual, x: Any, args: Any) -> Any:
 def _dense_correction(transpose: int, rhs: Any, args: Any) -> Any:
     flat, unflatten = ravel_pytree(rhs)
     return unflatten(jax.scipy.linalg.lu_solve(args[1], flat, trans=transpose))
-
-
-_DENSE = (partial(_dense_correction, 0), partial(_dense_correction, 1))
 
 
 def _dense_update(residual: Residual, x: Any, args: Any) -> Any:

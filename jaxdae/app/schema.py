@@ -140,27 +140,28 @@ class Rattle(_Iterated):
     type: Literal["rattle", "shake"]
 
 
-class Newton(_Iterated):
-    """An implicit method."""
-
-    type: Literal["backward_euler", "implicit_midpoint", "radau_iia"]
+class _Factorized(_Iterated):
     factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
 
 
-class DiscreteEulerLagrange(_Iterated):
+class Newton(_Factorized):
+    """An implicit method."""
+
+    type: Literal["backward_euler", "implicit_midpoint", "radau_iia"]
+
+
+class DiscreteEulerLagrange(_Factorized):
     """The discrete Euler-Lagrange equations."""
 
     type: Literal["discrete_euler_lagrange"]
     lagrangian: Literal["midpoint", "trapezoidal"] = Field(default="midpoint", description="the discrete Lagrangian")
-    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
 
 
-class GeneralizedAlpha(_Iterated):
+class GeneralizedAlpha(_Factorized):
     """The generalized-alpha method."""
 
     type: Literal["generalized_alpha"]
     rho_inf: float = Field(default=0.8, ge=0, le=1, description="what a step leaves of infinitely fast modes, 0 to 1")
-    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
 
 
 class Composition(_Iterated):
