@@ -1,5 +1,6 @@
 """The command `jaxdae` and what it is made of: configs, runs, results, plots. Needs the extra `app`."""
 
+from jaxdae.app.animation import write_animation
 from jaxdae.app.config import load
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
@@ -20,4 +21,5 @@ __all__ = [
     "settings",
     "styled",
     "table",
+    "write_animation",
 ]

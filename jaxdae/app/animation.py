@@ -1,0 +1,126 @@
+"""Animations of experiments: polylines that move, paths that grow, markers that stand still; written as a GIF without a display."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxdae.app.style import GRAY, line_style, styled
+
+_FASTEST, _SLOWEST = 30.0, 10.0  # frames a second: beyond, viewers skip frames; below, motion looks like slides
+_MARGIN = 0.06  # of the larger side, around all that is drawn
+_INCHES = 6.0
+
+
+def write_animation(
+    path: pathlib.Path | str,
+    times: Any,
+    lines: Mapping[str, Any],
+    *,
+    traces: Mapping[str, Any] | None = None,
+    points: Mapping[str, Any] | None = None,
+    title: str = "",
+    frames: int = 100,
+) -> pathlib.Path:
+    """Writes a GIF of plane motion, and returns its path. Axes have one scale, and limits that hold everything at all times.
+
+    Played in real time where 10 to 30 frames a second can do that, else as near to it as they can. NaN is not drawn: a line with NaN is
+    hidden, or interrupted there.
+
+    Args:
+        path: the file, ending in ".gif"; written whole or not at all.
+        times: (time,) in s, ascending.
+        lines: polylines by name, each (time, vertices, 2) in m.
+        traces: paths by name, each (time, 2) in m, drawn up to the present.
+        points: fixed markers by name, each (k, 2) in m.
+        title: above the picture, before the time.
+        frames: how many pictures, spread evenly over the entries; fewer where there are fewer entries.
+
+    Raises:
+        ValueError: shapes that do not fit, nothing to draw, another ending than ".gif", or a count that is not positive.
+    """
+    path, times = pathlib.Path(path), np.asarray(times, float)
+    groups = {name: dict(given or {}) for name, given in (("lines", lines), ("traces", traces), ("points", points))}
+    groups = {name: {key: np.asarray(x, float) for key, x in group.items()} for name, group in groups.items()}
+    _check(path, times, groups, frames)
+    shown = np.unique(np.linspace(0, len(times) - 1, min(frames, len(times))).round().astype(int))
+    with styled() as figure_class:
+        _write(path, figure_class, times, groups, title, shown)
+    return path
+
+
+def _check(path: pathlib.Path, times: np.ndarray, groups: dict[str, dict[str, np.ndarray]], frames: int) -> None:
+    if path.suffix != ".gif":
+        raise ValueError(f"path must end in .gif, got {path.name!r}")
+    if frames < 1:
+        raise ValueError(f"frames must be at least 1, got {frames}")
+    if times.ndim != 1 or times.size == 0:
+        raise ValueError(f"times must have shape (time,) with at least one entry, got {times.shape}")
+    expected = {"lines": (times.size, None, 2), "traces": (times.size, 2), "points": (None, 2)}
+    for group, entries in groups.items():
+        for name, x in entries.items():
+            shape = expected[group]
+            if x.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, x.shape, strict=True)):
+                wanted = ", ".join("any" if n is None else str(n) for n in shape)
+                raise ValueError(f"{group}[{name!r}] must have shape ({wanted}), got {x.shape}")
+    if not any(np.isfinite(x).all(axis=-1).any() for entries in groups.values() for x in entries.values()):
+        raise ValueError("nothing to draw: no lines, traces or points with finite numbers")
+
+
+def _write(
+    path: pathlib.Path,
+    figure_class: Any,
+    times: np.ndarray,
+    groups: dict[str, dict[str, np.ndarray]],
+    title: str,
+    shown: np.ndarray,
+) -> None:
+    from matplotlib.animation import PillowWriter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    low, high = _limits(groups)
+    width, height = _INCHES * (high - low) / (high - low).max()
+    figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
+    index = 0
+    for name, place in groups["points"].items():
+        style = {**line_style(index), "linestyle": "none"}
+        axes.plot(*place.T, marker="+", markersize=9, label=name, **style)
+        index += 1
+    paths = {}
+    for name in groups["traces"]:
+        paths[name] = axes.plot([], [], linewidth=1.0, alpha=0.8, label=name, **line_style(index))[0]
+        index += 1
+    bars = {}
+    for name in groups["lines"]:
+        bars[name] = axes.plot([], [], marker="o", markersize=3.5, linewidth=2.2, label=name, **line_style(index))[0]
+        index += 1
+    axes.tick_params(colors=GRAY)
+    figure.legend(loc="outside lower center", ncols=4)
+    span = times[shown[-1]] - times[shown[0]]
+    rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
+    writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
+    partial = path.with_name(f"{path.stem}.partial.gif")
+    with writer.saving(figure, str(partial), dpi=80):
+        for k in shown:
+            for name, bar in bars.items():
+                bar.set_data(*groups["lines"][name][k].T)
+            for name, trace in paths.items():
+                trace.set_data(*groups["traces"][name][: k + 1].T)
+            axes.set_title(f"{title}   t = {times[k]:.2f} s".strip())
+            writer.grab_frame()
+    partial.replace(path)
+
+
+def _limits(groups: dict[str, dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the lower left and upper right corner of all that is finite, with a margin."""
+    places = np.concatenate([x.reshape(-1, 2) for entries in groups.values() for x in entries.values()])
+    places = places[np.isfinite(places).all(axis=-1)]
+    low, high = places.min(axis=0), places.max(axis=0)
+    side = (high - low).max() or 1.0
+    # A motion along one axis still gets a picture with an area.
+    middle, half = 0.5 * (low + high), np.maximum(0.5 * (high - low), 0.1 * side) + _MARGIN * side
+    return middle - half, middle + half
