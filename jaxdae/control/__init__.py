@@ -1,0 +1,61 @@
+"""Motors, end effectors and feedback laws for constrained systems."""
+
+from jaxdae.control.computed_torque import ComputedTorque
+from jaxdae.control.goals import FunctionGoal, Goal, GoalRows, InputTarget, goal_rows
+from jaxdae.control.gravity import GravityCompensation, static_inputs
+from jaxdae.control.inputs import InputResponse, input_matrix, input_response
+from jaxdae.control.joint_outputs import BodyFrame, JointCoordinate
+from jaxdae.control.law import Law, MemoryLaw, Saturated, Sum
+from jaxdae.control.operational_space import OperationalSpace, TaskDynamics, task_dynamics
+from jaxdae.control.outputs import BodyPoint, Coordinates, OutputMotion, output_motion
+from jaxdae.control.pid import PD, PID
+from jaxdae.control.sampled import Sampled
+from jaxdae.control.velocity_stepping import (
+    ConstraintOrder,
+    Coupling,
+    GoalGroup,
+    SteppingInfo,
+    VelocityStepping,
+    spring_and_damper,
+)
+from jaxdae.control.virtual_work import VirtualWork, motor_efforts
+from jaxdae.control.with_goals import WithGoals
+
+__all__ = [
+    "PD",
+    "PID",
+    "BodyFrame",
+    "BodyPoint",
+    "ComputedTorque",
+    "ConstraintOrder",
+    "Coordinates",
+    "Coupling",
+    "FunctionGoal",
+    "Goal",
+    "GoalGroup",
+    "GoalRows",
+    "GravityCompensation",
+    "InputResponse",
+    "InputTarget",
+    "JointCoordinate",
+    "Law",
+    "MemoryLaw",
+    "OperationalSpace",
+    "OutputMotion",
+    "Sampled",
+    "Saturated",
+    "SteppingInfo",
+    "Sum",
+    "TaskDynamics",
+    "VelocityStepping",
+    "VirtualWork",
+    "WithGoals",
+    "goal_rows",
+    "input_matrix",
+    "input_response",
+    "motor_efforts",
+    "output_motion",
+    "spring_and_damper",
+    "static_inputs",
+    "task_dynamics",
+]

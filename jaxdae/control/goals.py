@@ -1,0 +1,224 @@
+"""Goals: motors and end effectors as constraint rows.
+
+A goal wants an output y(q), such as a joint angle or the place of a hand, to be somewhere or to move somehow. With the error
+psi = y(q) - y*(t) its rows are, in a step of length h,
+
+    position target     psi' + (beta / h) psi = 0          psi' = Jy v - dy*/dt
+    velocity target     Jy v - y'* = 0
+    both                Jy v - y'* + (beta / h) psi = 0    the bias pulls to y*, whatever rate y'* is asked for
+
+beta is the part of the error that a step is to remove: 1 all of it, 2 and beyond diverges. The multiplier of a row is what a motor has to
+do for it, N m for a row in rad and N for one in m. A target is a number or an array, a function of time (a pytree with `__call__(t)`
+such as `jaxdae.mechanisms.Sinusoid`, differentiated by autodiff), or an input, `InputTarget`, that is held over the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from jaxdae._pytree import pytree, static
+from jaxdae.system import State, System
+from jaxdae.typing import Coordinates, Input
+
+Vector = Float[Array, " k"]
+
+
+@pytree
+class InputTarget:
+    """A target that is read from the inputs: u[index] of those inputs that goals have.
+
+    These are the last entries of u; the entries before are the inputs of the system itself.
+
+    Attributes:
+        index: which input, or one for each row, counted from the first input of a goal (static).
+    """
+
+    index: int | tuple[int, ...] = static()
+
+
+class AnyGoal(Protocol):
+    """What gives constraint rows: `Goal`, `FunctionGoal`, or one of your own."""
+
+    def moving(self, t: Any, q: Coordinates) -> Vector:
+        """Returns what is to be moved (k,), a function of q; its derivative is J."""
+        ...
+
+    def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
+        """Returns psi (k,); zero in rows without a position target."""
+        ...
+
+    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+        """Returns the row without its bias (k,): how fast what is moved leaves what it is to follow."""
+        ...
+
+
+@pytree
+class Goal:
+    """An output is to be at a target, to move at a rate, or both; see the module.
+
+    Attributes:
+        output: y(q) (k,), a pytree with `__call__(q)`: `Coordinates`, `JointCoordinate`, `BodyPoint`, `BodyFrame`, or one of your own; a
+            plain function is part of the program.
+        target: y*, in the unit of y; None for none.
+        rate: y'*, in the unit of y per second; None for the derivative of the target.
+
+    A target that follows no rate of its own, an `InputTarget`, counts as constant over the step.
+    """
+
+    output: Any
+    target: Any = None
+    rate: Any = None
+
+    def __post_init__(self) -> None:
+        """Makes plain functions pytrees."""
+        for name in ("output", "target", "rate"):
+            object.__setattr__(self, name, as_pytree(getattr(self, name)))
+
+    def moving(self, t: Any, q: Coordinates) -> Vector:
+        """Returns y (k,)."""
+        if self.target is None and self.rate is None:
+            raise ValueError("Goal: give a target, a rate, or both")
+        return vector("Goal.output(q)", self.output(q))
+
+    def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
+        """Returns y - y* (k,), zero without a target."""
+        y = self.moving(t, q)
+        return jnp.zeros_like(y) if self.target is None else y - _value("target", self.target, t, u, y)
+
+    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+        """Returns y' - y'* (k,)."""
+        if self.rate is None:
+            return along_motion(system, state, lambda t, q: self.error(t, q, u))[1]
+        y, rate = along_motion(system, state, self.moving)
+        return rate - _value("rate", self.rate, state.t, u, y)
+
+    @property
+    def input_count(self) -> int:
+        """How many inputs of goals the targets need."""
+        return max((_input_count(x) for x in (self.target, self.rate)), default=0)
+
+
+@pytree
+class FunctionGoal:
+    """psi(t, q) = 0 for a function of one's own.
+
+    Attributes:
+        residual: called with (t, q), returns psi (k,): a pytree whose numbers are leaves, or a plain function, which is part of the
+            program.
+    """
+
+    residual: Any
+
+    def __post_init__(self) -> None:
+        """Makes a plain function a pytree."""
+        object.__setattr__(self, "residual", as_pytree(self.residual))
+
+    def moving(self, t: Any, q: Coordinates) -> Vector:
+        """Returns psi (k,)."""
+        return vector("FunctionGoal.residual(t, q)", self.residual(t, q))
+
+    def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
+        """Returns psi (k,)."""
+        return self.moving(t, q)
+
+    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+        """Returns psi' (k,), explicit time derivative included."""
+        return along_motion(system, state, self.moving)[1]
+
+    @property
+    def input_count(self) -> int:
+        """None of the inputs."""
+        return 0
+
+
+class GoalRows(NamedTuple):
+    """The rows of goals at a state: psi (k,), psi' (k,) and J (k, nv)."""
+
+    error: Any
+    rate: Any
+    jacobian: Any
+
+
+def goal_rows(system: System, goals: tuple[Any, ...], state: State, u: Input = None) -> GoalRows:
+    """Returns the rows of goals, one goal after the other; differentiable.
+
+    Args:
+        system: the mechanical system, whose `retract` says how v moves q.
+        goals: `Goal` or `FunctionGoal`.
+        state: time (s), coordinates and velocities.
+        u: the inputs of goals.
+
+    Raises:
+        ValueError: no goal, an output that is no vector, targets that do not fit it.
+        TypeError: an output that is no array.
+    """
+    if not goals:
+        raise ValueError("goals must hold at least one goal")
+    error = jnp.concatenate([goal.error(state.t, state.q, u) for goal in goals])
+    rate = jnp.concatenate([goal.error_rate(system, state, u) for goal in goals])
+    jacobian = [output_jacobian(system, state, lambda q, goal=goal: goal.moving(state.t, q)) for goal in goals]
+    return GoalRows(error, rate, jnp.concatenate(jacobian))
+
+
+def output_jacobian(system: System, state: State, output: Callable[[Any], Any]) -> Float[Array, "k nv"]:
+    """Returns the derivative of an output y(q) in the tangent at q (k, nv)."""
+    return jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
+
+
+def along_motion(system: System, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """Returns a function of (t, q) and its derivative along the motion, with time and coordinates moving together."""
+
+    def moved(s: Any) -> Any:
+        return function(state.t + s, system.retract(state.q, s.astype(state.v.dtype) * state.v))
+
+    zero = jnp.zeros_like(state.t)
+    return jax.jvp(moved, (zero,), (jnp.ones_like(zero),))
+
+
+def input_count(goals: tuple[Any, ...]) -> int:
+    """Returns how many inputs the targets of goals need."""
+    return max((getattr(goal, "input_count", 0) for goal in goals), default=0)
+
+
+def as_pytree(function: Any) -> Any:
+    """Returns a plain function as a pytree without leaves, everything else as it is."""
+    return jax.tree_util.Partial(function) if callable(function) and jax.tree_util.all_leaves([function]) else function
+
+
+def vector(what: str, value: Any) -> Any:
+    """Returns a value that must be a vector.
+
+    Raises:
+        TypeError: no array.
+        ValueError: no vector.
+    """
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
+    if len(value.shape) != 1:
+        raise ValueError(f"{what} must return a vector (k,), got shape {value.shape}; for one row return x[None]")
+    return value
+
+
+def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
+    """Returns a target (k,) at time t."""
+    if isinstance(target, InputTarget):
+        if u is None:
+            raise ValueError(f"Goal.{name} is read from the inputs, but there is no input: pass controls")
+        value = jnp.asarray(u, y.dtype)[jnp.asarray(target.index)]
+    else:
+        value = jnp.asarray(target(t) if callable(target) else target, y.dtype)
+    if value.shape not in ((), y.shape):
+        raise ValueError(f"Goal.{name} must be a number or have one entry a row, shape {y.shape}, got {value.shape}")
+    return jnp.broadcast_to(value, y.shape)
+
+
+def _input_count(target: Any) -> int:
+    if not isinstance(target, InputTarget):
+        return 0
+    return max((target.index,) if isinstance(target.index, int) else target.index) + 1

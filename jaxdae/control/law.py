@@ -1,0 +1,148 @@
+"""Feedback laws, with and without memory, and how they are put together.
+
+A law is a pytree with `__call__(t, state)` that returns the input u; its gains are leaves, and `rollout(..., controls=law)` evaluates it at
+every stage. A law with a memory (the integral of a PID) cannot be evaluated out of turn; it has instead
+
+    init(system, state) -> memory                     before the first step
+    update(t, state, memory, dt) -> (u, memory)       once a step
+
+and runs inside of `Sampled(integrator, law)`, which holds u over the step as a digital controller does. Sums and limits of laws pass the
+memory on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.system import State, System
+from jaxdae.typing import Input, Leaf
+
+
+class Law(Protocol):
+    """A feedback law without memory; a pytree."""
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns the input u (nu,)."""
+        ...
+
+
+class MemoryLaw(Protocol):
+    """A feedback law with a memory; a pytree that runs inside of `Sampled`."""
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memory before the first step: a pytree of arrays."""
+        ...
+
+    def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
+        """Returns the input u (nu,) for the time from t to t + dt, and the memory at its end."""
+        ...
+
+
+def has_memory(law: Any) -> bool:
+    """Returns whether a law, or a part of it, has a memory."""
+    if isinstance(law, Sum):
+        return any(has_memory(part) for part in law.laws)
+    return has_memory(law.law) if isinstance(law, Saturated) else hasattr(law, "update")
+
+
+def init_law(law: Any, system: System, state: State) -> Any:
+    """Returns the memory of a law before the first step, () where it has none."""
+    return law.init(system, state) if hasattr(law, "update") else ()
+
+
+def update_law(law: Any, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
+    """Returns (u, memory) of a law, which may be one without memory."""
+    return law.update(t, state, memory, dt) if hasattr(law, "update") else (law(t, state), memory)
+
+
+def refuse_call(law: Any) -> NoReturn:
+    """Raises the TypeError of a law with memory that is called as if it had none."""
+    raise TypeError(
+        f"{type(law).__name__} has a memory, so it cannot be given as controls: wrap the integrator, Sampled(integrator, law), and leave"
+        " controls out"
+    )
+
+
+@pytree
+class Sum:
+    """The sum of laws, such as a PD and the compensation of gravity.
+
+    Attributes:
+        laws: a tuple of laws of the same inputs; some may have a memory.
+    """
+
+    laws: tuple[Any, ...]
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns the sum of the inputs (nu,)."""
+        if has_memory(self):
+            refuse_call(next(part for part in self.laws if has_memory(part)))
+        return self._total([law(t, state) for law in self.laws])
+
+    def init(self, system: System, state: State) -> tuple[Any, ...]:
+        """Returns the memories of the laws."""
+        return tuple(init_law(law, system, state) for law in self.laws)
+
+    def update(self, t: Any, state: State, memory: tuple[Any, ...], dt: Any) -> tuple[Input, tuple[Any, ...]]:
+        """Returns the sum of the inputs (nu,), and the memories."""
+        pairs = [update_law(law, t, state, part, dt) for law, part in zip(self.laws, memory, strict=True)]
+        return self._total([u for u, _ in pairs]), tuple(part for _, part in pairs)
+
+    def _total(self, inputs: list[Any]) -> Input:
+        if not inputs:
+            raise ValueError("Sum.laws must hold at least one law")
+        shapes = [jnp.shape(u) for u in inputs]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"Sum.laws must return inputs of one shape, got {shapes}")
+        return sum(inputs[1:], inputs[0])
+
+
+@pytree
+class Saturated:
+    """A law whose inputs stay within limits.
+
+    Attributes:
+        law: the law, with or without memory. A PID has limits of its own, at which its integral stops.
+        lower: smallest inputs, a number or (nu,).
+        upper: largest inputs.
+
+    Differentiable almost everywhere: with respect to the law where no limit holds, to the limit where one does. The derivative there with
+    respect to the law is zero, so that gradient descent does not leave a law that is saturated all of the time.
+    """
+
+    law: Any
+    lower: Leaf
+    upper: Leaf
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns the limited inputs (nu,)."""
+        return clip(self.law(t, state), self.lower, self.upper)
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memory of the law."""
+        return init_law(self.law, system, state)
+
+    def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
+        """Returns the limited inputs (nu,), and the memory of the law."""
+        u, memory = update_law(self.law, t, state, memory, dt)
+        return clip(u, self.lower, self.upper), memory
+
+
+def clip(u: Any, lower: Any, upper: Any) -> Any:
+    """Returns u between its limits; None is no limit.
+
+    Raises:
+        ValueError: limits that are neither numbers nor of the shape of u.
+    """
+    u = jnp.asarray(u)
+    for name, limit in (("lower", lower), ("upper", upper)):
+        if limit is None:
+            continue
+        if jnp.shape(limit) not in ((), u.shape):
+            raise ValueError(f"{name} must be a number or have the shape of the input {u.shape}, got {jnp.shape(limit)}")
+        limit = jnp.asarray(limit, u.dtype)
+        u = jnp.maximum(u, limit) if name == "lower" else jnp.minimum(u, limit)
+    return u

@@ -1,0 +1,139 @@
+"""Operational-space control that is consistent with the constraints.
+
+A task x(q) has x'' = Jt a + b, and the accelerations of a constrained system are a = a0 + L11 B u. Written for the inputs,
+
+    x'' = T u + (Jt a0 + b),        T = Jt L11 B.
+
+Many u give one x''. Khatib's choice for an open arm with a motor at every joint (B = I, L11 = M^-1) is the *dynamically consistent* one:
+the task takes what moves the system least, measured by the kinetic energy of the accelerations, so that u = Jt^T Lambda x'' with the task
+inertia Lambda = (Jt M^-1 Jt^T)^-1. The same measure with constraints and passive joints is
+
+    |u|_W^2 = |L11 B u|_M^2 = u^T W u,      W = B^T L11 M L11 B = B^T L11 B,
+
+and minimizing it under T u = x'' gives, with K = R L11 B, R^T R = M (so W = K^T K), and S = T K^+,
+
+    Lambda = (T W^+ T^T)^+ = (S S^T)^+,     T# = W^+ T^T Lambda = K^+ S^+,      P = I - T# T.
+
+* T T# = I where the task can be reached, and T P = 0 always: T K^+ K = T because the rows of T are combinations of those of K, so T P =
+  T - S S^+ S K = 0. Inputs P u0 give the task no acceleration, whatever u0 is.
+* K^T K P u0 and T# x'' are orthogonal: (T#)^T W P = 0, task and posture share no kinetic energy.
+* Inputs that constraints carry (K u = 0: motors that fight each other) pass through P untouched and move nothing.
+
+With a motor at every freedom T W^+ T^T = Jt L11 Jt^T, the task mobility that an unactuated constrained system has. Everything is a
+pseudoinverse, so dependent tasks, singular configurations and redundant motors need no case of their own.
+
+References:
+    O. Khatib, "A unified approach for motion and force control of robot manipulators: the operational space formulation", IEEE Journal of
+    Robotics and Automation 3 (1987). F. Aghili, "A unified approach for inverse and direct dynamics of constrained multibody systems based
+    on linear projection operator", IEEE Transactions on Robotics 21 (2005).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.control.computed_torque import commanded
+from jaxdae.control.inputs import input_response
+from jaxdae.control.law import has_memory, refuse_call
+from jaxdae.control.outputs import output_motion
+from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
+from jaxdae.system import State, System
+from jaxdae.typing import Input, Leaf
+
+
+@pytree
+class TaskDynamics:
+    """A task seen from the inputs: x'' = matrix u + drift.
+
+    Attributes:
+        matrix: T (nx, nu).
+        drift: Jt a0 + b (nx,).
+        inertia: Lambda (nx, nx).
+        inverse: T# (nu, nx), the dynamically consistent inverse of T.
+        projector: P = I - T# T (nu, nu); inputs P u0 give the task no acceleration.
+    """
+
+    matrix: Leaf
+    drift: Leaf
+    inertia: Leaf
+    inverse: Leaf
+    projector: Leaf
+
+
+def task_dynamics(
+    system: System,
+    task: Any,
+    state: State,
+    inputs: int | None = None,
+    *,
+    solver: SaddlePointSolver | None = None,
+    rank_tolerance: Any = 1e-5,
+) -> TaskDynamics:
+    """Returns what a task x(q) of a constrained system looks like from its inputs.
+
+    Args:
+        system: the mechanical system.
+        task: x(q), a pytree with `__call__(q)`, such as `BodyPoint`.
+        state: time (s), coordinates and velocities.
+        inputs: how many inputs, where the system does not know.
+        solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
+        rank_tolerance: singular values of K and of S below this fraction of the largest count as zero.
+
+    Raises:
+        ValueError: unknown number of inputs, or lengths that do not fit.
+        TypeError: the task is not callable.
+
+    Differentiable where ranks do not change.
+    """
+    response = input_response(system, state, inputs, solver=solver)
+    x = output_motion(system, task, state)
+    rank = NullSpace(SingularValues(rank_tolerance))
+    matrix = x.jacobian @ response.matrix
+    weighted_inverse = pseudoinverse(response.weighted, rank)
+    reach = pseudoinverse(matrix @ weighted_inverse, rank)
+    inverse = weighted_inverse @ reach
+    projector = jnp.eye(matrix.shape[1], dtype=matrix.dtype) - inverse @ matrix
+    return TaskDynamics(matrix, x.jacobian @ response.drift + x.bias, reach.T @ reach, inverse, projector)
+
+
+@pytree(kw_only=True)
+class OperationalSpace:
+    """Inputs with which a task obeys e'' + Kd e' + Kp e = 0, and a posture law that cannot disturb it.
+
+    Attributes:
+        model: the system as the controller knows it.
+        task: x(q), a pytree with `__call__(q)`, such as `BodyPoint`.
+        reference: xd: (nx,), a number, or a pytree with `__call__(t)`, twice differentiable.
+        kp: in 1/s^2: a number, (nx,) or (nx, nx).
+        kd: in 1/s; 2 sqrt(kp) is critical damping.
+        posture: a law of the inputs, projected so that the task does not feel it; None for none. Weight and damping of what the task leaves
+            free are its business: `Sum((PD(...), GravityCompensation(model)))`.
+        solver: a saddle-point solver; None for `NullSpace()`, which allows dependent rows; `SchurComplement()` is faster.
+        rank_tolerance: see `task_dynamics`.
+        inputs: how many inputs, where the model does not know (static).
+
+    Differentiable where ranks do not change.
+    """
+
+    model: System
+    task: Any
+    reference: Leaf
+    kp: Leaf
+    kd: Leaf
+    posture: Any = None
+    solver: Leaf = None
+    rank_tolerance: Leaf = 1e-5
+    inputs: int | None = static(default=None)
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns u (nu,)."""
+        if self.posture is not None and has_memory(self.posture):
+            refuse_call(self.posture)
+        at = State(t, state.q, state.v)
+        x = task_dynamics(self.model, self.task, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)
+        wanted = commanded(self.reference, self.kp, self.kd, t, output_motion(self.model, self.task, at))
+        u = x.inverse @ (wanted - x.drift)
+        return u if self.posture is None else u + x.projector @ self.posture(t, state)

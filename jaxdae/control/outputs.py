@@ -1,0 +1,193 @@
+"""What a feedback law looks at: outputs y(q) of the coordinates, and the references that they are to follow.
+
+An output is a pytree with `__call__(q)` that returns y (ny,): `Coordinates` or `BodyPoint` below, one of your own, or a plain function
+inside of `jax.tree_util.Partial`. Along the motion
+
+    y' = Jy v,      y'' = Jy a + b,       b: the second derivative of y along the motion at constant velocities,
+
+all by autodiff. A reference is an array, or a pytree with `__call__(t)` whose first and second derivatives autodiff supplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from jaxdae._pytree import pytree, static
+from jaxdae.system import State, System, checked_state
+from jaxdae.typing import Coordinates as Q
+from jaxdae.typing import Leaf
+
+Vector = Float[Array, " ny"]
+
+
+@pytree
+class Coordinates:
+    """y_k = q[of[k]] - q[minus[k]]: coordinates, or differences of two, such as the angle of a hinge between two bodies.
+
+    Attributes:
+        of: indices into q (static).
+        minus: indices to be subtracted, -1 for none (static); empty for none at all.
+    """
+
+    of: tuple[int, ...] = static()
+    minus: tuple[int, ...] = static(default=())
+
+    @classmethod
+    def named(cls, mechanism: Any, *names: str | tuple[str, str]) -> Coordinates:
+        """Returns the output by names: "crank.theta", or ("forearm.theta", "arm.theta") for the former minus the latter.
+
+        Args:
+            mechanism: whose `coordinate_names` these are.
+            *names: one name, or a pair of them, an output.
+
+        Raises:
+            ValueError: no name, or an unknown one.
+        """
+        known = mechanism.coordinate_names
+        if not names:
+            raise ValueError("Coordinates.named: name at least one coordinate")
+        pairs = [(name, None) if isinstance(name, str) else name for name in names]
+        for name in [name for pair in pairs for name in pair if name is not None]:
+            if name not in known:
+                raise ValueError(f"Coordinates.named: no coordinate {name!r}; there is: {', '.join(known)}")
+        return cls(tuple(known.index(a) for a, _ in pairs), tuple(-1 if b is None else known.index(b) for _, b in pairs))
+
+    def __call__(self, q: Q) -> Vector:
+        """Returns y (ny,)."""
+        y = q[jnp.asarray(self.of)]
+        if not self.minus:
+            return y
+        minus = jnp.asarray(self.minus)
+        return y - jnp.where(minus >= 0, q[minus], 0.0)
+
+
+@pytree
+class BodyPoint:
+    """y = the place of a point of a planar body in the world (2,), in m.
+
+    Attributes:
+        body: number of the body (static).
+        point: (2,) in the frame of the body, whose origin is its mass center; in m.
+    """
+
+    body: int = static()
+    point: Leaf
+
+    @classmethod
+    def named(cls, mechanism: Any, name: str, point: Any) -> BodyPoint:
+        """Returns the output by the name of the body.
+
+        Args:
+            mechanism: whose `body_names` these are.
+            name: the body.
+            point: (2,) in the frame of the body, in m.
+
+        Raises:
+            ValueError: an unknown body.
+        """
+        if name not in mechanism.body_names:
+            raise ValueError(f"BodyPoint.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
+        return cls(mechanism.body_names.index(name), jnp.asarray(point, mechanism.mass.dtype))
+
+    def __call__(self, q: Q) -> Vector:
+        """Returns y (2,)."""
+        x, y, angle = q[3 * self.body], q[3 * self.body + 1], q[3 * self.body + 2]
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        return jnp.stack([x + cos * self.point[0] - sin * self.point[1], y + sin * self.point[0] + cos * self.point[1]])
+
+
+@pytree
+class OutputMotion:
+    """An output at a state: y, y' (ny,), Jy (ny, nv), and b with y'' = Jy a + b."""
+
+    value: Leaf
+    rate: Leaf
+    jacobian: Leaf
+    bias: Leaf
+
+
+def output_rate(system: System, output: Callable[[Any], Any], state: State) -> tuple[Vector, Vector]:
+    """Returns y and y' (ny,).
+
+    Args:
+        system: the mechanical system, whose `retract` says how v moves q.
+        output: y(q).
+        state: time (s), coordinates and velocities.
+
+    Raises:
+        TypeError: the output is not callable, or returns no array.
+        ValueError: it returns no vector.
+    """
+    state = checked_state(state)
+    along = _along(system, output, state)
+    zero = jnp.zeros((), state.q.dtype)
+    y, rate = jax.jvp(along, (zero,), (jnp.ones_like(zero),))
+    return y, rate
+
+
+def output_motion(system: System, output: Callable[[Any], Any], state: State) -> OutputMotion:
+    """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`."""
+    state = checked_state(state)
+    along = _along(system, output, state)
+    zero, one = jnp.zeros((), state.q.dtype), jnp.ones((), state.q.dtype)
+    (y, rate), (_, bias) = jax.jvp(lambda s: jax.jvp(along, (s,), (one,)), (zero,), (one,))
+    jacobian = jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
+    return OutputMotion(y, rate, jacobian, bias)
+
+
+def _along(system: System, output: Callable[[Any], Any], state: State) -> Callable[[Any], Any]:
+    if not callable(output):
+        raise TypeError(f"output must be a pytree with __call__(q), such as Coordinates((2,)); got {type(output).__name__}")
+    shape = jax.eval_shape(output, state.q)
+    if not hasattr(shape, "shape"):
+        raise TypeError(f"output(q) must return an array, got {type(shape).__name__}; jnp.stack([...]) makes one")
+    if len(shape.shape) != 1:
+        raise ValueError(f"output(q) must return an array of shape (ny,), got {shape.shape}; jnp.stack([...]) makes a vector of numbers")
+    return lambda s: output(system.retract(state.q, s * state.v))
+
+
+def reference_motion(reference: Any, t: Any, like: Vector) -> tuple[Vector, Vector, Vector]:
+    """Returns a reference and its two derivatives, each of the shape of the output.
+
+    Args:
+        reference: an array (ny,) or a number for a constant one, or a pytree with `__call__(t)`, twice differentiable.
+        t: time in s.
+        like: the output (ny,).
+
+    Raises:
+        ValueError: a shape that does not fit the output.
+    """
+
+    def value(s: Any) -> Any:
+        given = jnp.asarray(reference(s) if callable(reference) else reference, like.dtype)
+        if given.shape not in ((), like.shape):
+            raise ValueError(f"reference must have the shape of the output {like.shape}, or be a number; got shape {given.shape}")
+        return jnp.broadcast_to(given, like.shape)
+
+    t = jnp.asarray(t, like.dtype)
+    if not callable(reference):
+        return value(t), jnp.zeros_like(like), jnp.zeros_like(like)
+    one = jnp.ones_like(t)
+    (y, rate), (_, second) = jax.jvp(lambda s: jax.jvp(value, (s,), (one,)), (t,), (one,))
+    return y, rate, second
+
+
+def apply_gain(name: str, gain: Any, error: Vector) -> Any:
+    """Returns the gain times the error: a number or (ny,) entry by entry, (nu, ny) as a matrix.
+
+    Raises:
+        ValueError: another shape.
+    """
+    gain = jnp.asarray(gain, error.dtype)
+    size = error.shape[0]
+    if gain.shape in ((), (size,)):
+        return gain * error
+    if gain.ndim == 2 and gain.shape[1] == size:
+        return gain @ error
+    raise ValueError(f"{name} must be a number, or of shape ({size},) or (nu, {size}), got {gain.shape}")

@@ -1,0 +1,116 @@
+"""Proportional, integral and derivative feedback of outputs.
+
+    u = Kp (yd - y) + Kd (yd' - y') + z,        z' = Ki (yd - y)        (z: PID only)
+
+y are outputs of the coordinates, yd their reference. The law acts on the inputs directly: input k is meant to push output k, or Kp and Kd
+are matrices that say what pushes what. The weight of the mechanism is another law's business, `GravityCompensation`: with it, a PD holds a
+resting mechanism without an offset (M. Takegaki, S. Arimoto, "A new feedback method for dynamic control of manipulators", ASME Journal of
+Dynamic Systems, Measurement, and Control 103 (1981)), and a PID does so without knowing the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.control.law import clip, refuse_call
+from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
+from jaxdae.system import State, System
+from jaxdae.typing import Input, Leaf
+
+
+def _errors(law: Any, t: Any, state: State) -> tuple[Any, Any]:
+    """Returns yd - y and yd' - y' (ny,)."""
+    y, rate = output_rate(law.model, law.output, state)
+    target, target_rate, _ = reference_motion(law.reference, t, y)
+    return target - y, target_rate - rate
+
+
+@pytree(kw_only=True)
+class PD:
+    """u = Kp (yd - y) + Kd (yd' - y').
+
+    Attributes:
+        model: the system, whose `retract` says how velocities move coordinates.
+        output: y(q), a pytree with `__call__(q)`, such as `Coordinates`.
+        reference: yd: (ny,), a number, or a pytree with `__call__(t)`.
+        kp: in units of u per unit of y: a number, (ny,) or (nu, ny).
+        kd: in units of u per unit of y and 1/s: a number, (ny,) or (nu, ny).
+
+    Differentiable with respect to everything.
+    """
+
+    model: System
+    output: Any
+    reference: Leaf
+    kp: Leaf
+    kd: Leaf = 0.0
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns u (nu,)."""
+        error, error_rate = _errors(self, t, state)
+        return apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate)
+
+
+@pytree(kw_only=True)
+class PID:
+    """u = Kp (yd - y) + Kd (yd' - y') + z + feedforward, with the integral z; runs inside of `Sampled`.
+
+    z is summed once a step, z + dt Ki (yd - y), after u has been computed with its old value. *Anti-windup* by clamping: while the input
+    is at a limit and the error would drive it further beyond, its integral stands still.
+
+    Attributes:
+        model: the system, whose `retract` says how velocities move coordinates.
+        output: y(q), a pytree with `__call__(q)`, such as `Coordinates`.
+        reference: yd: (ny,), a number, or a pytree with `__call__(t)`.
+        kp: in units of u per unit of y: a number, (ny,) or (nu, ny).
+        ki: in units of u per unit of y and s.
+        kd: in units of u per unit of y and 1/s.
+        lower: smallest inputs, a number or (nu,); None for no limit.
+        upper: largest inputs.
+        integral: z at the start, a number or (nu,), in units of u.
+        feedforward: a law that is added before the limits, such as `GravityCompensation`; None for none.
+
+    Differentiable almost everywhere with respect to everything; where a limit holds, u depends on the limit alone.
+
+    References:
+        K. J. Astrom, T. Hagglund, "Advanced PID Control" (2006), section 3.5 on integrator windup.
+    """
+
+    model: System
+    output: Any
+    reference: Leaf
+    kp: Leaf
+    ki: Leaf
+    kd: Leaf = 0.0
+    lower: Leaf = None
+    upper: Leaf = None
+    integral: Leaf = 0.0
+    feedforward: Any = None
+
+    def __call__(self, t: Any, state: State) -> NoReturn:
+        """Raises TypeError: the law has a memory."""
+        refuse_call(self)
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns z at the start (nu,)."""
+        error, _ = _errors(self, state.t, state)
+        rate = apply_gain("ki", self.ki, error)
+        start = jnp.asarray(self.integral, rate.dtype)
+        if start.shape not in ((), rate.shape):
+            raise ValueError(f"PID.integral must be a number or have the shape of the input {rate.shape}, got {start.shape}")
+        return jnp.broadcast_to(start, rate.shape)
+
+    def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
+        """Returns u (nu,), and z after the step."""
+        error, error_rate = _errors(self, t, state)
+        wanted = apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate) + memory
+        if self.feedforward is not None:
+            wanted = wanted + self.feedforward(t, state)
+        u = clip(wanted, self.lower, self.upper)
+        rate = apply_gain("ki", self.ki, error)
+        # Without a limit in that direction u is what was wanted, and nothing stops.
+        winding = ((wanted > u) & (rate > 0.0)) | ((wanted < u) & (rate < 0.0))
+        return u, memory + jnp.where(winding, 0.0, dt * rate)

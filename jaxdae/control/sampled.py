@@ -1,0 +1,63 @@
+"""Laws that are evaluated once a step and held: what a digital controller does, and where a law keeps its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.control.law import init_law, update_law
+from jaxdae.integrators.interface import Integrator, StepInfo, input_at
+from jaxdae.system import State, System
+
+
+@pytree
+class Sampled:
+    """Any integrator, driven by a law that is evaluated at the start of a step and held (zero-order hold).
+
+    The memory of the law is part of the integrator's memory, so that worlds in a batch have one each, a failed world keeps it as it was,
+    and it is differentiated like the state. Wrap this around everything else: `Sampled(Projected(RungeKutta.rk4()), law)`; `controls` of
+    the rollout, if there are any, are added to the input, held as well.
+
+    Attributes:
+        integrator: any integrator.
+        law: a feedback law, with or without memory.
+        every: steps from one evaluation of the law to the next (static); the sampling period is every dt.
+
+    Raises:
+        ValueError: `every` is not positive.
+    """
+
+    integrator: Integrator
+    law: Any
+    every: int = static(default=1)
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""
+        if self.every < 1:
+            raise ValueError(f"Sampled.every must be at least 1, got {self.every}")
+        inner, memory = self.integrator.init(system, state), init_law(self.law, system, state)
+        if self.every == 1:
+            return inner, memory
+        dt = jnp.ones((), state.q.dtype)
+        held = jax.eval_shape(lambda: update_law(self.law, state.t, state, memory, dt)[0])
+        return inner, memory, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held), jnp.zeros((), jnp.int32)
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the memory, and the report of the integrator."""
+        inner, remembered = memory[:2]
+        with jax.named_scope("feedback"):
+            period = self.every * dt
+            now, updated = update_law(self.law, state.t, state, remembered, period)
+            rest: tuple[Any, ...] = ()
+            if self.every > 1:
+                held, count = memory[2:]
+                due = count % self.every == 0
+                now, updated = jax.tree.map(lambda new, old: jnp.where(due, new, old), (now, updated), (held, remembered))
+                rest = (now, count + 1)
+            added = input_at(u, state.t, state)
+        total = now if added is None else now + added
+        new, inner, info = self.integrator.step(system, state, inner, total, dt)
+        return new, (inner, updated, *rest), info

@@ -1,0 +1,290 @@
+"""The velocity-level time stepper of physics engines, with goals beside the constraints.
+
+A step of length h from (t, q, v), everything evaluated at its start:
+
+    M (v+ - v) = h f + J^T p + sum_k A_k^T p_k
+    J v+ + dg/dt = -(beta / h) g,      w(t, q, v+) = 0
+    q+ = q (+) h v+
+
+p is an impulse, and p / h the multiplier. beta is the part of the violation that a step removes: to first order g+ = (1 - beta) g. The
+method is semi-implicit (v+ moves q) and of first order.
+
+*Groups.* Goals come in groups, each with its own beta, in one of three couplings to the rest:
+
+    TOGETHER    solved with the system's own constraints and all other such groups, as one set of rows. Goals that ask for what constraints
+                forbid fight them: that takes a solver for dependent rows (`LeastSquares`, `NullSpace`) or compliance.
+    FREE        decoupled, alone from the free velocity v + h M^-1 f: what the forces would be if the system had no constraints.
+    AFTER       decoupled, alone from the velocity that the constraints, the groups together and the groups before it have left, in the
+                order of `groups`.
+
+What becomes of the impulses: through `motors` they are exchanged for the impulses of motors with the same virtual work (`VirtualWork`);
+with a `limit` they are clamped to |p| <= h limit; then they act. Efforts p / h are in the report.
+
+*Who has the last word.* The system's constraints are solved last (`ConstraintOrder.LAST`): with the impulses of all goals, clamped and
+exchanged, on the right-hand side. So they hold however goals saturate. Where all groups are together, unlimited and without motors, that
+is the solution already and goals are on one footing with constraints. `ConstraintOrder.FREE` takes the constraints from the free velocity
+as well, and adds up. That is the published step for a pendulum with a motor; constraints then hold as far as goals do not act on them.
+
+*Limits.* Rows that saturate are clamped all at once; the others keep their impulses, which were found as if none had saturated.
+Derivatives are those of the clamped impulse: zero for goals of a saturated row, one for its limit, none at the corner.
+
+*Soft goals.* With compliance C a row reads J v+ + C p = -(beta / h) psi. It is an implicit spring and damper of stiffness k and damping d
+for beta = h k / (h k + d), C = 1 / (h (h k + d)), see `spring_and_damper`: from p / h = -k (psi + h psi'+) - d psi'+. The compliance of
+the system's own rows enters in the same way, as J v+ + C p, which is J a + C lam times h.
+
+References:
+    E. Catto, "Iterative dynamics with temporal coherence", Game Developers Conference (2005). R. Smith, "Open Dynamics Engine User
+    Guide", section 3.8 (beta is its ERP, C its CFM / h). M. Anitescu, F. A. Potra, "Formulating dynamic multi-rigid-body contact problems
+    with friction as solvable linear complementarity problems", Nonlinear Dynamics 14 (1997).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.control.goals import GoalRows, goal_rows, input_count
+from jaxdae.control.virtual_work import VirtualWork
+from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.saddle_point import DiagonalMatrix, SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import jacobian as constraint_jacobian
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve
+from jaxdae.system import State, System, velocity_residual
+from jaxdae.typing import Input, Leaf, Rows, Velocity
+
+
+class Coupling(enum.Enum):
+    """From which velocity the impulses of a group of goals are found; see the module."""
+
+    TOGETHER = "together"
+    """With the system's constraints, as one set of rows."""
+    FREE = "free"
+    """Alone, from the velocity without any constraint."""
+    AFTER = "after"
+    """Alone, from the velocity that constraints and earlier groups have left."""
+
+
+class ConstraintOrder(enum.Enum):
+    """When the system's own constraints are solved; see the module."""
+
+    LAST = "last"
+    """After the goals: they hold."""
+    FREE = "free"
+    """From the velocity without any goal; impulses are added."""
+
+
+@pytree(kw_only=True)
+class GoalGroup:
+    """Goals that are solved at once.
+
+    Attributes:
+        goals: `Goal` or `FunctionGoal`, a tuple.
+        beta: the part of the error that a step removes, between 0 and 2; a number, or one for each row. Differentiable.
+        coupling: with the constraints or apart from them (static), see `Coupling`.
+        motors: who exerts the forces; None where they act as they are.
+        limit: largest effort in N or N m: of each motor, of each row without `motors`; a number or one for each. None for no limit.
+        compliance: C, 1 / (kg) or 1 / (kg m^2): a number or one for each row; None for hard rows.
+        active: where rows are on: nonzero or true, a number or one for each row, or a law of (t, q) that returns that. None for always.
+            Values may change without recompiling; nothing is differentiated with respect to them.
+    """
+
+    goals: tuple[Any, ...]
+    beta: Leaf = 0.1
+    coupling: Coupling = static(default=Coupling.TOGETHER)
+    motors: VirtualWork | None = None
+    limit: Leaf = None
+    compliance: Leaf = None
+    active: Leaf = None
+
+
+@pytree
+class SteppingInfo(StepInfo):
+    """What a step found out: a `StepInfo` of the mean over the step, a = (v+ - v) / h and lam = p / h, and what goals and motors did.
+
+    Attributes:
+        goal_lam: multipliers of the goals (k,) of each group, as they were asked for; N or N m.
+        efforts: what was applied for each group: efforts (nm,) of its motors, or goal_lam (k,) without motors, after the limit.
+    """
+
+    goal_lam: Leaf
+    efforts: Leaf
+
+
+class _Group(NamedTuple):
+    """A group at a state: J (k, nv), r (k,) with J dv + C p = r, and C (k,)."""
+
+    jacobian: Any
+    target: Any
+    compliance: Any
+
+
+@pytree
+class VelocityStepping:
+    """The velocity-level step of physics engines; see the module.
+
+    Attributes:
+        beta: the part of the violation of the system's own constraints that a step removes; a number, or one for each position-level row.
+        groups: motors and end effectors.
+        solver: a saddle-point solver.
+        constraints: when the system's own constraints are solved (static).
+
+    Inputs: u holds those of the system's forces first, then those of `InputTarget`s. Needs an invertible mass matrix with
+        `ConstraintOrder.FREE`
+    only. Differentiable, but with respect to `active`. One factorization without groups or with groups together that are neither limited
+    nor exchanged for motors; one more for each set of rows that is solved apart.
+    """
+
+    beta: Leaf = 1.0
+    groups: tuple[GoalGroup, ...] = ()
+    solver: SaddlePointSolver = SchurComplement()
+    constraints: ConstraintOrder = static(default=ConstraintOrder.LAST)
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
+        """Returns the state after dt.
+
+        Raises:
+            ValueError: entries of groups that do not fit their rows, or a matrix-free solver with groups.
+        """
+        own_input, goal_input = self._inputs(input_at(u, state.t, state))
+        push = dt * system.force(state.t, state.q, state.v, own_input)
+        at = linearize(system, state, self.solver)
+        target = self._own_target(system, state, dt)
+        with jax.named_scope("goals"):
+            groups = [_assembled(group, system, state, goal_input, dt, at.mass) for group in self.groups]
+        dv, p, impulses = self._together(at, push, target, groups)
+        with jax.named_scope("efforts"):
+            efforts: list[Any] = [None] * len(groups)
+            applied = jnp.zeros_like(push)
+            known = at.jacobian if at.compliance is None else None
+            for k in sorted(range(len(groups)), key=lambda k: self.groups[k].coupling is not Coupling.TOGETHER):
+                group, rows = self.groups[k], groups[k]
+                if group.coupling is not Coupling.TOGETHER:
+                    left = constraint_jacobian.transpose_times(at.jacobian, p) + applied
+                    given = push + left if group.coupling is Coupling.AFTER else push
+                    alone = factorized(self.solver, at.mass, rows.jacobian, rows.compliance)
+                    impulses[k] = solve(alone.factors, alone.mass, alone.jacobian, alone.compliance, given, rows.target)[1]
+                effort, force = _applied(group, system, state, rows.jacobian, impulses[k], known, dt)
+                efforts[k] = effort / dt
+                applied = applied + force
+        if any(_is_apart(group) for group in self.groups):
+            dv, p = self._last(at, push, applied, target)
+        new = State(state.t + dt, system.retract(state.q, dt * (state.v + dv)), state.v + dv)
+        info = step_info(system, new, dv / dt, p / dt)
+        return new, memory, SteppingInfo(**vars(info), goal_lam=tuple(x / dt for x in impulses), efforts=tuple(efforts))
+
+    def _inputs(self, u: Input) -> tuple[Input, Input]:
+        """Returns the inputs of the system, and those of goals."""
+        count = input_count(tuple(goal for group in self.groups for goal in group.goals))
+        if count == 0 or u is None:
+            return u, None
+        u = jnp.asarray(u)
+        if u.ndim != 1 or u.shape[0] < count:
+            raise ValueError(f"u must be a vector whose last {count} entries are the targets of goals, got shape {u.shape}")
+        own = u.shape[0] - count
+        return (u[:own] if own else None), u[own:]
+
+    def _own_target(self, system: System, state: State, dt: Any) -> Rows:
+        """Returns r (nc,) of the system's own rows, J dv + C p = r."""
+        g = system.constraint(state.t, state.q)
+        beta = _spread("VelocityStepping.beta", self.beta, g, "position-level row")
+        rates = velocity_residual(system, state)
+        return -rates - jnp.pad(beta / dt * g, (0, rates.shape[0] - g.shape[0]))
+
+    def _together(self, at: Linearization, push: Velocity, target: Rows, groups: list[_Group]) -> tuple[Velocity, Rows, list[Any]]:
+        """Returns dv, p and the impulses of the groups that are solved with the constraints; None for the others."""
+        impulses: list[Any] = [None] * len(groups)
+        joint = [k for k, group in enumerate(self.groups) if group.coupling is Coupling.TOGETHER]
+        if groups and not hasattr(at.jacobian, "ndim"):
+            raise ValueError(f"VelocityStepping.solver: goals need a solver with J as a matrix, not {type(self.solver).__name__}")
+        if not joint:
+            return *solve(at.factors, at.mass, at.jacobian, at.compliance, push, target), impulses
+        rows = at.jacobian.shape[0]
+        own = None if at.compliance is None else jnp.broadcast_to(at.compliance, (rows,))
+        parts = [own, *(groups[k].compliance for k in joint)]
+        lengths = [rows, *(groups[k].target.shape[0] for k in joint)]
+        compliance = None
+        if any(part is not None for part in parts):
+            filled = [jnp.zeros((n,), push.dtype) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+            compliance = jnp.concatenate(filled)
+        jacobian = jnp.concatenate([at.jacobian, *(groups[k].jacobian for k in joint)])
+        both = factorized(self.solver, at.mass, jacobian, compliance)
+        targets = jnp.concatenate([target, *(groups[k].target for k in joint)])
+        dv, all_p = solve(both.factors, both.mass, both.jacobian, both.compliance, push, targets)
+        start = rows
+        for k, length in zip(joint, lengths[1:], strict=True):
+            impulses[k] = all_p[start : start + length]
+            start += length
+        return dv, all_p[:rows], impulses
+
+    def _last(self, at: Linearization, push: Velocity, applied: Velocity, target: Rows) -> tuple[Velocity, Rows]:
+        """Returns dv and p of the system's own rows, with the impulses of goals given."""
+        if self.constraints is ConstraintOrder.LAST:
+            return solve(at.factors, at.mass, at.jacobian, at.compliance, push + applied, target)
+        dv, p = solve(at.factors, at.mass, at.jacobian, at.compliance, push, target)
+        return dv + mass_matrix.solve(at.mass, applied), p
+
+
+def spring_and_damper(stiffness: Any, damping: Any, dt: Any) -> tuple[Any, Any]:
+    """Returns (beta, compliance) of a group whose rows are springs and dampers, integrated implicitly.
+
+    Args:
+        stiffness: k in N/m or N m/rad, not negative.
+        damping: d in N s/m or N m s/rad, not negative; not both zero.
+        dt: the step in s.
+    """
+    give = dt * stiffness + damping
+    return dt * stiffness / give, 1.0 / (dt * give)
+
+
+def _is_apart(group: GoalGroup) -> bool:
+    return group.coupling is not Coupling.TOGETHER or group.motors is not None or group.limit is not None
+
+
+def _assembled(group: GoalGroup, system: System, state: State, u: Input, dt: Any, mass: Any) -> _Group:
+    """Returns the rows of a group at a state; rows that are off are 0 dv + C p = 0 with C > 0."""
+    rows: GoalRows = goal_rows(system, group.goals, state, u)
+    beta = _spread("GoalGroup.beta", group.beta, rows.error)
+    target = -rows.rate - beta / dt * rows.error
+    compliance = None if group.compliance is None else _spread("GoalGroup.compliance", group.compliance, target)
+    if group.active is None:
+        return _Group(rows.jacobian, target, compliance)
+    given = group.active(state.t, state.q) if callable(group.active) else group.active
+    active = _spread("GoalGroup.active", jax.lax.stop_gradient(jnp.asarray(given)).astype(bool), target, dtype=bool)
+    diagonal = mass.diagonal if isinstance(mass, DiagonalMatrix) else jnp.diagonal(mass)
+    # As `Masked` does: near the pivots of rows in meters.
+    off = jax.lax.stop_gradient(1.0 / jnp.mean(diagonal))
+    on = jnp.zeros_like(target) if compliance is None else compliance
+    return _Group(jnp.where(active[:, None], rows.jacobian, 0.0), jnp.where(active, target, 0.0), jnp.where(active, on, off))
+
+
+def _applied(group: GoalGroup, system: System, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any) -> tuple[Any, Any]:
+    """Returns the impulses of motors (or of the goals, without motors) and the generalized impulse that they make (nv,)."""
+    if group.motors is not None:
+        impulse = group.motors.efforts(system, state, jacobian, impulse, own)
+        jacobian = group.motors.levers(system, state)
+    if group.limit is not None:
+        bound = dt * _spread("GoalGroup.limit", group.limit, impulse, "row" if group.motors is None else "motor")
+        impulse = jnp.clip(impulse, -bound, bound)
+    return impulse, jacobian.T @ impulse
+
+
+def _spread(name: str, value: Any, rows: Any, what: str = "row", dtype: Any = None) -> Any:
+    """Returns a number for each row.
+
+    Raises:
+        ValueError: neither a number nor one entry for each.
+    """
+    value = jnp.asarray(value, dtype or rows.dtype)
+    if value.shape not in ((), rows.shape):
+        raise ValueError(f"{name} must be a number or have one entry a {what}, shape {rows.shape}, got {value.shape}")
+    return jnp.broadcast_to(value, rows.shape)

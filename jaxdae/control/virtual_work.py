@@ -1,0 +1,210 @@
+"""From forces that nobody can exert to efforts that motors have: the virtual-work map.
+
+A goal of an end effector, solved like any constraint, has a multiplier lam_e: the force J_e^T lam_e would do what is asked for, but no
+actuator is there. Motors act through the coordinates y_m that they drive, with J_m = dy_m/dxi. Their efforts tau do the same virtual work,
+tau^T J_m dxi = lam_e^T J_e dxi, for all displacements dxi if
+
+    J_m^T tau = J_e^T lam_e,                                                                                (1)
+
+nv equations for as many unknowns as there are motors, to be solved in the sense of least squares. For a pendulum with J_e = 1 and
+J_m = [y, -x] / r^2 this is tau = y lam_x - x lam_y, the torque of the force about the hinge.
+
+*Mechanisms with constraints of their own.* There (1) asks for too much. The bodies transmit forces: a force at the hand differs from
+torques at the joints by reactions of the joints, J^T mu, which do no work in any motion that the mechanism can make. Only displacements
+dxi = N y with J N = 0 count, and
+
+    N^T J_m^T tau = N^T J_e^T lam_e        or, with the projector P = N N^T,        P J_m^T tau = P J_e^T lam_e.      (2)
+
+In absolute coordinates (1) and (2) have different least-squares solutions, and (1) gives the wrong one: the force at the hand acts on the
+coordinates of one body, the torques on others. For an arm of hinged bodies (2) has the exact solution J_theta^T F, the transposed
+Jacobian of the textbooks, whatever the coordinates. Hence: pass the Jacobian of the constraints wherever there are any.
+
+*Which nearest.* Where motors are fewer than what is asked for, the rest |P (J_m^T tau - J_e^T lam_e)| is made small in the Euclidean
+metric, which mixes N and N m, or in the kinetic one: with the accelerations L11 F that a force F causes (`kkt_inverse`), least
+
+    |L11 (J_m^T tau - J_e^T lam_e)|_M,
+
+so that the motors do what comes nearest in the sense of Gauss' principle: independent of coordinates and units. Where motors are
+dependent (more of them than mobility, or singular configurations) the shortest tau is taken, with the rank decided by a tolerance.
+
+*Derivatives* are exact at full and at constant deficient rank, through no SVD (`jaxdae.saddle_point`).
+
+References:
+    O. Khatib, "A unified approach for motion and force control of robot manipulators: the operational space formulation", IEEE J.
+    Robotics and Automation 3 (1987), for J^T F and the kinetic metric.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from jaxdae._pytree import pytree, static
+from jaxdae.control.goals import as_pytree, output_jacobian, vector
+from jaxdae.masks import hard_rows
+from jaxdae.saddle_point import DiagonalMatrix, NullSpace, SingularValues
+from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point.interface import solve
+from jaxdae.stabilization import Metric
+from jaxdae.system import State, System
+from jaxdae.typing import Leaf
+
+Vector = Float[Array, " nm"]
+Matrix = Float[Array, "nm nv"]
+RANK_TOLERANCE = 1e-5
+
+
+def motor_efforts(
+    motor_jacobian: Array,
+    goal_jacobian: Array,
+    goal_lam: Array,
+    *,
+    constraint_jacobian: Array | None = None,
+    mass: Array | DiagonalMatrix | None = None,
+    rank_tolerance: Any = RANK_TOLERANCE,
+) -> Vector:
+    """Returns tau (nm,), the efforts of motors whose virtual work is that of J_e^T lam_e, in least squares; see the module.
+
+    Args:
+        motor_jacobian: J_m (nm, nv), derivatives of the coordinates that motors drive.
+        goal_jacobian: J_e (ne, nv).
+        goal_lam: lam_e (ne,): multipliers, or impulses (then efforts are impulses as well).
+        constraint_jacobian: J (nc, nv) of the mechanism's own constraints; None where there are none. Rows may be dependent.
+        mass: M, dense or `DiagonalMatrix`, for the kinetic metric; None for the Euclidean one.
+        rank_tolerance: singular values below this fraction of the largest count as zero.
+
+    Returns:
+        tau: N m for a coordinate in rad, N for one in m. Of all that are as good, the shortest.
+
+    Raises:
+        ValueError: shapes that do not fit.
+
+    Differentiable at full and at constant rank, in forward and reverse mode. One SVD of (nv, nm), and one of J where it is given.
+    """
+    nv = _checked(motor_jacobian, goal_jacobian, goal_lam, constraint_jacobian, mass)
+    forces = jnp.concatenate([motor_jacobian, (goal_lam @ goal_jacobian)[None, :]])
+    columns = _weighted(forces, constraint_jacobian, mass, rank_tolerance, nv)
+    solver = NullSpace(SingularValues(rank_tolerance))
+    unit = DiagonalMatrix(jnp.ones((motor_jacobian.shape[0],), motor_jacobian.dtype))
+    return solver(unit, columns[:-1].T, None, columns[-1])[0]
+
+
+def _weighted(forces: Any, jacobian: Any, mass: Any, tolerance: Any, nv: int) -> Any:
+    """Returns S^T F for each row F of `forces`, whose Euclidean length is that of F in the metric."""
+    if jacobian is None and mass is None:
+        return forces
+    if jacobian is None:
+        # |M^-1 F|_M = |R^-1 F| with M = R R^T.
+        factors = mass_matrix.factorize(mass)
+        return jax.vmap(factors.scaled)(forces)
+    weight = DiagonalMatrix(jnp.ones((nv,), forces.dtype)) if mass is None else mass
+    solver = NullSpace(SingularValues(tolerance))
+    factors = solver.factorize(*jax.lax.stop_gradient((weight, jacobian, None)))
+    still = jnp.zeros((jacobian.shape[0],), forces.dtype)
+    moved = jax.vmap(lambda f: solve(factors, weight, jacobian, None, f, still)[0])(forces)
+    if mass is None:
+        return moved
+    if isinstance(mass, DiagonalMatrix):
+        return jnp.sqrt(mass.diagonal) * moved
+    return moved @ jnp.linalg.cholesky(mass)
+
+
+def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
+    """Returns nv, after a check of all shapes."""
+    matrices = {"motor_jacobian": motor, "goal_jacobian": goal}
+    if jacobian is not None:
+        matrices["constraint_jacobian"] = jacobian
+    for name, x in matrices.items():
+        if jnp.ndim(x) != 2 or jnp.shape(x)[1] != jnp.shape(motor)[-1]:
+            raise ValueError(
+                f"{name} must have shape (rows, nv), nv the same for all, got { ({n: jnp.shape(m) for n, m in matrices.items()}) }"
+            )
+    nv = motor.shape[1]
+    if motor.shape[0] == 0:
+        raise ValueError("motor_jacobian must have at least one row: one for every motor")
+    if jnp.shape(lam) != (goal.shape[0],):
+        raise ValueError(f"goal_lam must have one entry a row of goal_jacobian, shape ({goal.shape[0]},), got {jnp.shape(lam)}")
+    size = None if mass is None else (mass.diagonal.shape * 2 if isinstance(mass, DiagonalMatrix) else jnp.shape(mass))
+    if size not in (None, (nv, nv)):
+        raise ValueError(f"mass must have shape ({nv}, {nv}), got {size}")
+    return nv
+
+
+@pytree
+class VirtualWork:
+    """Motors that stand in for the forces of goals; see the module.
+
+    Attributes:
+        motors: outputs y(q) that the motors drive, such as `JointCoordinate`: a tuple; each gives as many motors as it has entries.
+        lever: (t, q) -> (nm, nv), rows by which a unit of effort acts on the system, where it is not J_m itself; else None.
+        project: whether the map counts displacements only that the constraints allow (2), or all (1) (static).
+        metric: in which the nearest efforts are found, see `jaxdae.Metric` (static): `MASS` is the kinetic one.
+        rank_tolerance: singular values below this fraction of the largest count as zero.
+
+    Map and lever differ in a step that is published as "controlling a pendulum with constraints": it solves (1) with J_m = [y, -x] / r^2
+    and applies tau [y, -x]. On the circle of radius 1 both are the same; off it, where steps lead, the published one is not consistent
+    with virtual work, by the factor r^2.
+    """
+
+    motors: tuple[Any, ...]
+    lever: Any = None
+    project: bool = static(default=True)
+    metric: Metric = static(default=Metric.EUCLIDEAN)
+    rank_tolerance: Leaf = RANK_TOLERANCE
+
+    def __post_init__(self) -> None:
+        """Makes plain functions pytrees."""
+        if isinstance(self.motors, tuple):
+            object.__setattr__(self, "motors", tuple(as_pytree(motor) for motor in self.motors))
+        object.__setattr__(self, "lever", as_pytree(self.lever))
+
+    def jacobian(self, system: System, state: State) -> Matrix:
+        """Returns J_m (nm, nv).
+
+        Raises:
+            ValueError: no motor, or an output that is no vector.
+        """
+        if not self.motors:
+            raise ValueError("VirtualWork.motors must hold at least one output")
+        outputs = [lambda q, motor=motor: vector("VirtualWork.motors: an output", motor(q)) for motor in self.motors]
+        return jnp.concatenate([output_jacobian(system, state, output) for output in outputs])
+
+    def levers(self, system: System, state: State) -> Matrix:
+        """Returns the rows by which efforts act (nm, nv): J_m without a `lever`.
+
+        Raises:
+            ValueError: a lever of another shape than J_m.
+        """
+        jacobian = self.jacobian(system, state)
+        if self.lever is None:
+            return jacobian
+        lever = jnp.asarray(self.lever(state.t, state.q), jacobian.dtype)
+        if lever.shape != jacobian.shape:
+            raise ValueError(f"VirtualWork.lever must return one row a motor, shape {jacobian.shape}, got {lever.shape}")
+        return lever
+
+    def efforts(self, system: System, state: State, goal_jacobian: Any, goal_lam: Any, constraint_jacobian: Any = None) -> Vector:
+        """Returns tau (nm,) in place of J_e^T lam_e.
+
+        Args:
+            system: the mechanical system.
+            state: time (s), coordinates and velocities.
+            goal_jacobian: J_e (ne, nv).
+            goal_lam: lam_e (ne,).
+            constraint_jacobian: J of the system's hard rows where it is known already; soft ones transmit nothing that is exact.
+        """
+        if constraint_jacobian is None:
+            constraint_jacobian = hard_rows(system, state).constraint_jacobian(state.t, state.q, state.v)
+        use = self.project and constraint_jacobian.shape[0] > 0
+        return motor_efforts(
+            self.jacobian(system, state),
+            goal_jacobian,
+            goal_lam,
+            constraint_jacobian=constraint_jacobian if use else None,
+            mass=system.mass_operator(state.q) if self.metric is Metric.MASS else None,
+            rank_tolerance=self.rank_tolerance,
+        )

@@ -1,0 +1,115 @@
+"""Goals as further constraints of a system: for any integrator, at the level of accelerations.
+
+The rows of `WithGoals` are rows like all others: hard and closed by projections, with feedback from a stabilization, soft with `Soft`,
+switched with `Masked` and `Switching`. Their multipliers are in `StepInfo.lam`. Limits, virtual work and targets from inputs are matters
+of `VelocityStepping`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.masks import Wrapper
+from jaxdae.system import State, System
+from jaxdae.typing import Coordinates, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+
+
+@pytree
+class _GoalSystem(System):
+    """The rows of goals alone, whose derivatives autodiff supplies."""
+
+    system: System
+    goals: tuple[Any, ...]
+
+    def mass_matrix(self, q: Coordinates) -> Square:
+        return self.system.mass_matrix(q)
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Any) -> Velocity:
+        return self.system.force(t, q, v, u)
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        return self.system.retract(q, xi)
+
+    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
+        return _joined([goal.error(t, q, None) for goal in self.goals if _is_position(goal)], q)
+
+    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+        return _joined([goal.error_rate(self.system, State(t, q, v), None) for goal in self.goals if not _is_position(goal)], q)
+
+
+@pytree
+class WithGoals(Wrapper):
+    """A system with goals as further rows.
+
+    A goal with a position target gives position-level rows, after those of the system; one with a velocity target alone gives
+    velocity-level rows, after those of the system.
+
+    Attributes:
+        system: the system.
+        goals: `Goal` or `FunctionGoal`, a tuple; targets are numbers or functions of time.
+
+    Goals with both targets, and targets that are inputs, are refused: they need the step, which a system does not know.
+    """
+
+    system: System
+    goals: tuple[Any, ...]
+
+    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns g of the system, then psi of the goals (ng,)."""
+        return jnp.concatenate([self.system.constraint(t, q), self._rows.constraint(t, q)])
+
+    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+        """Returns w of the system, then y' - y'* of the goals (nw,)."""
+        return jnp.concatenate([self.system.velocity_constraint(t, q, v), self._rows.velocity_constraint(t, q, v)])
+
+    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
+        """Returns g' (ng,)."""
+        return jnp.concatenate([self.system.constraint_rate(t, q, v), self._rows.constraint_rate(t, q, v)])
+
+    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
+        """Returns J (nc, nv)."""
+        return self._merged(t, q, self.system.constraint_jacobian(t, q, v), self._rows.constraint_jacobian(t, q, v))
+
+    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
+        """Returns gamma (nc,)."""
+        return self._merged(t, q, self.system.constraint_bias(t, q, v), self._rows.constraint_bias(t, q, v))
+
+    def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
+        """Returns C (nc,) with zeros for the goals; None where all rows are hard."""
+        own = self.system.compliance(t, q)
+        if own is None:
+            return None
+        v = jax.ShapeDtypeStruct((jax.eval_shape(self.system.mass_matrix, q).shape[0],), q.dtype)
+        count = jax.eval_shape(self._rows.constraint_jacobian, t, q, v).shape[0]
+        return self._merged(t, q, own, jnp.zeros((count,), q.dtype))
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """None: rows of goals have no names, and how many there are depends on their outputs."""
+        raise AttributeError("WithGoals has no row_names")
+
+    @property
+    def _rows(self) -> _GoalSystem:
+        for goal in self.goals:
+            if getattr(goal, "target", None) is not None and getattr(goal, "rate", None) is not None:
+                raise ValueError("WithGoals.goals: a goal with both a target and a rate needs the step h: use VelocityStepping")
+            if getattr(goal, "input_count", 0):
+                raise ValueError("WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping")
+        return _GoalSystem(self.system, self.goals)
+
+    def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
+        """Returns rows of the system and of goals with all position-level rows first."""
+        first, second = (jax.eval_shape(rows.constraint, t, q).shape[0] for rows in (self.system, self._rows))
+        return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
+
+
+def _is_position(goal: Any) -> bool:
+    return getattr(goal, "rate", None) is None
+
+
+def _joined(rows: list[Any], q: Any) -> Any:
+    return jnp.concatenate(rows) if rows else jnp.zeros((0,), q.dtype)
