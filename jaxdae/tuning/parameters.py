@@ -1,0 +1,322 @@
+"""Which leaves are trained, and in which variables.
+
+A fit changes the leaves that are named by dotted path ("integrator.stabilization.alpha", "state.v") and no other. Bounds hold by
+construction, because the optimizer moves a free variable z of which the leaf is a smooth, increasing function:
+
+    Positive          x = exp(z)                                      equal steps of z are equal ratios of x
+    AtLeast, AtMost   x = lower + s log(1 + exp(z / s))               the identity far from the bound; s is the width of the bend
+    Between           x = lower + (upper - lower) / (1 + exp(-z))     z = 4 dx / (upper - lower) around the middle
+
+None of them reaches its bound, so that a start value on it, where the derivative would vanish, is an error and not a fit that
+stands still.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, set_leaf
+
+
+class Bound(Protocol):
+    """A range of values, as a smooth increasing function of a free variable."""
+
+    def constrained(self, z: Any) -> Any:
+        """Returns x, inside of the range, at the free variable z of the same shape."""
+        ...
+
+    def free(self, x: Any) -> Any:
+        """Returns the free variable z of a value inside of the range."""
+        ...
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with concrete values, empty where they lie inside of the range."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Unbounded:
+    """Any value, x = z."""
+
+    def constrained(self, z: Any) -> Any:
+        """Returns z."""
+        return z
+
+    def free(self, x: Any) -> Any:
+        """Returns x."""
+        return x
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with values that are not finite."""
+        return "" if np.all(np.isfinite(x)) else "is not finite"
+
+
+@dataclasses.dataclass(frozen=True)
+class Positive:
+    """x > 0, by x = exp(z): masses, lengths, gains, whose size is unknown rather than their value."""
+
+    def constrained(self, z: Any) -> Any:
+        """Returns exp(z)."""
+        return jnp.exp(z)
+
+    def free(self, x: Any) -> Any:
+        """Returns log(x)."""
+        return jnp.log(x)
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with values that are not positive."""
+        return "" if _all(x > 0) else "must be above 0"
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """x > lower, by softplus.
+
+    Attributes:
+        lower: the bound, in the unit of the leaf; a number or an array that broadcasts.
+        scale: s > 0, the distance from the bound, in the unit of the leaf, below which z and x begin to differ.
+    """
+
+    lower: Any
+    scale: Any = 1.0
+
+    def constrained(self, z: Any) -> Any:
+        """Returns lower + s log(1 + exp(z / s))."""
+        return _as(self.lower, z) + _as(self.scale, z) * jax.nn.softplus(z / _as(self.scale, z))
+
+    def free(self, x: Any) -> Any:
+        """Returns s log(exp((x - lower) / s) - 1), without overflow."""
+        y = (x - _as(self.lower, x)) / _as(self.scale, x)
+        return _as(self.scale, x) * (y + jnp.log(-jnp.expm1(-y)))
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with values that are not above the bound."""
+        return "" if _all(x > np.asarray(self.lower)) else f"must be above {_show(self.lower)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class AtMost:
+    """x < upper, the mirror image of `AtLeast`.
+
+    Attributes:
+        upper: the bound, in the unit of the leaf; a number or an array that broadcasts.
+        scale: s > 0, the distance from the bound, in the unit of the leaf, below which z and x begin to differ.
+    """
+
+    upper: Any
+    scale: Any = 1.0
+
+    def constrained(self, z: Any) -> Any:
+        """Returns upper - s log(1 + exp(-z / s))."""
+        return -AtLeast(-_as(self.upper, z), self.scale).constrained(-z)
+
+    def free(self, x: Any) -> Any:
+        """Returns the inverse of `constrained`."""
+        return -AtLeast(-_as(self.upper, x), self.scale).free(-x)
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with values that are not below the bound."""
+        return "" if _all(x < np.asarray(self.upper)) else f"must be below {_show(self.upper)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """lower < x < upper, by a sigmoid: torque limits, angles, ratios.
+
+    Attributes:
+        lower: the lower bound, in the unit of the leaf; a number or an array that broadcasts.
+        upper: the upper bound.
+    """
+
+    lower: Any
+    upper: Any
+
+    def constrained(self, z: Any) -> Any:
+        """Returns lower + (upper - lower) / (1 + exp(-z))."""
+        lower, upper = _as(self.lower, z), _as(self.upper, z)
+        return lower + (upper - lower) * jax.nn.sigmoid(z)
+
+    def free(self, x: Any) -> Any:
+        """Returns log((x - lower) / (upper - x))."""
+        return jnp.log(x - _as(self.lower, x)) - jnp.log(_as(self.upper, x) - x)
+
+    def outside(self, x: Any) -> str:
+        """Returns what is wrong with values that are not between the bounds."""
+        if not _all(np.asarray(self.lower) < np.asarray(self.upper)):
+            return f"has a lower bound {_show(self.lower)} that is not below its upper bound {_show(self.upper)};"
+        inside = _all(x > np.asarray(self.lower)) and _all(x < np.asarray(self.upper))
+        return "" if inside else f"must be between {_show(self.lower)} and {_show(self.upper)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """Some entries of a leaf; the others stay as they are.
+
+    Attributes:
+        where: a boolean mask of the shape of the leaf.
+        bound: the range of these entries; arrays in it are broadcast to their number.
+    """
+
+    where: Any
+    bound: Bound = Unbounded()
+
+
+Trainable = None | str | Sequence[Any] | Mapping[str, Any]
+"""What may be trained: a path, several, or a mapping of paths to bounds; None for all floating-point leaves."""
+
+
+def _as(x: Any, like: Any) -> Any:
+    return jnp.asarray(x, jnp.result_type(like))
+
+
+def _all(condition: Any) -> bool:
+    return bool(np.all(condition))
+
+
+def _show(x: Any) -> str:
+    return f"{float(x):g}" if np.ndim(x) == 0 else np.array2string(np.asarray(x), precision=4, threshold=6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reparametrization:
+    """The trained leaves of a pytree as free variables, and back. Made by `reparametrize`.
+
+    Attributes:
+        paths: the dotted paths of the trained leaves.
+        bounds: the range of each.
+        entries: indices (k,) into each flattened leaf, None for all of it.
+    """
+
+    paths: tuple[str, ...]
+    bounds: tuple[Any, ...]
+    entries: tuple[Any, ...]
+
+    def split(self, parameters: Any) -> dict[str, Any]:
+        """Returns the free variables by path, each of the shape of its leaf, or (k,) for `Entries`."""
+        free = {}
+        for path, bound, entries in zip(self.paths, self.bounds, self.entries, strict=True):
+            x = jnp.asarray(get_leaf(parameters, path))
+            free[path] = bound.free(x if entries is None else x.reshape(-1)[entries])
+        return free
+
+    def join(self, parameters: Any, free: dict[str, Any]) -> Any:
+        """Returns the parameters with the trained leaves at the values of the free variables."""
+        for path, x in self.values(free).items():
+            entries = self.entries[self.paths.index(path)]
+            if entries is not None:
+                old = jnp.asarray(get_leaf(parameters, path))
+                x = old.reshape(-1).at[entries].set(x).reshape(old.shape)
+            parameters = set_leaf(parameters, path, x)
+        return parameters
+
+    def values(self, free: dict[str, Any]) -> dict[str, Any]:
+        """Returns the values of the trained numbers by path, in their own units."""
+        return {path: bound.constrained(free[path]) for path, bound in zip(self.paths, self.bounds, strict=True)}
+
+    def axes(self, parameters: Any) -> Any:
+        """Returns `in_axes` of parameters whose trained leaves are stacked: 0 there, None elsewhere."""
+        return batch_axes(parameters, *self.paths)
+
+
+def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int | None = None) -> Reparametrization:
+    """Returns the trained leaves of a pytree, with their bounds, after a check of paths and start values.
+
+    Args:
+        parameters: any pytree of systems, integrators, states, controls, numbers.
+        trainable: the paths of leaves (or of subtrees, for all floating-point leaves below), or a mapping of paths to `Positive`,
+            `AtLeast`, `AtMost`, `Between`, `Unbounded` or `Entries`; None for all floating-point leaves without bounds.
+        starts: the length of the leading axis of the trained leaves, where they are stacks of independent starts.
+
+    Raises:
+        ValueError: no such leaf, none at all, one named twice, a start value outside of its range, a mask that does not fit.
+        TypeError: a leaf that is not floating point, a bound that is none.
+    """
+    if isinstance(trainable, str):
+        trainable = [trainable]
+    if trainable is None:
+        trainable = [path for path in leaf_paths(parameters) if _is_float(get_leaf(parameters, path) if path else parameters)]
+    named: Mapping[str, Any] = trainable if isinstance(trainable, Mapping) else {path: Unbounded() for path in _once(trainable)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for path, bound in named.items():
+        for leaf in _below(parameters, path):
+            if leaf in found:
+                raise ValueError(f"trainable: the leaf {leaf!r} is named twice; name each leaf once")
+            found[leaf] = _checked(leaf, get_leaf(parameters, leaf), bound, starts)
+    if not found:
+        raise ValueError(f"trainable names no leaf, so that nothing could be trained; there is: {_listed(leaf_paths(parameters))}")
+    bounds, entries = zip(*found.values(), strict=True)
+    return Reparametrization(tuple(found), bounds, entries)
+
+
+def _once(paths: Sequence[Any]) -> Sequence[Any]:
+    for path in paths:
+        if not isinstance(path, str):
+            raise TypeError(f"trainable must name leaves by dotted path, got {path!r}; leaf_paths(parameters) lists them")
+    twice = [path for k, path in enumerate(paths) if path in paths[:k]]
+    if twice:
+        raise ValueError(f"trainable: the leaf {twice[0]!r} is named twice; name each leaf once")
+    return paths
+
+
+def _below(parameters: Any, path: str) -> list[str]:
+    """Returns the paths of the floating-point leaves at or below a path; the leaf itself where it is one, of whatever type."""
+    try:
+        inside = get_leaf(parameters, path)
+    except KeyError:
+        known = leaf_paths(parameters)
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.6)
+        remedy = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"trainable: the parameters have no leaf {path!r}; {remedy}there is: {_listed(known)}") from None
+    if jax.tree_util.all_leaves([inside]):
+        return [path]
+    leaves = [f"{path}.{below}" for below in leaf_paths(inside) if _is_float(get_leaf(inside, below))]
+    if not leaves:
+        raise ValueError(f"trainable: nothing below {path!r} is a floating-point leaf; there is: {_listed(leaf_paths(parameters))}")
+    return leaves
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:40]) + (f", ... ({len(paths)} in all)" if len(paths) > 40 else "")
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, float | jax.Array | np.ndarray | np.floating) and bool(jnp.issubdtype(jnp.result_type(x), jnp.floating))
+
+
+def _checked(path: str, leaf: Any, bound: Any, starts: int | None) -> tuple[Any, Any]:
+    """Returns the range and the indices of the entries of a trained leaf."""
+    if not _is_float(leaf):
+        kind = f"{jnp.result_type(leaf)}" if isinstance(leaf, int | jax.Array | np.ndarray) else type(leaf).__name__
+        hint = "; write 0.0 instead of 0" if isinstance(leaf, int) else ""
+        raise TypeError(f"trainable: the leaf {path!r} is {kind}, expected floating point{hint}")
+    shape = jnp.shape(leaf)
+    if starts is not None:
+        if shape[:1] != (starts,):
+            raise ValueError(f"trainable: the leaf {path!r} has shape {shape}, expected {starts} starts along its first axis")
+        shape = shape[1:]
+    entries = None
+    if isinstance(bound, Entries):
+        mask = np.asarray(bound.where)
+        if mask.dtype != bool or mask.shape != shape:
+            raise ValueError(f"trainable: the mask of {path!r} must be boolean of shape {shape}, got {mask.dtype} of shape {mask.shape}")
+        if not mask.any():
+            raise ValueError(f"trainable: the mask of {path!r} selects none of its entries")
+        entries, bound = np.flatnonzero(mask), bound.bound
+    if isinstance(bound, type) or not all(hasattr(bound, name) for name in ("constrained", "free", "outside")):
+        raise TypeError(f"trainable: the bound of {path!r} must be a value such as Positive() or Between(0.0, 1.0), got {bound!r}")
+    if not isinstance(leaf, Tracer):
+        values = np.asarray(leaf)
+        if entries is not None:
+            values = values.reshape((*values.shape[: values.ndim - len(shape)], -1))[..., entries]
+        wrong = bound.outside(values)
+        if wrong:
+            raise ValueError(f"trainable: the leaf {path!r} {wrong}, and starts at {_show(values)}; change the start value or the bound")
+    return bound, entries
