@@ -3,6 +3,7 @@
 from jaxdae.tuning.checkpoint import Checkpoint
 from jaxdae.tuning.differentiation import ByCount, Forward, Mode, Reverse
 from jaxdae.tuning.fit import FitResult, FitStep, fit
+from jaxdae.tuning.least_squares import LeastSquaresResult, least_squares
 from jaxdae.tuning.parameters import AtLeast, AtMost, Between, Bound, Entries, Positive, Reparametrization, Unbounded, reparametrize
 
 __all__ = [
@@ -16,11 +17,13 @@ __all__ = [
     "FitResult",
     "FitStep",
     "Forward",
+    "LeastSquaresResult",
     "Mode",
     "Positive",
     "Reparametrization",
     "Reverse",
     "Unbounded",
     "fit",
+    "least_squares",
     "reparametrize",
 ]

@@ -1,0 +1,220 @@
+"""Least squares by Gauss-Newton steps, damped after Levenberg and Marquardt.
+
+For residuals r(z) (m,) of n free variables the step d minimizes |r + J d|^2 + mu |D d|^2, with D the largest column norms of J so far
+(a matter of units drops out). With R the triangular factor of J, found once a point, that is a problem of 2n rows,
+
+    [ R          ]       [ -Q^T r ]
+    [ sqrt(mu) D ] d  =  [  0     ],
+
+solved by a second QR factorization: the normal equations, which square the condition number, are never formed. The damping follows the
+gain ratio rho, the reduction of F = |r|^2 / 2 over what the linear model promised,
+
+    promised = |J d|^2 / 2 + mu |D d|^2,
+
+by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise.
+The Jacobian is by forward mode, all columns in one vectorized pass together with the residuals.
+
+At the minimum, with independent errors of one standard deviation sigma in the data, the free variables have the covariance
+sigma^2 (J^T J)^-1, and functions x(z) of them, to first order ("delta method"), dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions
+of single variables, so that dx/dz is diagonal.
+
+References:
+    K. Madsen, H. B. Nielsen, O. Tingleff, "Methods for Non-Linear Least Squares Problems", 2nd edition, DTU (2004), sections 3.2, 3.3.
+    G. A. F. Seber, C. J. Wild, "Nonlinear Regression", Wiley (1989), sections 2.1 and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.status import Status
+from jaxdae.tuning.parameters import Trainable, reparametrize
+from jaxdae.typing import Leaf
+
+
+@pytree
+class LeastSquaresResult:
+    """What least squares found.
+
+    Attributes:
+        parameters: the parameters at the minimum.
+        residual: r (m,) there.
+        cost: |r|^2 / 2 ().
+        covariance: (n, n) of the trained numbers in their own units, in the order of `paths` and of the entries of each leaf; infinite
+            where there are no more residuals than numbers, or where the residuals do not determine them.
+        standard_error: its diagonal's square roots by path, in the shapes of the leaves ((k,) for `Entries`).
+        standard_deviation: sigma () of the residuals: the given one, or sqrt(|r|^2 / (m - n)).
+        gradient: the largest cosine () between r and a column of J, zero at a minimum.
+        iterations: how many were used ().
+        status: OK or NOT_CONVERGED ().
+        paths: the trained leaves.
+    """
+
+    parameters: Leaf
+    residual: Leaf
+    cost: Leaf
+    covariance: Leaf
+    standard_error: Leaf
+    standard_deviation: Leaf
+    gradient: Leaf
+    iterations: Leaf
+    status: Leaf
+    paths: tuple[str, ...] = static()
+
+
+@pytree
+class _At:
+    """The iteration: free variables, residuals and Jacobian there, damping, scaling, and how the last step went."""
+
+    z: Leaf
+    residual: Leaf
+    jacobian: Leaf
+    damping: Leaf
+    growth: Leaf
+    scale: Leaf
+    count: Leaf
+    done: Leaf
+
+
+def least_squares(
+    residual: Callable[[Any], Any],
+    parameters: Any,
+    *,
+    trainable: Trainable = None,
+    iterations: int = 50,
+    damping: float = 1e-3,
+    tolerance: float | None = None,
+    standard_deviation: Any = None,
+) -> LeastSquaresResult:
+    """Returns the parameters that minimize |residual(parameters)|^2, with their covariance.
+
+    Args:
+        residual: parameters -> residuals (any shape), each divided by its standard deviation where these differ.
+        parameters: any pytree.
+        trainable: which leaves, and in which ranges, see `reparametrize`; all floating-point leaves by default.
+        iterations: at most so many; each costs one residual and its Jacobian.
+        damping: mu at the start, relative to the columns of J.
+        tolerance: convergence is a step smaller than this relative to the free variables, a promised relative reduction of |r| smaller than
+            it, or a cosine between r and the columns of J smaller than it; sqrt(eps) by default.
+        standard_deviation: sigma of the residuals, for the covariance; estimated from what is left of them by default.
+
+    Raises:
+        ValueError: as `reparametrize`; counts or numbers that are not positive.
+
+    One `lax.while_loop` of fixed shapes: `jax.vmap` over parameters fits many starts at once, `jax.jit` around it saves tracing. A trial
+    that is not finite counts as a failed step. Reverse mode does not go through the loop.
+    """
+    for name, value in (("iterations", iterations), ("damping", damping), ("tolerance", tolerance)):
+        if value is not None and not value > 0:
+            raise ValueError(f"least_squares: {name} must be positive, got {value!r}")
+    chosen = reparametrize(parameters, trainable)
+    parameters = jax.tree.map(jnp.asarray, parameters)
+    start, unravel = jax.flatten_util.ravel_pytree(chosen.split(parameters))
+    limit = float(jnp.finfo(start.dtype).eps) ** 0.5 if tolerance is None else tolerance
+
+    def of_free(z: Any) -> Any:
+        return jnp.ravel(residual(chosen.join(parameters, unravel(z))))
+
+    found = jax.lax.while_loop(
+        lambda at: (at.count < iterations) & ~at.done, lambda at: _iterate(of_free, at, limit), _begin(of_free, start, damping)
+    )
+    free = unravel(found.z)
+    slope = jax.jvp(lambda z: jax.flatten_util.ravel_pytree(chosen.values(unravel(z)))[0], (found.z,), (jnp.ones_like(found.z),))[1]
+    sigma, covariance = _covariance(found, slope, standard_deviation)
+    error = jnp.sqrt(jnp.diagonal(covariance))
+    return LeastSquaresResult(
+        parameters=chosen.join(parameters, free),
+        residual=found.residual,
+        cost=0.5 * jnp.sum(found.residual**2),
+        covariance=covariance,
+        standard_error=unravel(error),
+        standard_deviation=sigma,
+        gradient=_cosine(found),
+        iterations=found.count,
+        status=jnp.where(found.done, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32),
+        paths=tuple(sorted(chosen.paths)),
+    )
+
+
+def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
+    """Returns r and J by vectorized forward mode."""
+    value, columns = jax.vmap(lambda d: jax.jvp(residual, (z,), (d,)), out_axes=(None, 1))(jnp.eye(z.size, dtype=z.dtype))
+    return value, columns
+
+
+def _begin(residual: Any, z: Any, damping: Any) -> _At:
+    value, jacobian = _linearized(residual, z)
+    one = jnp.ones((), z.dtype)
+    at = _At(z, value, jacobian, damping * one, 2.0 * one, _columns(jacobian), jnp.zeros((), jnp.int32), jnp.asarray(False))
+    return _At(**{**vars(at), "done": ~jnp.any(value != 0)})
+
+
+def _columns(jacobian: Any) -> Any:
+    return jnp.sqrt(jnp.sum(jacobian**2, axis=0))
+
+
+def _cosine(at: _At) -> Any:
+    """Returns the largest cosine between the residuals and a column of J; zero where either vanishes."""
+    lengths = _columns(at.jacobian) * jnp.sqrt(jnp.sum(at.residual**2))
+    divisor: Any = jnp.where(lengths > 0, lengths, 1.0)
+    return jnp.max(jnp.abs(at.residual @ at.jacobian) / divisor)
+
+
+def _iterate(residual: Any, at: _At, limit: Any) -> _At:
+    scale: Any = jnp.where(at.scale > 0, at.scale, 1.0)
+    orthogonal, triangle = jnp.linalg.qr(at.jacobian)
+    stacked = jnp.concatenate([triangle, jnp.diag(jnp.sqrt(at.damping) * scale)])
+    right = jnp.concatenate([-(orthogonal.T @ at.residual), jnp.zeros_like(at.z)])
+    q, r = jnp.linalg.qr(stacked)
+    step = jax.scipy.linalg.solve_triangular(r, q.T @ right)
+    trial = at.z + step
+    value, jacobian = _linearized(residual, trial)
+
+    cost, new_cost = 0.5 * jnp.sum(at.residual**2), 0.5 * jnp.sum(value**2)
+    promised = 0.5 * jnp.sum((triangle @ step) ** 2) + at.damping * jnp.sum((scale * step) ** 2)
+    finite = jnp.all(jnp.isfinite(value)) & jnp.all(jnp.isfinite(jacobian)) & jnp.all(jnp.isfinite(step))
+    divisor: Any = jnp.where(promised > 0, promised, 1.0)
+    ratio: Any = jnp.where(finite, (cost - new_cost) / divisor, -1.0)
+    better = finite & (ratio > 0)
+    # Convergence is judged before the step is taken, too: at the minimum no step is better.
+    small = jnp.sqrt(jnp.sum(step**2)) <= limit * (limit + jnp.sqrt(jnp.sum(at.z**2)))
+    # Of F relatively; of |r| it is half of it.
+    settled = promised <= limit**2 * cost
+    new = _At(
+        z=jnp.where(better, trial, at.z),
+        residual=jnp.where(better, value, at.residual),
+        jacobian=jnp.where(better, jacobian, at.jacobian),
+        damping=jnp.where(better, at.damping * jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), at.damping * at.growth),
+        growth=jnp.where(better, jnp.full_like(at.growth, 2.0), 2.0 * at.growth),
+        scale=jnp.where(better, jnp.maximum(at.scale, _columns(jacobian)), at.scale),
+        count=at.count + 1,
+        done=at.done,
+    )
+    exact = ~jnp.any(new.residual != 0)
+    return _At(**{**vars(new), "done": (finite & (small | settled)) | exact | (_cosine(new) <= limit)})
+
+
+def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:
+    """Returns sigma, and the covariance of the trained numbers in their own units."""
+    rows, count = at.jacobian.shape
+    square = jnp.sum(at.residual**2)
+    freedom = max(rows - count, 0)
+    sigma = (
+        jnp.asarray(given, square.dtype) if given is not None else jnp.sqrt(square / freedom) if freedom else jnp.full_like(square, jnp.inf)
+    )
+    if rows < count:
+        return sigma, jnp.full((count, count), jnp.inf, square.dtype)
+    lengths = _columns(at.jacobian)
+    scale: Any = jnp.where(lengths > 0, lengths, 1.0)
+    triangle = jnp.linalg.qr(at.jacobian / scale, mode="r")
+    pivots = jnp.abs(jnp.diagonal(triangle))
+    determined = jnp.min(pivots) > jnp.finfo(square.dtype).eps * rows
+    inverse = jax.scipy.linalg.solve_triangular(jnp.where(determined, triangle, jnp.eye(count)), jnp.eye(count, dtype=square.dtype))
+    inverse = (slope / scale)[:, None] * inverse
+    return sigma, jnp.where(determined, sigma**2 * (inverse @ inverse.T), jnp.inf)
