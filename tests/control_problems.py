@@ -111,3 +111,40 @@ class JointArm(jd.LagrangianSystem):
 
     def generalized_force(self, t, q, v, u):
         return u - jnp.append(u[1:], 0.0)
+
+
+def cart_pole(cart: Any = 1.2, pole: Any = 0.3, length: Any = 0.8, slope: float = 0.0) -> tuple[jm.Mechanism, jd.State]:
+    """Returns a cart on a rail with a uniform pole on it, upright at the origin: q = (x, y, 0, x, y + length / 2, pi / 2).
+
+    Args:
+        cart: mass in kg.
+        pole: mass in kg.
+        length: of the pole in m.
+        slope: angle of the rail in rad.
+    """
+    bodies = [
+        jm.Body("cart", mass=cart, inertia=0.1, pose=(0.0, 0.0, 0.0)),
+        jm.Body("pole", mass=pole, inertia=pole * length**2 / 12.0, pose=(0.0, 0.5 * length, 0.5 * np.pi)),
+    ]
+    joints = [
+        jm.Prismatic("rail", jm.GROUND, "cart", axis=(np.cos(slope), np.sin(slope)), at=(0.0, 0.0)),
+        jm.Revolute("pin", "cart", "pole", at=(0.0, 0.0)),
+    ]
+    mechanism, q = jm.planar_mechanism(bodies, joints, [jm.JointForce("motor", "rail", input=0)], gravity=(0.0, -GRAVITY))
+    return mechanism, jd.State(jnp.zeros(()), q, jnp.zeros_like(q))
+
+
+def cart_pole_linear(cart: float, pole: float, length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns A, B of the upright cart-pole in (x, p, x', p'), p counted from the upright towards +x, and the map T (12, 4) to (q, v).
+
+    With l half of the length, (M + m) x'' + m l p'' = u and m l x'' + (I + m l^2) p'' = m g l p.
+    """
+    half = length / 2
+    mass = np.array([[cart + pole, pole * half], [pole * half, pole * length**2 / 12 + pole * half**2]])
+    stiffness = np.array([[0.0, 0.0], [0.0, pole * GRAVITY * half]])
+    a = np.block([[np.zeros((2, 2)), np.eye(2)], [np.linalg.solve(mass, stiffness), np.zeros((2, 2))]])
+    b = np.concatenate([np.zeros(2), np.linalg.solve(mass, [1.0, 0.0])])[:, None]
+    place = np.zeros((6, 2))
+    place[0, 0] = place[3, 0] = 1.0
+    place[3, 1], place[5, 1] = half, -1.0
+    return a, b, np.kron(np.eye(2), place)

@@ -6,9 +6,11 @@ from jaxdae.control.gravity import GravityCompensation, static_inputs
 from jaxdae.control.inputs import InputResponse, input_matrix, input_response
 from jaxdae.control.joint_outputs import BodyFrame, JointCoordinate
 from jaxdae.control.law import Law, MemoryLaw, Saturated, Sum
+from jaxdae.control.minimal import LinearModel, linearize_equilibrium
 from jaxdae.control.operational_space import OperationalSpace, TaskDynamics, task_dynamics
 from jaxdae.control.outputs import BodyPoint, Coordinates, OutputMotion, output_motion
 from jaxdae.control.pid import PD, PID
+from jaxdae.control.regulator import LinearFeedback, TrajectoryFeedback, linear_quadratic_regulator, trajectory_regulator
 from jaxdae.control.sampled import Sampled
 from jaxdae.control.velocity_stepping import (
     ConstraintOrder,
@@ -39,6 +41,8 @@ __all__ = [
     "InputTarget",
     "JointCoordinate",
     "Law",
+    "LinearFeedback",
+    "LinearModel",
     "MemoryLaw",
     "OperationalSpace",
     "OutputMotion",
@@ -47,15 +51,19 @@ __all__ = [
     "SteppingInfo",
     "Sum",
     "TaskDynamics",
+    "TrajectoryFeedback",
     "VelocityStepping",
     "VirtualWork",
     "WithGoals",
     "goal_rows",
     "input_matrix",
     "input_response",
+    "linear_quadratic_regulator",
+    "linearize_equilibrium",
     "motor_efforts",
     "output_motion",
     "spring_and_damper",
     "static_inputs",
     "task_dynamics",
+    "trajectory_regulator",
 ]

@@ -16,12 +16,14 @@ With R^T R = M, K = R L11 B: u = -K^+ R L11 f0.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.control.inputs import accelerations, input_matrix, mass_root
+from jaxdae.control.inputs import accelerations, count_inputs, input_matrix, mass_root
 from jaxdae.linearization import linearize
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.system import State, System, check_fit, check_system, checked_state
@@ -54,9 +56,14 @@ def static_inputs(
     state = checked_state(state)
     check_fit(system, state)
     rest = State(state.t, state.q, jnp.zeros_like(state.v))
+    return _static_inputs(system, rest, count_inputs(system, inputs), solver or NullSpace(), rank_tolerance)
+
+
+@partial(jax.jit, static_argnums=2)
+def _static_inputs(system: System, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any) -> Input:
     effect = input_matrix(system, rest, inputs)
     load = system.force(rest.t, rest.q, rest.v, jnp.zeros((effect.shape[1],), effect.dtype))
-    at = linearize(system, rest, solver or NullSpace())
+    at = linearize(system, rest, solver)
     both = mass_root(at.mass, accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
     return -solve_inputs(both[:, :-1], both[:, -1], rank_tolerance)
 

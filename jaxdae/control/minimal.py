@@ -1,0 +1,181 @@
+"""Linear models of constrained systems in minimal coordinates, by autodiff on the manifold.
+
+*Tangent space.* Next to a state (q, v) on the manifold lie (q (+) xi, v + dv). All constraints on states,
+
+    c(xi, dv) = [g(t, q (+) xi); g'(t, q (+) xi, v + dv); w(t, q (+) xi, v + dv)] = 0,
+
+have the derivative C = dc/d(xi, dv), (2 ng + nw, 2 nv), and neighbours on the manifold are d = (xi, dv) = N z + O(|z|^2) with N a basis of
+the null space of C. So z, the minimal coordinates, are as many as there are independent states: twice the mobility for holonomic rows. At
+rest C = diag(J, J) and N = diag(N_J, N_J). From d to z leads any left inverse; we take N^+ = (N^T N)^-1 N^T, and for every d on the
+manifold z = N^+ d + O(|z|^2).
+
+*At an equilibrium* (v = 0, a = 0) neighbours move by d' = Phi(d, u) = (dv, a(t, q (+) xi, dv, u)), because a retraction begins like the
+identity, so that, with DPhi and Phi_u by forward mode through the constrained dynamics (a = L11 f - L12 gamma),
+
+    z' = A z + B du,      A = N^+ DPhi N,      B = N^+ Phi_u.
+
+a is differentiated along the manifold only; how it continues off the manifold does not matter. *Along a trajectory* the same is done to the
+step of an integrator, d_{k+1} = F_k(d_k, u_k), with the bases of both ends:
+
+    z_{k+1} = A_k z_k + B_k du_k,      A_k = N_{k+1}^+ DF_k N_k,      B_k = N_{k+1}^+ dF_k/du.
+
+*Derivatives of the basis.* N is not unique: an SVD may turn it at will, and has no derivative where singular values are equal. But N = P
+N0, with the projector P onto the null space (differentiable at constant rank) and N0 the basis at the point held constant, is a basis
+nearby as well, is N0 at the point, and is smooth. It is orthonormal at the point only; hence N^+ and not N^T. What does not depend on the
+basis, such as the gain K N^+ (nu, 2 nv) in all coordinates, is then differentiated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jaxtyping import Float
+
+from jaxdae._pytree import pytree
+from jaxdae.control.inputs import count_inputs
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
+from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.typing import Input, Leaf
+
+RANK_TOLERANCE = 1e-5
+"""That of `SingularValues`, by which the projector decides."""
+
+
+@pytree
+class LinearModel:
+    """z' = a z + b du in minimal coordinates z = inverse d, d = (xi, dv) = basis z.
+
+    Attributes:
+        a: A (n, n), in 1/s.
+        b: B (n, nu).
+        basis: N (2 nv, n), whose columns span what the constraints allow; orthonormal.
+        inverse: N^+ (n, 2 nv).
+    """
+
+    a: Leaf
+    b: Leaf
+    basis: Leaf
+    inverse: Leaf
+
+
+def linearize_equilibrium(
+    system: System, state: State, u: Input, *, dimension: int | None = None, solver: SaddlePointSolver | None = None
+) -> LinearModel:
+    """Returns the linear model of a constrained system about an equilibrium.
+
+    Args:
+        system: the mechanical system.
+        state: time (s) and coordinates of the equilibrium; velocities are taken as zero.
+        u: input (nu,) that holds it, see `static_inputs`.
+        dimension: of the model, twice the mobility; counted where the state is known, and 2 nv - 2 ng - nw under transformations, which is
+            right if no rows are dependent.
+        solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
+
+    Raises:
+        ValueError: a dimension that is not positive.
+
+    Eigenvalues of A, and the gains made of it, do not depend on the basis and are differentiable at constant rank; entries of A are not
+    unique.
+    """
+    state = _at_rest(system, state)
+    dimension = count_dimension(system, state, dimension)
+    return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, solver or NullSpace())
+
+
+def _at_rest(system: System, state: State) -> State:
+    check_system(system)
+    state = checked_state(state)
+    check_fit(system, state)
+    return State(state.t, state.q, jnp.zeros_like(state.v))
+
+
+@partial(jax.jit, static_argnums=3)
+def _linearize_equilibrium(system: System, state: State, u: Input, dimension: int, solver: SaddlePointSolver) -> LinearModel:
+    basis, inverse = tangent_basis(system, state, dimension)
+
+    def rate(z: Array, u: Array) -> Array:
+        xi, dv = jnp.split(basis @ z, 2)
+        a, _ = forward_dynamics(system, State(state.t, system.retract(state.q, xi), dv), u, solver=solver)
+        return inverse @ jnp.concatenate([dv, a])
+
+    a, b = jax.jacfwd(rate, argnums=(0, 1))(jnp.zeros((dimension,), u.dtype), u)
+    return LinearModel(a, b, basis, inverse)
+
+
+def state_constraints(system: System, state: State) -> Callable[[Any], Any]:
+    """Returns d (2 nv,) -> [g; g'; w], all constraints on states next to the given one."""
+    t, q, v = state.t, state.q, state.v
+
+    def rows(d: Array) -> Array:
+        xi, dv = jnp.split(d, 2)
+        near, speed = system.retract(q, xi), v + dv
+        parts = (system.constraint(t, near), system.constraint_rate(t, near, speed), system.velocity_constraint(t, near, speed))
+        return jnp.concatenate(parts)
+
+    return rows
+
+
+@jax.jit
+def _state_jacobian(system: System, state: State) -> Array:
+    return jax.jacfwd(state_constraints(system, state))(jnp.zeros((2 * state.v.shape[0],), state.q.dtype))
+
+
+def count_dimension(system: System, state: State, dimension: int | None) -> int:
+    """Returns how many independent states there are next to the given one: 2 nv less the rank of C.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        dimension: the number where the caller knows it.
+
+    Raises:
+        ValueError: nothing can move, or a given dimension that is not between 1 and 2 nv.
+    """
+    size = 2 * state.v.shape[0]
+    count = dimension
+    if count is None:
+        jacobian = _state_jacobian(system, state)
+        if isinstance(jacobian, Tracer):
+            count = size - jacobian.shape[0]
+        else:
+            values = np.linalg.svd(np.asarray(jacobian), compute_uv=False) if jacobian.shape[0] else np.zeros(0)
+            count = size - int(np.sum(values > RANK_TOLERANCE * values[:1]))
+    if not 1 <= count <= size:
+        raise ValueError(
+            f"dimension must be between 1 and 2 nv = {size}, got {count}; it is twice the mobility, and must be given under"
+            " transformations where rows are dependent"
+        )
+    return count
+
+
+def tangent_basis(system: System, state: State, dimension: int) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
+    """Returns N (2 nv, n) and N^+ (n, 2 nv) at a state, with derivatives at constant rank.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities on the manifold.
+        dimension: n.
+    """
+    jacobian = _state_jacobian(system, state)
+    if jacobian.shape[0] == 0:
+        eye = jnp.eye(jacobian.shape[1], dtype=jacobian.dtype)
+        return eye[:, :dimension], eye[:dimension]
+    still = jax.lax.stop_gradient(jacobian)
+    last = jnp.linalg.svd(still, full_matrices=True)[2][jacobian.shape[1] - dimension :]
+    basis = null_projector(jacobian) @ last.T
+    return basis, jnp.linalg.solve(basis.T @ basis, basis.T)
+
+
+def check_input(system: System, u: Any, inputs: int | None) -> None:
+    """Raises ValueError where the input has another shape than the system expects."""
+    size = count_inputs(system, inputs) if inputs is not None or hasattr(system, "n_inputs") else None
+    if jnp.ndim(u) != 1 or size not in (None, jnp.shape(u)[0]):
+        raise ValueError(f"u must have shape ({'nu' if size is None else size},), got {jnp.shape(u)}")

@@ -1,0 +1,301 @@
+"""Linear-quadratic regulators of constrained systems, about an equilibrium and about a trajectory.
+
+The equations are those of the linear model in minimal coordinates z (see `minimal`), with the deviation d = (xi, dv) = N z from the
+reference.
+
+*Equilibrium.* Least cost of  d^T Q d + du^T R du  over all time: with Qz = N^T Q N, and X the stabilizing solution of
+A^T X + X A - X B R^-1 B^T X + Qz = 0,
+
+    du = -K N^+ d,      K = R^-1 B^T X.
+
+*Trajectory.* Least sum over k < n of  d_k^T Q d_k + du_k^T R du_k,  plus d_n^T Qf d_n: backward from P_n = Qf, all in the z of each step,
+
+    K_k = (R + B_k^T P_{k+1} B_k)^-1 B_k^T P_{k+1} A_k,      P_k = Qz + A_k^T P_{k+1} (A_k - B_k K_k),      du_k = -K_k N_k^+ d_k.
+
+The gains K N^+ (nu, 2 nv) act on all coordinates; they do not depend on the basis N, and they do not see deviations that no constraint
+allows.
+
+References:
+    B. D. O. Anderson, J. B. Moore, "Optimal Control: Linear Quadratic Methods" (1990), chapters 2 and 3.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from jaxdae._pytree import pytree
+from jaxdae.control.gravity import static_inputs
+from jaxdae.control.minimal import LinearModel, check_input, count_dimension, linearize_equilibrium, tangent_basis
+from jaxdae.control.riccati import solve_riccati
+from jaxdae.dynamics import forward_dynamics
+from jaxdae.integrators.interface import Integrator
+from jaxdae.rollout import rollout
+from jaxdae.saddle_point import NullSpace, SaddlePointSolver
+from jaxdae.status import raise_if_failed
+from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.typing import Input, Leaf
+
+
+@pytree
+class LinearFeedback:
+    """u = u0 - K (q - q0, v), made by `linear_quadratic_regulator`.
+
+    Attributes:
+        system: whose `difference` measures q - q0.
+        q: q0 (nq,).
+        u: u0 (nu,).
+        gain: K (nu, 2 nv), position columns first.
+        cost: (2 nv, 2 nv), with which d^T cost d is what the return from a small deviation d = (q - q0, v) costs.
+
+    Angles are not wrapped: q0 and q0 + 2 pi are different places.
+    """
+
+    system: System
+    q: Leaf
+    u: Leaf
+    gain: Leaf
+    cost: Leaf
+
+    def deviation(self, state: State) -> Array:
+        """Returns d = (q - q0, v), (2 nv,)."""
+        return jnp.concatenate([self.system.difference(self.q, state.q), state.v])
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns u (nu,)."""
+        return self.u - self.gain @ self.deviation(state)
+
+
+def linear_quadratic_regulator(
+    system: System,
+    state: State,
+    u: Input = None,
+    *,
+    position_weight: Any,
+    velocity_weight: Any,
+    input_weight: Any,
+    inputs: int | None = None,
+    dimension: int | None = None,
+    solver: SaddlePointSolver | None = None,
+) -> LinearFeedback:
+    """Returns the linear feedback that brings a constrained system back to an equilibrium at least cost.
+
+    The cost is the integral over all time of  xi^T Qp xi + v^T Qv v + du^T R du.
+
+    Args:
+        system: the mechanical system.
+        state: time (s) and coordinates of the equilibrium; velocities are taken as zero.
+        u: input (nu,) that holds it; `static_inputs` by default.
+        position_weight: Qp: a number, (nv,) or (nv, nv), not negative. Coordinates of one mechanism may share the cost in any way.
+        velocity_weight: Qv: likewise.
+        input_weight: R: a number, (nu,) or (nu, nu), positive.
+        inputs: how many inputs, where the system does not know.
+        dimension: twice the mobility; see `linearize_equilibrium`.
+        solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
+
+    Raises:
+        ValueError: no equilibrium, no stabilizing feedback, or weights that do not fit. Under transformations, where numbers are not known,
+            gains are NaN where there is no stabilizing feedback.
+
+    Differentiable at constant rank with respect to system, state, input and weights.
+    """
+    check_system(system)
+    state = checked_state(state)
+    check_fit(system, state)
+    state = State(state.t, state.q, jnp.zeros_like(state.v))
+    solver = solver or NullSpace()
+    u = static_inputs(system, state, inputs, solver=solver) if u is None else jnp.asarray(u, state.q.dtype)
+    check_input(system, u, inputs)
+    _check_equilibrium(system, state, u, solver)
+    model = linearize_equilibrium(system, state, u, dimension=dimension, solver=solver)
+    weights = _weights(state, u, position_weight, velocity_weight, input_weight)
+    gain, cost = _gain(model, *weights)
+    if not isinstance(gain, Tracer) and not np.all(np.isfinite(np.asarray(gain))):
+        raise ValueError(
+            "no stabilizing feedback: the inputs do not reach an unstable motion of the linear model (with nonholonomic rows they never"
+            " do), or the weights do not see an undamped one; give position_weight and velocity_weight to all coordinates"
+        )
+    return LinearFeedback(system, state.q, u, gain, cost)
+
+
+def _check_equilibrium(system: System, state: State, u: Input, solver: Any) -> None:
+    a, _ = forward_dynamics(system, state, u, solver=solver)
+    if isinstance(a, Tracer):
+        return
+    limit = float(jnp.finfo(a.dtype).eps) ** 0.4  # 5e-7 in double precision: closed to round-off, and masses of all sizes.
+    violation = float(jnp.max(jnp.abs(a), initial=0.0))
+    free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver)
+    if not violation <= limit * (1.0 + float(jnp.max(jnp.abs(free), initial=0.0))):
+        raise ValueError(
+            f"state and u are no equilibrium: the largest acceleration is {violation:.3g}; the motors may be too few to hold it, or the"
+            " loops not be closed"
+        )
+
+
+def _weights(state: State, u: Input, position: Any, velocity: Any, control: Any) -> tuple[Array, Array]:
+    """Returns Q (2 nv, 2 nv) and R (nu, nu)."""
+    size, dtype = state.v.shape[0], state.q.dtype
+    on_state = jax.scipy.linalg.block_diag(
+        _weight("position_weight", position, size, dtype), _weight("velocity_weight", velocity, size, dtype)
+    )
+    return on_state, _weight("input_weight", control, u.shape[-1], dtype)
+
+
+def _weight(name: str, weight: Any, size: int, dtype: Any) -> Array:
+    weight = jnp.asarray(weight, dtype)
+    if weight.ndim < 2 and weight.shape in ((), (size,)):
+        return jnp.diag(jnp.broadcast_to(weight, (size,)))
+    if weight.shape != (size, size):
+        raise ValueError(f"{name} must be a number, or of shape ({size},) or ({size}, {size}), got {weight.shape}")
+    return 0.5 * (weight + weight.T)
+
+
+@jax.jit
+def _gain(model: LinearModel, on_state: Array, on_input: Array) -> tuple[Array, Array]:
+    """Returns K N^+ and N^+T X N^+."""
+    reduced = model.basis.T @ on_state @ model.basis
+    input_gain = jnp.linalg.solve(on_input, model.b.T)
+    x = solve_riccati(model.a, model.b @ input_gain, reduced)
+    return input_gain @ x @ model.inverse, model.inverse.T @ x @ model.inverse
+
+
+@pytree
+class TrajectoryFeedback:
+    """u_k - K_k (q - q_k, v - v_k) along a trajectory, made by `trajectory_regulator`.
+
+    Meant for `Sampled(integrator, law)`, which evaluates it at the start of every step. Evaluated between steps it interpolates q and v of
+    the trajectory linearly; after the end it goes on with the last gain about the last state.
+
+    Attributes:
+        system: whose `difference` measures q - q_k.
+        q: (steps + 1, nq).
+        v: (steps + 1, nv).
+        controls: u_k (steps, nu).
+        gains: K_k (steps, nu, 2 nv), position columns first.
+        start: time () of the start in s.
+        dt: the step () in s.
+    """
+
+    system: System
+    q: Leaf
+    v: Leaf
+    controls: Leaf
+    gains: Leaf
+    start: Leaf
+    dt: Leaf
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Returns u (nu,)."""
+        steps = self.controls.shape[0]
+        count = (t - self.start) / self.dt
+        # The times of steps are multiples of dt to rounding: a thousandth early is on time.
+        k = jnp.clip(jnp.floor(count + 1e-3), 0, steps - 1)
+        part = jnp.clip(count - k, 0.0, 1.0)
+        k = k.astype(jnp.int32)
+        way = self.system.difference(self.q[k], self.q[k + 1])
+        q = self.system.retract(self.q[k], part * way)
+        v = self.v[k] + part * (self.v[k + 1] - self.v[k])
+        return self.controls[k] - self.gains[k] @ jnp.concatenate([self.system.difference(q, state.q), state.v - v])
+
+
+def trajectory_regulator(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any,
+    *,
+    dt: Any,
+    position_weight: Any,
+    velocity_weight: Any,
+    input_weight: Any,
+    final_position_weight: Any = None,
+    final_velocity_weight: Any = None,
+    dimension: int | None = None,
+) -> TrajectoryFeedback:
+    """Returns the time-varying feedback that keeps a constrained system on the trajectory of given inputs at least cost.
+
+    The trajectory is that of `rollout(system, integrator, state, controls, dt=dt)`; the linear models are those of its steps. The cost is
+    the sum over the steps of  xi^T Qp xi + dv^T Qv dv + du^T R du  in deviations from it (not multiplied by dt), plus that of the last
+    state.
+
+    Args:
+        system: the mechanical system.
+        integrator: a one-step method that keeps the constraints, such as `Projected(RungeKutta.rk4())`; methods with a memory of their own
+            are linearized as if every step were the first.
+        state: the start, consistent.
+        controls: inputs (steps, nu).
+        dt: the step in s.
+        position_weight: Qp: a number, (nv,) or (nv, nv), not negative.
+        velocity_weight: Qv: likewise.
+        input_weight: R: a number, (nu,) or (nu, nu), positive.
+        final_position_weight: Qp of the last state; as that of the others by default.
+        final_velocity_weight: Qv of the last state; as that of the others by default.
+        dimension: how many independent states there are, twice the mobility for holonomic rows; counted at the start where that is known,
+            and 2 nv - 2 ng - nw under transformations.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        SimulationError: the trajectory fails.
+
+    Differentiable at constant rank with respect to system, integrator, state, controls, dt and weights. n + nu forward-mode products of a
+    step for every step, n the dimension.
+    """
+    check_system(system)
+    state = checked_state(state)
+    controls = jnp.asarray(controls, state.q.dtype)
+    if controls.ndim != 2:
+        raise ValueError(f"controls must have shape (steps, nu), got {controls.shape}")
+    trajectory = rollout(system, integrator, state, controls, dt=dt)
+    if not isinstance(trajectory.info.status, Tracer):
+        raise_if_failed(trajectory)
+    dimension = count_dimension(system, state, dimension)
+    on_state, on_input = _weights(state, controls, position_weight, velocity_weight, input_weight)
+    on_end, _ = _weights(
+        state,
+        controls,
+        position_weight if final_position_weight is None else final_position_weight,
+        velocity_weight if final_velocity_weight is None else final_velocity_weight,
+        input_weight,
+    )
+    states = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), state, trajectory.state)
+    gains = _trajectory_gains(system, integrator, states, controls, jnp.asarray(dt, state.q.dtype), on_state, on_end, on_input, dimension)
+    return TrajectoryFeedback(system, states.q, states.v, controls, gains, state.t, jnp.asarray(dt, state.q.dtype))
+
+
+@partial(jax.jit, static_argnums=8)
+def _trajectory_gains(
+    system: Any, integrator: Any, states: State, controls: Array, dt: Array, on_state: Array, on_end: Array, on_input: Array, dimension: int
+) -> Array:
+    """Returns K_k N_k^+ (steps, nu, 2 nv)."""
+    # Loops, not batches: small matrices of a batch are unrolled, which takes long to compile.
+    bases, inverses = jax.lax.map(lambda at: tangent_basis(system, at, dimension), states)
+
+    def model(step: Any) -> tuple[Array, Array]:
+        at, after, u, basis, inverse = step
+
+        def moved(z: Array, u: Array) -> Array:
+            xi, dv = jnp.split(basis @ z, 2)
+            near = State(at.t, system.retract(at.q, xi), at.v + dv)
+            new, _, _ = integrator.step(system, near, integrator.init(system, near), u, dt)
+            return inverse @ jnp.concatenate([system.difference(after.q, new.q), new.v - after.v])
+
+        return jax.jacfwd(moved, argnums=(0, 1))(jnp.zeros((dimension,), u.dtype), u)
+
+    before, after = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[1:], states)
+    a, b = jax.lax.map(model, (before, after, controls, bases[:-1], inverses[1:]))
+
+    def backward(p: Array, at: Any) -> tuple[Array, Array]:
+        a, b, basis = at
+        gain = jnp.linalg.solve(on_input + b.T @ p @ b, b.T @ p @ a)
+        p = basis.T @ on_state @ basis + a.T @ p @ (a - b @ gain)
+        return 0.5 * (p + p.T), gain
+
+    last = bases[-1].T @ on_end @ bases[-1]
+    _, gains = jax.lax.scan(backward, last, (a, b, bases[:-1]), reverse=True)
+    return gains @ inverses[:-1]

@@ -1,0 +1,117 @@
+"""The algebraic Riccati equation, solved and differentiated in JAX.
+
+For x' = A x + B u and the cost of x^T Q x + u^T R u over all time, the best u is -R^-1 B^T X x with the stabilizing solution of
+
+    A^T X + X A - X G X + Q = 0,        G = B R^-1 B^T.
+
+*Solution.* The Hamiltonian matrix H = [A -G; -Q -A^T] has the invariant subspace [I; X], in which it acts as the closed loop A - G X. The
+sign function of H is -1 on the stable subspace, so (sign(H) + I) [I; X] = 0: with W = sign(H), X solves the consistent overdetermined
+system
+
+    [W12; W22 + I] X = -[W11 + I; W21].
+
+sign(H) is the limit of Newton's iteration Z -> (c Z + (c Z)^-1) / 2, of quadratic convergence; c = |det Z|^(-1/2n) keeps it short. One
+step of Newton's method for the equation itself (Kleinman's) then takes the rounding errors out: with Ac = A - G X, the correction solves
+the Lyapunov equation Ac^T D + D Ac = -(residual).
+
+*Derivative.* By the implicit function theorem, with the same Lyapunov operator,
+
+    Ac^T dX + dX Ac = -(dQ + dA^T X + X dA - X dG X),
+
+a linear system of n^2 unknowns, which is solved as one; n is twice the mobility, so some tens at most. Forward, reverse and at every order.
+
+References:
+    J. D. Roberts, "Linear model reduction and solution of the algebraic Riccati equation by use of the sign function", International
+    Journal of Control 32 (1980). R. Byers, "Solving the algebraic Riccati equation with the matrix sign function", Linear Algebra and its
+    Applications 85 (1987). D. L. Kleinman, "On an iterative technique for Riccati equation computations", IEEE Transactions on Automatic
+    Control 13 (1968).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from jaxdae.worlds import worlds_first
+
+Matrix = Float[Array, "n n"]
+
+_SIGN_ITERATIONS = 30
+"""Newton's iteration halves the distance of eigenvalues from the imaginary axis, on a logarithmic scale of the spectrum, then converges
+quadratically; with the determinant's scaling 30 corrections suffice for ratios of up to some 1e8."""
+
+
+def solve_lyapunov(a: Matrix, q: Matrix) -> Matrix:
+    """Returns X with A^T X + X A + Q = 0, of one linear system of n^2 unknowns; differentiable.
+
+    Args:
+        a: A (n, n), no two of whose eigenvalues add up to zero.
+        q: Q (n, n).
+    """
+    eye = jnp.eye(a.shape[0], dtype=a.dtype)
+    # Row by row: (A^T X)_ij = sum_k A_ki X_kj and (X A)_ij = sum_k X_ik A_kj.
+    operator = jnp.kron(a.T, eye) + jnp.kron(eye, a.T)
+    return jnp.linalg.solve(operator, -q.reshape(-1)).reshape(q.shape)
+
+
+def solve_riccati(a: Matrix, g: Matrix, q: Matrix) -> Matrix:
+    """Returns the stabilizing X with A^T X + X A - X G X + Q = 0; NaN where the iteration finds none.
+
+    Args:
+        a: A (n, n).
+        g: G = B R^-1 B^T (n, n), symmetric, not negative.
+        q: Q (n, n), symmetric, not negative.
+
+    Exists where (A, B) is stabilizable and Q sees every mode on the imaginary axis. Differentiable, forward and reverse, at every order.
+    """
+    return _riccati(a, g, q)
+
+
+@jax.custom_jvp
+def _riccati(a: Matrix, g: Matrix, q: Matrix) -> Matrix:
+    n = a.shape[0]
+    sign = _sign(jnp.block([[a, -g], [-q, -a.T]]))
+    eye = jnp.eye(n, dtype=a.dtype)
+    left = jnp.concatenate([sign[:n, n:], sign[n:, n:] + eye])
+    right = jnp.concatenate([sign[:n, :n] + eye, sign[n:, :n]])
+    x = jnp.linalg.lstsq(left, -right)[0]
+    x = 0.5 * (x + x.T)
+
+    x = x + solve_lyapunov(a - g @ x, _residual(a, g, q, x))
+    x = 0.5 * (x + x.T)
+    size = 2.0 * jnp.linalg.norm(a) * jnp.linalg.norm(x) + jnp.linalg.norm(q) + jnp.linalg.norm(g) * jnp.linalg.norm(x) ** 2
+    solved = jnp.linalg.norm(_residual(a, g, q, x)) <= float(jnp.finfo(a.dtype).eps) ** 0.5 * size
+    # Of the solutions of the equation only the stabilizing one has Ac stable: then, and only then, Ac^T Y + Y Ac = -I has Y > 0.
+    stable = jnp.all(jnp.isfinite(jnp.linalg.cholesky(solve_lyapunov(a - g @ x, eye))))
+    return worlds_first(jnp.where(solved & stable, x, jnp.nan))
+
+
+def _riccati_jvp(primals: Any, tangents: Any) -> Any:
+    a, g, q = primals
+    da, dg, dq = tangents
+    x = _riccati(a, g, q)
+    change = dq + da.T @ x + x @ da - x @ dg @ x
+    return x, worlds_first(solve_lyapunov(a - g @ x, change))
+
+
+_riccati.defjvp(_riccati_jvp)
+
+
+def _residual(a: Matrix, g: Matrix, q: Matrix, x: Matrix) -> Matrix:
+    return a.T @ x + x @ a - x @ g @ x + q
+
+
+def _sign(matrix: Array) -> Array:
+    """Returns the sign function of a matrix without eigenvalues on the imaginary axis."""
+    n = matrix.shape[0]
+
+    def correct(_: Any, z: Array) -> Array:
+        inverse = jnp.linalg.inv(z)
+        scale = jnp.exp(-jnp.linalg.slogdet(z)[1] / n)
+        return 0.5 * (scale * z + inverse / scale)
+
+    return jax.lax.fori_loop(0, _SIGN_ITERATIONS, correct, matrix)
