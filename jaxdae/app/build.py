@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae import mechanisms
+from jaxdae import control, mechanisms
 from jaxdae.app.schema import Config, Vary
 from jaxdae.app.source import Location, find, value_at
 
@@ -61,6 +61,7 @@ _CLOSED = {
     "implicit_midpoint": jaxdae.ImplicitMidpoint,
     "generalized_alpha": jaxdae.GeneralizedAlpha,
     "radau_iia": jaxdae.RadauIIA,
+    "velocity_stepping": control.VelocityStepping,
 }
 _LAGRANGIANS = {"midpoint": jaxdae.MidpointLagrangian, "trapezoidal": jaxdae.TrapezoidalLagrangian}
 _SOLVERS = {

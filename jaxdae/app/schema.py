@@ -124,6 +124,14 @@ class HalfExplicit(Section):
     projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=Projection(), description=_PROJECTION)
 
 
+class VelocityStepping(Section):
+    """The velocity-level time stepper of physics engines."""
+
+    type: Literal["velocity_stepping"]
+    beta: float = Field(default=1.0, gt=0, lt=2, description="the part of the violation that a step removes, between 0 and 2")
+    projection: Annotated[Projection | None, BeforeValidator(_none_is_null)] = Field(default=None, description=_PROJECTION)
+
+
 class _Iterated(Section):
     """A method that keeps the constraints by itself."""
 
@@ -293,7 +301,16 @@ class Config(Section):
     start: Start = Field(default=Start(), description="fixed coordinates and start velocities")
     integrator: Annotated[
         Annotated[
-            Integrator | Route | HalfExplicit | Rattle | Newton | DiscreteEulerLagrange | GeneralizedAlpha | Composition | Adaptive,
+            Integrator
+            | Route
+            | HalfExplicit
+            | VelocityStepping
+            | Rattle
+            | Newton
+            | DiscreteEulerLagrange
+            | GeneralizedAlpha
+            | Composition
+            | Adaptive,
             Field(discriminator="type"),
         ],
         BeforeValidator(_written_out),

@@ -4,6 +4,7 @@ import diffrax
 import pytest
 
 import jaxdae as jd
+import jaxdae.control
 from jaxdae.app.build import integrator
 from jaxdae.app.schema import Config
 
@@ -28,6 +29,7 @@ def built(method, **others):
         ("yoshida4", jd.Composition),
         ("kahan_li8", jd.Composition),
         ("adaptive", jd.Adaptive),
+        ("velocity_stepping", jd.control.VelocityStepping),
     ],
 )
 def test_methods_that_keep_the_constraints_are_not_projected(name, kind):
@@ -53,6 +55,9 @@ def test_options():
     assert isinstance(method.integrator, jd.ImplicitMidpoint)
     assert method.integrator.iterations == 7
     assert isinstance(method.solver, jd.DenseKKT)
+    assert float(built({"type": "velocity_stepping", "beta": 0.2}).beta) == 0.2
+    with pytest.raises(ValueError, match="less than 2"):
+        built({"type": "velocity_stepping", "beta": 2.0})
     method = built({"type": "radau_iia", "projection": {"position": "none"}})
     assert isinstance(method, jd.Projected)
     assert method.projection.position is None
