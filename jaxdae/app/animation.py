@@ -99,7 +99,7 @@ def _write(
         bars[name] = axes.plot([], [], marker="o", markersize=3.5, linewidth=2.2, label=name, **line_style(index))[0]
         index += 1
     axes.tick_params(colors=GRAY)
-    figure.legend(loc="outside lower center", ncols=4)
+    figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
     span = times[shown[-1]] - times[shown[0]]
     rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
     writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
