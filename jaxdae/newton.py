@@ -26,11 +26,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 
 from jaxdae.worlds import worlds_first
 
 _UNROLLED = 3
+
+ROOT = "newton_root"
+"""The name of roots for policies of `jax.checkpoint`: reverse mode that keeps them need not iterate again."""
 
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
@@ -55,9 +60,21 @@ def simplified_newton(
     The size is the largest |change of a leaf| / (1 + |leaf|) over the leaves of x, in the largest entry; the error that is left is
     smaller by the ratio of convergence. It is constant under differentiation.
 
+    Raises:
+        ValueError: iterations below 1.
+
     Differentiable with respect to `args`, forward, reverse and second order, to the accuracy that `iterations` corrections reach.
     """
+    _check_count("iterations", iterations)
     return _newton(update, residual, (correction, transposed or correction), iterations, x0, args)
+
+
+def _check_count(name: str, count: Any) -> None:
+    # A method without corrections would return its first guess, and a derivative as if that were a root.
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        raise TypeError(f"{name} must be an integer, the number of {name} in a step, got {count!r}")
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1, got {count}")
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
@@ -129,7 +146,7 @@ def _newton_jvp(
     # One more Newton step, from a residual that is made zero but for its derivative: JAX drops custom rules where it builds linear programs
     # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule.
     rest = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), residual(still, args))
-    x = worlds_first(jax.tree.map(operator.sub, still, solve(still, rest)))
+    x, size = checkpoint_name((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest))), size), ROOT)
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     return (x, size), (jax.tree.map(operator.neg, solve(x, change)), jnp.zeros_like(size))
 
@@ -147,8 +164,12 @@ def dense_newton(residual: Residual, iterations: int, factorizations: int, x0: A
         x0: the start.
         args: all that the root depends on; differentiable.
 
+    Raises:
+        ValueError: iterations or factorizations below 1.
+
     dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
     """
+    _check_count("factorizations", factorizations)
     update, whole = partial(_dense_update, residual), partial(_dense_residual, residual)
     forward, backward = (partial(_dense_correction, transpose) for transpose in (0, 1))
     x, still = jax.lax.stop_gradient((x0, args))

@@ -2,7 +2,8 @@
 
 A rollout is a `lax.scan` over steps. Three things happen around each step:
 
-* *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept. With `segment=k` only every k-th
+* *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept, and what Newton's iterations found in
+  it: these do not run a second time. With `segment=k` only every k-th
   state is kept, and memory falls from O(steps) to O(steps / k + k) states.
 * *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
   with that status, and so do its gradients (see `_guarded_step`).
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,10 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.batch import count_worlds, leaf_axes, spread_over_devices
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.newton import ROOT
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
@@ -41,6 +44,7 @@ class Trajectory:
     info: Leaf
 
 
+@overload
 def rollout(
     system: System,
     integrator: Integrator,
@@ -51,7 +55,40 @@ def rollout(
     steps: int | None = None,
     save_every: int = 1,
     segment: int | None = None,
-) -> Trajectory:
+    memory: Any = None,
+    return_memory: Literal[False] = False,
+) -> Trajectory: ...
+
+
+@overload
+def rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+    memory: Any = None,
+    return_memory: bool,
+) -> tuple[Trajectory, Any]: ...
+
+
+def rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+    memory: Any = None,
+    return_memory: bool = False,
+) -> Any:
     """Returns the trajectory of one world over a fixed number of fixed steps.
 
     Args:
@@ -66,6 +103,8 @@ def rollout(
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
         segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
             `save_every`. None keeps one state a step.
+        memory: what the integrator carries from step to step, where this rollout goes on from another; None to begin.
+        return_memory: whether to return (trajectory, memory after the last step).
 
     Returns:
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
@@ -76,13 +115,47 @@ def rollout(
 
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse.
     """
-    plan = _plan(controls, steps, save_every, segment, time_axis=0)
+    plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=0)
     check_system(system)
     state = checked_state(state)
     _check_integrator(integrator)
     _check_dt(dt)
     law = _as_law(controls, state) if _is_plain(controls) else controls
-    return _rollout(system, integrator, state, law, dt, plan)
+    return _rollout(system, integrator, state, law, dt, memory, plan)
+
+
+@overload
+def batch_rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+    in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+    memory: Any = None,
+    return_memory: Literal[False] = False,
+) -> Trajectory: ...
+
+
+@overload
+def batch_rollout(
+    system: System,
+    integrator: Integrator,
+    state: State,
+    controls: Any = None,
+    *,
+    dt: Any,
+    steps: int | None = None,
+    save_every: int = 1,
+    segment: int | None = None,
+    in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+    memory: Any = None,
+    return_memory: bool,
+) -> tuple[Trajectory, Any]: ...
 
 
 def batch_rollout(
@@ -96,7 +169,9 @@ def batch_rollout(
     save_every: int = 1,
     segment: int | None = None,
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
-) -> Trajectory:
+    memory: Any = None,
+    return_memory: bool = False,
+) -> Any:
     """Returns the trajectories of many worlds, which may differ in any leaf.
 
     Args:
@@ -110,6 +185,8 @@ def batch_rollout(
         segment: as in `rollout`.
         in_axes: which leaves of (system, integrator, state, controls) are stacked, as in `jax.vmap`: 0 or None for a whole argument,
             or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
+        memory: as in `rollout`, of all worlds: every leaf stacked.
+        return_memory: as in `rollout`.
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
@@ -133,18 +210,18 @@ def batch_rollout(
     plain = _is_plain(controls)
     arguments = (system, integrator, state, None if plain else controls)
     leaves, structure = jax.tree.flatten(arguments)
-    axes = _leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
-    worlds = _count_worlds(leaves, axes)
-    leaves = _spread_over_devices(leaves, axes, worlds)
+    axes = leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
+    worlds = count_worlds(leaves, axes)
+    leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
-    plan = _plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
+    plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
         law = _as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
-    return _batch_rollout(leaves, dt, structure, tuple(axes), worlds, plan)
+    return _batch_rollout(leaves, dt, memory, structure, tuple(axes), worlds, plan)
 
 
 # The plan of a rollout: counts only, so that it can be static.
@@ -152,7 +229,7 @@ def batch_rollout(
 
 @jax.tree_util.register_static
 class _Plan(tuple[int, ...]):
-    """(steps, save_every, segment): segment is 0 for none."""
+    """(steps, save_every, segment, return_memory): segment is 0 for none."""
 
     __slots__ = ()
 
@@ -165,7 +242,7 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None, time_axis: int) -> _Plan:
+def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None, return_memory: bool, time_axis: int) -> _Plan:
     if isinstance(controls, jax.Array | np.ndarray):
         if controls.ndim != 2 + time_axis:
             expected = "(worlds, steps, nu)" if time_axis else "(steps, nu)"
@@ -184,11 +261,11 @@ def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
     if segment is None:
-        return _Plan((steps, save_every, 0))
+        return _Plan((steps, save_every, 0, bool(return_memory)))
     segment = _positive("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
         raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
-    return _Plan((steps, save_every, segment))
+    return _Plan((steps, save_every, segment, bool(return_memory)))
 
 
 def _check_dt(dt: Any) -> None:
@@ -225,11 +302,11 @@ def _as_law(function: Any, state: State) -> Any:
 # The scan.
 
 
-@partial(jax.jit, static_argnums=5)
-def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, plan: _Plan) -> Trajectory:
+@partial(jax.jit, static_argnums=6)
+def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, plan: _Plan) -> Any:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
-    memory = integrator.init(system, state)
+    memory = integrator.init(system, state) if memory is None else memory
     law = controls if callable(controls) else None
 
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
@@ -238,8 +315,8 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, p
     return _scan(step, state, memory, None if callable(controls) else controls, dt, plan)
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan) -> Trajectory:
+@partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _batch_rollout(leaves: list[Any], dt: Any, memory: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan) -> Any:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     system, integrator, state, controls = jax.tree.unflatten(structure, last)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
@@ -258,8 +335,11 @@ def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int |
         check_fit(s, checked_state(x))
         return i.init(s, x)
 
-    start_axes = (system_axes, integrator_axes, -1)
-    memory = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
+    if memory is None:
+        start_axes = (system_axes, integrator_axes, -1)
+        memory = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
+    else:
+        memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -279,10 +359,10 @@ def _batch_rollout(leaves: list[Any], dt: Any, structure: Any, axes: tuple[int |
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), trajectory)
 
 
-def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Plan) -> Trajectory:
+def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Plan) -> Any:
     """Runs the nested scans: segments of blocks of steps, or blocks of segments of steps."""
-    steps, save_every, segment = plan
-    checkpointed = jax.checkpoint(step)
+    steps, save_every, segment, return_memory = plan
+    checkpointed = jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(ROOT))
     t0 = state.t
 
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:
@@ -322,10 +402,12 @@ def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Pla
     carry = (jnp.zeros((), jnp.int32), state, memory, info)
     blocks = _grouped(inputs, steps // save_every)
     if segment < save_every or segment == 0:
-        return _repeat(block, carry, blocks, steps // save_every)[1]
-    inner, outer = segment // save_every, steps // segment
-    _, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
-    return jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
+        last, trajectory = _repeat(block, carry, blocks, steps // save_every)
+    else:
+        inner, outer = segment // save_every, steps // segment
+        last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
+        trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
+    return (trajectory, last[2]) if return_memory else trajectory
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
@@ -345,53 +427,3 @@ def _restarted(info: StepInfo) -> StepInfo:
     """Returns the info with its maxima set back to zero; the status stays."""
     fresh = jax.tree.map(jnp.zeros_like, info)
     return dataclasses.replace(fresh, status=info.status)
-
-
-# Worlds.
-
-
-def _leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
-    """Returns the axis of every leaf of the arguments, from a prefix tree of axes."""
-    wrong = [axis for axis in jax.tree.leaves(in_axes) if not isinstance(axis, int) or axis < 0]
-    if wrong:
-        raise ValueError(f"in_axes must hold axis numbers 0, 1, ... or None, got {wrong[0]!r}")
-    marked = jax.tree.map(lambda axis: -1 if axis is None else axis, in_axes, is_leaf=lambda x: x is None)
-    try:
-        spread = jax.tree.broadcast(marked, arguments)
-    except ValueError as error:
-        raise ValueError(
-            "in_axes must be a prefix of (system, integrator, state, controls), as in jax.vmap; batch_axes(system, 'mass')"
-            f" makes one: {error}"
-        ) from error
-    return [None if axis == -1 else axis for axis in jax.tree.leaves(spread)]
-
-
-def _count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
-    sizes = []
-    for x, axis in zip(leaves, axes, strict=True):
-        if axis is None:
-            continue
-        if jnp.ndim(x) <= axis:
-            raise ValueError(f"in_axes names axis {axis} of a leaf of shape {jnp.shape(x)}: it has no world axis")
-        sizes.append(jnp.shape(x)[axis])
-    if not sizes:
-        raise ValueError("batch_rollout: no leaf has a world axis; stack the start states, or name stacked leaves in in_axes")
-    if len(set(sizes)) > 1 or sizes[0] == 0:
-        raise ValueError(f"batch_rollout: the stacked leaves must have one positive number of worlds, got {sorted(set(sizes))}")
-    return sizes[0]
-
-
-def _spread_over_devices(leaves: list[Any], axes: list[int | None], worlds: int) -> list[Any]:
-    """Returns the leaves placed on all devices, split along their world axes, where the number of devices divides them."""
-    devices = jax.devices()
-    if len(devices) == 1 or worlds % len(devices):
-        return leaves
-    mesh = jax.sharding.Mesh(np.asarray(devices), ("world",))
-
-    def place(x: Any, axis: int | None) -> Any:
-        names: list[str | None] = [None] * jnp.ndim(x)
-        if axis is not None:
-            names[axis] = "world"
-        return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))
-
-    return [place(x, axis) for x, axis in zip(leaves, axes, strict=True)]

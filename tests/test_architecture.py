@@ -19,6 +19,7 @@ FLOORS = {
     "_pytree": 0,
     "typing": 0,
     "worlds": 0,
+    "batch": 0,
     "status": 0,
     "saddle_point": 1,
     "small_matrix": 1,

@@ -1,6 +1,7 @@
 """Rollouts: what they return, how worlds fail, what they cost to call again, and what they say about mistakes."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import subprocess
@@ -306,6 +307,20 @@ class TestMemory:
         trajectory, _ = self.run()
         np.testing.assert_allclose(trajectory.state.q[-1], q, **ROUND_OFF)
         np.testing.assert_array_equal(trajectory.info.iterations, np.arange(4))
+
+    @pytest.mark.parametrize("worlds", [None, 2])
+    def test_goes_on_from_another_rollout(self, worlds):
+        at = oscillating() if worlds is None else stack([oscillating()] * worlds)
+        run = functools.partial(jd.rollout if worlds is None else jd.batch_rollout, oscillator(), self.integrator, dt=0.1)
+        whole = run(at, steps=4)
+        first, memory = run(at, steps=2, return_memory=True)
+        last = jax.tree.map(lambda x: x[..., -1, :] if x.ndim > whole.state.t.ndim else x[..., -1], first.state)
+        second, memory = run(last, steps=2, memory=memory, return_memory=True)
+        half = jax.tree.map(lambda x: jnp.take(x, jnp.arange(2, 4), axis=whole.state.t.ndim - 1), whole)
+        assert_close(second, half)
+        np.testing.assert_array_equal(memory["count"], 4 if worlds is None else [4] * worlds)
+        assert_close(memory["a"], whole.info.a[..., -1, :])
+        assert not np.allclose(run(last, steps=2).state.v, half.state.v)
 
     def test_has_derivatives(self):
         reverse = jax.grad(lambda k: self.run(k)[1])(0.3)

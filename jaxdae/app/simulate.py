@@ -67,14 +67,15 @@ def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int
 
     started = time.perf_counter()
     run = jax.jit(partial(_block, axes, _is_driven(config), block_steps, every))
-    run = run.lower(*fixed, state, status, dt).compile()
+    memory = jax.jit(partial(_first_memory, axes))(*fixed, state)
+    run = run.lower(*fixed, state, status, memory, dt).compile()
     summary = Summary(compile_s=time.perf_counter() - started)
 
     track = _Track(config, worlds, summary, sink)
     done = 0
     started = time.perf_counter()
     while done < steps:
-        state, status, block = run(*fixed, state, status, dt)
+        state, status, memory, block = run(*fixed, state, status, memory, dt)
         count = min(block_steps, steps - done) // every
         track.take(config.dt * (done + every * np.arange(count + 1)), jax.device_get(block))
         done += count * every
@@ -106,17 +107,23 @@ def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
 # compiled
 
 
+def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
+    """Returns what the integrator carries before the first step, (world, ...)."""
+    return jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(*axes, 0))(system, integrator, state)
+
+
 def _block(
-    axes: Any, driven: bool, steps: int, every: int, system: Any, integrator: Any, state: Any, status: Any, dt: Any
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Returns the state and status after a block, and what is saved of its start and its steps, (world, time, ...)."""
+    axes: Any, driven: bool, steps: int, every: int, system: Any, integrator: Any, state: Any, status: Any, memory: Any, dt: Any
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Returns state, status and memory after a block, and what is saved of its start and its steps, (world, time, ...)."""
+    counts = {"steps": steps, "save_every": every, "return_memory": True}
     if status.shape[0] == 1:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
-        start = jax.tree.map(lambda x: x[0], state)
-        trajectory = jaxdae.rollout(one, method, start, dt=dt, steps=steps, save_every=every)
-        trajectory = jax.tree.map(lambda x: x[None], trajectory)
+        start, carried = jax.tree.map(lambda x: x[0], (state, memory))
+        trajectory, carried = jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts)
+        trajectory, memory = jax.tree.map(lambda x: x[None], (trajectory, carried))
     else:
-        trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, steps=steps, save_every=every, in_axes=(*axes, 0, None))
+        trajectory, memory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), memory=memory, **counts)
     # A world that failed in an earlier block stays where it is, and says so.
     failed = status != jaxdae.Status.OK
     info = trajectory.info
@@ -129,7 +136,7 @@ def _block(
     found = {name: jnp.concatenate([jnp.zeros_like(x[:, :1]), x], axis=1) for name, x in found.items()}
     with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
     last = jax.tree.map(lambda x: x[:, -1], saved)
-    return last, found["status"][:, -1], found | _observe(axes, driven, system, integrator, with_start)
+    return last, found["status"][:, -1], memory, found | _observe(axes, driven, system, integrator, with_start)
 
 
 def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) -> dict[str, Any]:
