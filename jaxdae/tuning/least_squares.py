@@ -11,8 +11,10 @@ gain ratio rho, the reduction of F = |r|^2 / 2 over what the linear model promis
 
     promised = |J d|^2 / 2 + mu |D d|^2,
 
-by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise.
-The Jacobian is by forward mode, all columns in one vectorized pass together with the residuals.
+(for a step that is shortened to s d, (s - s^2 / 2) |J d|^2 + s mu |D d|^2) by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after
+a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise. The Jacobian is by forward mode, all columns in one vectorized pass
+together with the residuals; where there are more than three variables for each residual, by reverse mode, all rows in one pass. The first
+evaluation is a pass of the loop as well, so that the residuals are compiled once.
 
 At the minimum, with independent errors of one standard deviation sigma in the data, the free variables have the covariance
 sigma^2 (J^T J)^-1, and functions x(z) of them, to first order ("delta method"), dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions
@@ -79,6 +81,7 @@ class _At:
     growth: Leaf
     scale: Leaf
     count: Leaf
+    begun: Leaf
     done: Leaf
 
 
@@ -89,6 +92,7 @@ def least_squares(
     trainable: Trainable = None,
     iterations: int = 50,
     damping: float = 1e-3,
+    max_step: float | None = None,
     tolerance: float | None = None,
     standard_deviation: Any = None,
 ) -> LeastSquaresResult:
@@ -98,8 +102,10 @@ def least_squares(
         residual: parameters -> residuals (any shape), each divided by its standard deviation where these differ.
         parameters: any pytree.
         trainable: which leaves, and in which ranges, see `reparametrize`; all floating-point leaves by default.
-        iterations: at most so many; each costs one residual and its Jacobian.
+        iterations: at most so many; each costs one residual and its Jacobian, as does the start.
         damping: mu at the start, relative to the columns of J.
+        max_step: the largest change of a free variable in one iteration (of log x with `Positive`); longer steps are shortened. For
+            residuals that are only good near the start, such as those of rollouts.
         tolerance: convergence is a step smaller than this relative to the free variables, a promised relative reduction of |r| smaller than
             it, or a cosine between r and the columns of J smaller than it; sqrt(eps) by default.
         standard_deviation: sigma of the residuals, for the covariance; estimated from what is left of them by default.
@@ -110,7 +116,7 @@ def least_squares(
     One `lax.while_loop` of fixed shapes: `jax.vmap` over parameters fits many starts at once, `jax.jit` around it saves tracing. A trial
     that is not finite counts as a failed step. Reverse mode does not go through the loop.
     """
-    for name, value in (("iterations", iterations), ("damping", damping), ("tolerance", tolerance)):
+    for name, value in (("iterations", iterations), ("damping", damping), ("max_step", max_step), ("tolerance", tolerance)):
         if value is not None and not value > 0:
             raise ValueError(f"least_squares: {name} must be positive, got {value!r}")
     chosen = reparametrize(parameters, trainable)
@@ -122,7 +128,7 @@ def least_squares(
         return jnp.ravel(residual(chosen.join(parameters, unravel(z))))
 
     found = jax.lax.while_loop(
-        lambda at: (at.count < iterations) & ~at.done, lambda at: _iterate(of_free, at, limit), _begin(of_free, start, damping)
+        lambda at: (at.count <= iterations) & ~at.done, lambda at: _iterate(of_free, at, limit, max_step), _begin(of_free, start, damping)
     )
     free = unravel(found.z)
     slope = jax.jvp(lambda z: jax.flatten_util.ravel_pytree(chosen.values(unravel(z)))[0], (found.z,), (jnp.ones_like(found.z),))[1]
@@ -136,23 +142,27 @@ def least_squares(
         standard_error=unravel(error),
         standard_deviation=sigma,
         gradient=_cosine(found),
-        iterations=found.count,
+        iterations=found.count - 1,
         status=jnp.where(found.done, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32),
         paths=tuple(sorted(chosen.paths)),
     )
 
 
 def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
-    """Returns r and J by vectorized forward mode."""
+    """Returns r and J."""
+    rows = jax.eval_shape(residual, z).shape[0]
+    if 3 * rows < z.size:
+        value, pull = jax.vjp(residual, z)
+        return value, jax.vmap(lambda d: pull(d)[0])(jnp.eye(rows, dtype=z.dtype))
     value, columns = jax.vmap(lambda d: jax.jvp(residual, (z,), (d,)), out_axes=(None, 1))(jnp.eye(z.size, dtype=z.dtype))
     return value, columns
 
 
 def _begin(residual: Any, z: Any, damping: Any) -> _At:
-    value, jacobian = _linearized(residual, z)
-    one = jnp.ones((), z.dtype)
-    at = _At(z, value, jacobian, damping * one, 2.0 * one, _columns(jacobian), jnp.zeros((), jnp.int32), jnp.asarray(False))
-    return _At(**{**vars(at), "done": ~jnp.any(value != 0)})
+    """Returns the iteration before anything is evaluated."""
+    rows, one, no = jax.eval_shape(residual, z).shape[0], jnp.ones((), z.dtype), jnp.asarray(False)
+    nothing = jnp.zeros((rows,), z.dtype), jnp.zeros((rows, z.size), z.dtype)
+    return _At(z, *nothing, damping * one, 2.0 * one, jnp.zeros_like(z), jnp.zeros((), jnp.int32), no, no)
 
 
 def _columns(jacobian: Any) -> Any:
@@ -166,38 +176,42 @@ def _cosine(at: _At) -> Any:
     return jnp.max(jnp.abs(at.residual @ at.jacobian) / divisor)
 
 
-def _iterate(residual: Any, at: _At, limit: Any) -> _At:
+def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     scale: Any = jnp.where(at.scale > 0, at.scale, 1.0)
     orthogonal, triangle = jnp.linalg.qr(at.jacobian)
     stacked = jnp.concatenate([triangle, jnp.diag(jnp.sqrt(at.damping) * scale)])
     right = jnp.concatenate([-(orthogonal.T @ at.residual), jnp.zeros_like(at.z)])
     q, r = jnp.linalg.qr(stacked)
     step = jax.scipy.linalg.solve_triangular(r, q.T @ right)
-    trial = at.z + step
+    share = jnp.ones((), step.dtype) if max_step is None else jnp.minimum(1.0, max_step / jnp.maximum(jnp.max(jnp.abs(step)), max_step))
+    trial = jnp.where(at.begun, at.z + share * step, at.z)
     value, jacobian = _linearized(residual, trial)
 
     cost, new_cost = 0.5 * jnp.sum(at.residual**2), 0.5 * jnp.sum(value**2)
-    promised = 0.5 * jnp.sum((triangle @ step) ** 2) + at.damping * jnp.sum((scale * step) ** 2)
+    linear, damped = jnp.sum((triangle @ step) ** 2), at.damping * jnp.sum((scale * step) ** 2)
+    promised = (share - 0.5 * share**2) * linear + share * damped
     finite = jnp.all(jnp.isfinite(value)) & jnp.all(jnp.isfinite(jacobian)) & jnp.all(jnp.isfinite(step))
     divisor: Any = jnp.where(promised > 0, promised, 1.0)
     ratio: Any = jnp.where(finite, (cost - new_cost) / divisor, -1.0)
-    better = finite & (ratio > 0)
+    better = (finite & (ratio > 0)) | ~at.begun
     # Convergence is judged before the step is taken, too: at the minimum no step is better.
     small = jnp.sqrt(jnp.sum(step**2)) <= limit * (limit + jnp.sqrt(jnp.sum(at.z**2)))
     # Of F relatively; of |r| it is half of it.
-    settled = promised <= limit**2 * cost
+    settled = 0.5 * linear + damped <= limit**2 * cost
+    change: Any = jnp.where(better, jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), at.growth)
     new = _At(
         z=jnp.where(better, trial, at.z),
         residual=jnp.where(better, value, at.residual),
         jacobian=jnp.where(better, jacobian, at.jacobian),
-        damping=jnp.where(better, at.damping * jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), at.damping * at.growth),
+        damping=at.damping * jnp.where(at.begun, change, 1.0),
         growth=jnp.where(better, jnp.full_like(at.growth, 2.0), 2.0 * at.growth),
         scale=jnp.where(better, jnp.maximum(at.scale, _columns(jacobian)), at.scale),
         count=at.count + 1,
+        begun=jnp.asarray(True),
         done=at.done,
     )
     exact = ~jnp.any(new.residual != 0)
-    return _At(**{**vars(new), "done": (finite & (small | settled)) | exact | (_cosine(new) <= limit)})
+    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled)) | exact | (_cosine(new) <= limit)})
 
 
 def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:

@@ -110,13 +110,34 @@ def test_trials_that_are_not_finite_shorten_the_step():
     assert found.parameters["x"] == pytest.approx(1.0, abs=1e-7)
 
 
+def test_steps_are_shortened():
+    # Undamped, the first step would be 6 in log x.
+    start, bounds = {"x": jnp.asarray(np.exp(-6.0))}, {"x": Positive()}
+    run = {n: least_squares(lambda p: jnp.log(p["x"])[None], start, trainable=bounds, iterations=n, max_step=0.5) for n in (1, 4, 30)}
+    np.testing.assert_allclose([np.log(run[n].parameters["x"]) for n in (1, 4)], [-5.5, -4.0], rtol=1e-12)
+    assert run[30].status == jaxdae.Status.OK
+    assert run[30].iterations <= 16
+    np.testing.assert_allclose(run[30].parameters["x"], 1.0, rtol=1e-8)
+
+
+def test_few_residuals_of_many_numbers():
+    """By reverse mode."""
+    weights = jnp.linspace(0.5, 2.0, 8)
+    found = least_squares(lambda p: (weights @ p["x"] - 1.0)[None], {"x": jnp.zeros(8)}, damping=1e-12)
+    assert found.status == jaxdae.Status.OK
+    np.testing.assert_allclose(weights @ found.parameters["x"], 1.0, rtol=1e-8)
+    bent = least_squares(lambda p: jnp.sin(jnp.sum(p["x"]) + jnp.arange(2.0)), {"x": jnp.zeros(8)}, iterations=20)
+    # The minimum of sin(s)^2 + sin(s + 1)^2.
+    np.testing.assert_allclose(jnp.sum(bent.parameters["x"]), -0.5, rtol=1e-6)
+
+
 def test_too_few_iterations_are_told(data):
     start = {"amplitude": jnp.asarray(1.0), "rate": jnp.asarray(5.0), "offset": jnp.asarray(0.1)}
     assert least_squares(lambda p: model(p) - data, start, iterations=2).status == jaxdae.Status.NOT_CONVERGED
 
 
 def test_mistakes_are_named():
-    for change in ({"iterations": 0}, {"damping": -1.0}, {"tolerance": 0.0}):
+    for change in ({"iterations": 0}, {"damping": -1.0}, {"max_step": 0.0}, {"tolerance": 0.0}):
         with pytest.raises(ValueError, match=f"{next(iter(change))} must be positive"):
             least_squares(lambda p: p["x"], {"x": jnp.ones(2)}, **change)
     with pytest.raises(ValueError, match="no leaf 'z'"):
