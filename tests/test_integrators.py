@@ -10,6 +10,7 @@ from problems import Pendulum, cast, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
 
 import jaxdae as jd
+from jaxdae.control import VelocityStepping
 from jaxdae.system import velocity_residual
 
 INTEGRATORS = {
@@ -121,6 +122,13 @@ class TestEveryCombination:
             assert info.velocity_violation <= 1e-15
         else:
             assert 1e-16 < info.violation < 1e-3
+
+
+@TYPES
+def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
+    # Its accelerations and multipliers are means over the step: what else it must do is in `control/test_velocity_stepping`.
+    check_shapes_and_dtypes(VelocityStepping(), dtype, rows)
+    check_shapes_and_dtypes(jd.Projected(VelocityStepping()), dtype, rows)
 
 
 @pytest.mark.parametrize("name", IMPLICIT)

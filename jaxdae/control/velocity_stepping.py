@@ -134,10 +134,9 @@ class VelocityStepping:
         solver: a saddle-point solver.
         constraints: when the system's own constraints are solved (static).
 
-    Inputs: u holds those of the system's forces first, then those of `InputTarget`s. Needs an invertible mass matrix with
-        `ConstraintOrder.FREE`
-    only. Differentiable, but with respect to `active`. One factorization without groups or with groups together that are neither limited
-    nor exchanged for motors; one more for each set of rows that is solved apart.
+    Inputs: u holds those of the system's forces first, then those of `InputTarget`s. The mass matrix must be invertible with
+    `ConstraintOrder.FREE` only. Differentiable, but with respect to `active`. One factorization without groups, or with groups together
+    that are neither limited nor exchanged for motors; one more for each set of rows that is solved apart.
     """
 
     beta: Leaf = 1.0

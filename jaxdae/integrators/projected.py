@@ -62,7 +62,10 @@ class Projected:
             with jax.named_scope("velocity_projection"):
                 shared = memory if before is not None and _follows(self.projection.velocity) else None
                 new = velocity.project(system, new, state, shared)
-        info = step_info(system, new, inner.a, inner.lam, status=inner.status)
+        after = step_info(system, new, inner.a, inner.lam)
+        # What else the method reports stays: efforts of motors, rows that are on.
+        found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
+        info = dataclasses.replace(inner, **found)
         if not isinstance(position, PositionProjection):
             return new, memory, info
         closed = info.violation <= position.tolerance

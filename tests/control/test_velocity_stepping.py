@@ -108,6 +108,14 @@ class TestStep:
             errors.append(float(abs(moved.q[0] - np.sin(angle.y[0, -1]))))
         np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 1.0, atol=0.1)
 
+    def test_a_projection_closes_what_is_left_and_keeps_the_efforts(self):
+        system, at = Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)), state([0.6, -0.8], [1.2, 0.9])
+        stepper = VelocityStepping(groups=(group(FunctionGoal(lambda t, q: (q[0] - 0.5)[None])),))
+        new, info = step(jd.Projected(stepper), system, at)
+        assert info.violation < 1e-15
+        np.testing.assert_allclose(info.efforts[0], step(stepper, system, at)[1].efforts[0], rtol=1e-14)
+        np.testing.assert_allclose(new.q @ new.q, 1.0, rtol=1e-15)
+
     def test_a_soft_row_of_the_system_is_j_a_plus_c_lam(self):
         system, at = masses()
         at = dataclasses.replace(at, v=jnp.array([0.3, -0.2]))
