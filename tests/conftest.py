@@ -1,9 +1,10 @@
-"""What holds in every test: double precision, strict dtype promotion, and signatures that are checked at run time.
+"""What holds in every test: fast compilation, double precision, strict dtype promotion, and signatures that are checked at run time.
 
 The import hook must be set before the first import of `jaxdae`, so it stands here and not in a fixture.
 """
 
 import gc
+import os
 import pathlib
 import sys
 import types
@@ -13,6 +14,14 @@ import jax
 import pytest
 from beartype import beartype
 from jaxtyping import install_import_hook
+
+# Nearly all of the time of the tests is compilation, of programs that then run for a millisecond. Without LLVM's optimizations, in one
+# module of code and without MLIR's emitters of fused loops, which newer releases cannot do without, it takes a third. XLA reads these flags
+# before its first program, and does not start where it finds one that it does not know.
+FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+if jax.__version_info__ < (0, 10):
+    FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([*FAST_COMPILATION, os.environ.get("XLA_FLAGS", "")])
 
 jax.config.update("jax_enable_x64", True)
 # A float32 constant that meets a float64 state is a mistake in the library, not something to convert silently.
@@ -37,9 +46,16 @@ install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
+MAPPINGS = pathlib.Path("/proc/self/maps")
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _compiled_programs_end_with_their_module():
-    """Every compiled program holds some memory mappings, of which Linux allows a process 65530: beyond, LLVM crashes."""
+def _compiled_programs_end_before_memory_mappings_do():
+    """Every compiled program holds some memory mappings, of which Linux allows a process 65530: beyond, LLVM crashes.
+
+    Modules share what they can: one of them adds some thousand.
+    """
     yield
-    jax.clear_caches()
-    gc.collect()
+    if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()
