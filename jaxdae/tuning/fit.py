@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxdae._pytree import pytree
+from jaxdae._pytree import batch_axes, pytree
 from jaxdae.tuning import checkpoint as checkpoints
 from jaxdae.tuning.checkpoint import Checkpoint
 from jaxdae.tuning.differentiation import ByCount, Mode
@@ -99,6 +99,7 @@ def fit(
     trainable: Trainable = None,
     batch: Any = None,
     starts: Any = None,
+    stacked: Sequence[str] = (),
     clip: float | None = None,
     mode: Mode = ByCount(),
     record: Callable[[Any], Any] | None = None,
@@ -118,6 +119,7 @@ def fit(
             that returns one, for another batch in every step.
         starts: the number of independent fits in one program: trained leaves are stacks of so many starts, each with its own loss,
             clipping, skips and best; the other leaves are shared.
+        stacked: paths of further leaves that differ from start to start, stacked as well.
         clip: the largest norm of the gradient in the free variables; longer ones are shortened to it.
         mode: `Forward()`, `Reverse()` or `ByCount(limit)`, which takes forward mode up to that many trained numbers.
         record: parameters -> pytree of arrays, kept of every step in `FitResult.recorded`.
@@ -147,7 +149,7 @@ def fit(
     if starts is None:
         step, start = one, begin(parameters)
     else:
-        axes = chosen.axes(parameters)
+        axes = batch_axes(parameters, *chosen.paths, *stacked)
         step = jax.vmap(one, in_axes=(0, axes, None))
         start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
     lowered = jax.jit(step).lower(start, parameters, fixed_batch)
@@ -177,7 +179,7 @@ def fit(
         if file is not None and checkpoint is not None and ((count + 1) % checkpoint.every == 0 or count + 1 == steps):
             checkpoints.write(file, jax.device_get(carried), _stacked(history), identity)
     told, recorded = jax.tree.unflatten(template, list(_stacked(history).values()))
-    return _result(chosen, parameters, carried, told, recorded, starts)
+    return _result(chosen, parameters, carried, told, recorded, None if starts is None else axes)
 
 
 def _check(optimizer: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
@@ -271,14 +273,14 @@ def _stacked(history: Sequence[Any]) -> dict[str, np.ndarray]:
     return {str(k): np.stack(column) for k, column in enumerate(zip(*history, strict=True))}
 
 
-def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, told: FitStep, recorded: Any, starts: int | None) -> FitResult:
-    join = chosen.join if starts is None else jax.vmap(chosen.join, in_axes=(chosen.axes(parameters), 0), out_axes=chosen.axes(parameters))
+def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, told: FitStep, recorded: Any, axes: Any) -> FitResult:
+    join = chosen.join if axes is None else jax.vmap(chosen.join, in_axes=(axes, 0), out_axes=axes)
     best, last = jax.jit(join)(parameters, carried.best), jax.jit(join)(parameters, carried.free)
-    count = np.asarray if starts is not None else int
+    count = np.asarray if axes is not None else int
     return FitResult(
         parameters=best,
         last=last,
-        loss=np.asarray(carried.best_loss) if starts is not None else float(carried.best_loss),
+        loss=np.asarray(carried.best_loss) if axes is not None else float(carried.best_loss),
         best_step=count(carried.best_step),
         skipped=count(carried.skipped),
         history=told,

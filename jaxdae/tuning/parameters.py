@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, set_leaf
+from jaxdae._pytree import get_leaf, leaf_paths, set_leaf
 
 
 class Bound(Protocol):
@@ -220,10 +220,6 @@ class Reparametrization:
     def values(self, free: dict[str, Any]) -> dict[str, Any]:
         """Returns the values of the trained numbers by path, in their own units."""
         return {path: bound.constrained(free[path]) for path, bound in zip(self.paths, self.bounds, strict=True)}
-
-    def axes(self, parameters: Any) -> Any:
-        """Returns `in_axes` of parameters whose trained leaves are stacked: 0 there, None elsewhere."""
-        return batch_axes(parameters, *self.paths)
 
 
 def reparametrize(parameters: Any, trainable: Trainable = None, *, starts: int | None = None) -> Reparametrization:

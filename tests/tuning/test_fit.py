@@ -113,14 +113,15 @@ def test_gradients_that_are_not_finite_are_skipped_too():
 def test_many_starts_are_fits_of_their_own():
     x = jnp.array([[1.0, -2.0], [4.0, 0.0], [0.5, 0.5]])
     arguments = {"optimizer": optax.adam(0.2), "steps": 5, "trainable": "x", "clip": 2.0}
-    many = fit(bowl, START | {"x": x}, starts=3, **arguments)
+    fixed = jnp.array([3.0, 2.0, 1.0])
+    many = fit(bowl, {"x": x, "fixed": fixed}, starts=3, stacked=["fixed"], **arguments)
     assert many.history.loss.shape == (5, 3)
     for k in range(3):
-        alone = fit(bowl, START | {"x": x[k]}, **arguments)
+        alone = fit(bowl, {"x": x[k], "fixed": fixed[k]}, **arguments)
         np.testing.assert_allclose(many.parameters["x"][k], alone.parameters["x"], rtol=1e-13)
         np.testing.assert_allclose(many.loss[k], alone.loss, rtol=1e-13)
         assert many.best_step[k] == alone.best_step
-    assert many.parameters["fixed"].shape == ()
+    np.testing.assert_array_equal(many.parameters["fixed"], fixed)
 
 
 MISTAKES = {

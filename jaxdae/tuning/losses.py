@@ -1,0 +1,114 @@
+"""What a rollout can be asked for: terms of a loss, each a scalar of a trajectory, which add and multiply as numbers do.
+
+    def loss(parameters):
+        trajectory = rollout(...)
+        return tracking(trajectory, tip, target, over=final) + 1e-3 * effort(controls)
+
+A term squares a quantity of every saved state, sums it over the entries of that quantity, and takes it over time: `time_average` (the
+default), `final` or any function of an array (..., time). Of many worlds, (world, time), terms are the mean over the worlds.
+
+A world that fails stays at its last good state, where losses are finite and may even be small. `nan_if_failed` says so to `fit`,
+which then shortens its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.rollout import Trajectory
+from jaxdae.status import Status
+from jaxdae.system import State, System, energy
+
+Over = Callable[[Any], Any]
+"""From a quantity (..., time) to its value over time (...)."""
+
+
+def time_average(x: Any) -> Any:
+    """Returns the mean over the saved states."""
+    return jnp.mean(x, axis=-1)
+
+
+def final(x: Any) -> Any:
+    """Returns the value at the last saved state."""
+    return x[..., -1]
+
+
+def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: Any, *, over: Over = time_average) -> Any:
+    """Returns |observe(state) - target|^2 over time, in the square of the unit of what is observed.
+
+    Args:
+        trajectory: from `rollout` or `batch_rollout`.
+        observe: State -> scalar or vector (k,): a point, an angle, a velocity.
+        target: the same, or one for every saved state, (time, ...), or for every world and state; or a function of t.
+        over: `time_average`, `final` or another function of an array (..., time).
+    """
+    seen = _mapped(observe, trajectory.state)
+    wanted = _mapped(lambda state: target(state.t), trajectory.state) if callable(target) else jnp.asarray(target, seen.dtype)
+    return _over(over, seen - wanted, trajectory)
+
+
+def effort(controls: Any, *, over: Over = time_average) -> Any:
+    """Returns |u|^2 of a sequence of inputs (steps, nu), or of many, (worlds, steps, nu), over time, in the square of their unit."""
+    controls = jnp.asarray(controls)
+    return jnp.mean(over(jnp.sum(controls**2, axis=-1)))
+
+
+def energy_error(system: System, trajectory: Trajectory, reference: Any, *, over: Over = time_average) -> Any:
+    """Returns (E - reference)^2 over time in J^2, E kinetic plus potential energy; `reference` is that of the start to keep it.
+
+    Args:
+        system: the mechanical system; of many worlds, one that they share.
+        trajectory: from `rollout` or `batch_rollout`.
+        reference: the wanted energy in J.
+        over: as in `tracking`.
+    """
+    return _over(over, _mapped(lambda state: energy(system, state), trajectory.state) - reference, trajectory)
+
+
+def constraint_violation(system: System, trajectory: Trajectory, *, over: Over = time_average) -> Any:
+    """Returns |g|^2 over time, in the squares of the units of the rows: how far the constraints drift."""
+    return _over(over, _mapped(lambda state: system.constraint(state.t, state.q), trajectory.state), trajectory)
+
+
+def velocity_violation(system: System, trajectory: Trajectory, *, over: Over = time_average) -> Any:
+    """Returns |[g'; w]|^2 over time, in the squares of the units of the rows per second."""
+
+    def rate(state: State) -> Any:
+        rows = system.constraint_rate(state.t, state.q, state.v)
+        return jnp.concatenate([rows, system.velocity_constraint(state.t, state.q, state.v)])
+
+    return _over(over, _mapped(rate, trajectory.state), trajectory)
+
+
+def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_average) -> Any:
+    """Returns |lam|^2 over time: reaction forces, or the torque of a motor that is a constraint.
+
+    Args:
+        trajectory: from `rollout` or `batch_rollout`.
+        rows: which multipliers, as an index, a slice or an array of indices of the rows; all by default.
+        over: as in `tracking`.
+    """
+    lam = trajectory.info.lam
+    return _over(over, lam if rows is None else lam[..., rows], trajectory)
+
+
+def nan_if_failed(trajectory: Trajectory, value: Any) -> Any:
+    """Returns the value where no world failed, and NaN where one did, which `fit` answers with a shorter step."""
+    good = jnp.all(trajectory.info.status == Status.OK)
+    return jnp.where(good, value, jnp.full_like(value, jnp.nan))
+
+
+def _mapped(function: Callable[[State], Any], states: State) -> Any:
+    """Returns a function of single states at stacked ones."""
+    for _ in range(jnp.ndim(states.t)):
+        function = jax.vmap(function)
+    return function(states)
+
+
+def _over(over: Over, error: Any, trajectory: Trajectory) -> Any:
+    axes = tuple(range(jnp.ndim(trajectory.state.t), error.ndim))
+    return jnp.mean(over(jnp.sum(jnp.square(error), axis=axes)))

@@ -1,0 +1,39 @@
+"""A loss of one rollout, taken apart, so that `check_gradients` can look at single steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from jaxdae.rollout import Trajectory, rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutLoss:
+    """A function parameters -> scalar: set up, roll out, evaluate.
+
+    Attributes:
+        setup: parameters -> (system, integrator, state, controls), as `rollout` takes them.
+        loss: (parameters, trajectory) -> scalar.
+        dt: the step in s.
+        steps: how many.
+        save_every: as in `rollout`.
+        segment: as in `rollout`.
+    """
+
+    setup: Callable[[Any], tuple[Any, Any, Any, Any]]
+    loss: Callable[[Any, Trajectory], Any]
+    dt: Any
+    steps: int
+    save_every: int = 1
+    segment: int | None = None
+
+    def trajectory(self, parameters: Any) -> Trajectory:
+        """Returns the trajectory that the loss is of."""
+        system, integrator, state, controls = self.setup(parameters)
+        return rollout(system, integrator, state, controls, dt=self.dt, steps=self.steps, save_every=self.save_every, segment=self.segment)
+
+    def __call__(self, parameters: Any) -> Any:
+        """Returns the loss."""
+        return self.loss(parameters, self.trajectory(parameters))
