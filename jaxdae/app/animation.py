@@ -100,6 +100,10 @@ def _write(
         index += 1
     axes.tick_params(colors=GRAY)
     figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
+    axes.set_title(title or " ")
+    # Laid out once: to do it anew for every picture takes twice the time, and would let the axes tremble.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     span = times[shown[-1]] - times[shown[0]]
     rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
     writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
