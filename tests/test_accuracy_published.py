@@ -21,16 +21,13 @@ import jaxdae as jd
 
 EPS = np.finfo(float).eps
 
-# What runs here for a second would compile for ten: without LLVM's optimizations it is half of that.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-
-@functools.partial(quick, static_argnames=("steps", "save_every"))
+@functools.partial(jax.jit, static_argnames=("steps", "save_every"))
 def rolled(system, method, start, dt, steps, save_every=1):
     return jd.rollout(system, method, start, dt=dt, steps=steps, save_every=save_every)
 
 
-@quick
+@jax.jit
 def dynamics(system, states):
     """Returns accelerations and multipliers at stacked states."""
     return jax.vmap(lambda s: jd.forward_dynamics(system, s, solver=jd.DenseKKT()))(states)
@@ -105,7 +102,7 @@ def test_reaches_the_expected_digits(name):
 def test_andrews_balances_its_energy():
     """Kinetic energy, spring and the work of the motor, its torque times the crank's angle."""
     system, states = solved("iftomm_a03_andrews")
-    energy = quick(jax.vmap(lambda s: jd.energy(system, s)))(states)
+    energy = jax.jit(jax.vmap(lambda s: jd.energy(system, s)))(states)
     expected = [s["energy"] for s in problems.reference("iftomm_a03_andrews").file["reference"]["states"]][1:]
     np.testing.assert_allclose(energy, expected, rtol=1e-11)
 
@@ -134,7 +131,7 @@ def test_sensitivities_of_the_heavy_top():
     p = file["parameters"]
     values = jnp.array([p["m"], p["J_about_mass_centre"][0], p["J_about_mass_centre"][1], -p["g"][2]])
 
-    @quick
+    @jax.jit
     @functools.partial(jax.jacfwd, has_aux=True)
     def end(x):
         m, transverse, axial, g = x
@@ -220,5 +217,6 @@ def test_stiff_methods_follow_the_governor(name):
 
 
 def test_an_explicit_method_fails_with_the_governor_at_the_same_step():
-    trajectory, _ = governed(jd.Projected(jd.RungeKutta.rk4()), 0.01, 10)
+    # The one with the least to compile: dampers that are too fast for it by a factor of 100 are so for any explicit method.
+    trajectory, _ = governed(jd.Projected(jd.ExplicitEuler()), 0.01, 10)
     assert trajectory.info.status[-1] != jd.Status.OK

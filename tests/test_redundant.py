@@ -12,8 +12,6 @@ the smallest that is meant. For Bricard's mechanism, relative to the largest, in
 `RANK` = 1e-5, the default of `SingularValues`, is far from both.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,11 +31,8 @@ SOLVERS = {
 }
 solvers = pytest.mark.parametrize("name", SOLVERS)
 
-# What runs here for a second would compile for ten: without LLVM's optimizations it is a third of that.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-
-@quick
+@jax.jit
 def rolled(system, method, start, dt, times):
     """Returns the trajectory with an entry for each of the times (n,), which stand for no more than their number."""
     return jd.rollout(system, method, start, dt=dt, steps=times.shape[0])
@@ -92,15 +87,15 @@ def test_bricard_has_the_equations_of_its_energies(bricard):
     q, v = jnp.asarray(np.random.default_rng(0).normal(size=(2, 35)))
     zero = jnp.zeros(())
     # Entries of order 1 to 10, sums of some ten terms.
-    np.testing.assert_allclose(quick(rods.mass_matrix)(q), quick(energies.mass_matrix)(q), rtol=0.0, atol=1e-14)
-    force, expected = (quick(lambda x, y, s=s: s.force(zero, x, y, None))(q, v) for s in (rods, energies))
+    np.testing.assert_allclose(jax.jit(rods.mass_matrix)(q), jax.jit(energies.mass_matrix)(q), rtol=0.0, atol=1e-14)
+    force, expected = (jax.jit(lambda x, y, s=s: s.force(zero, x, y, None))(q, v) for s in (rods, energies))
     np.testing.assert_allclose(force, expected, rtol=0.0, atol=1e-13)
 
 
 def test_bricard_does_not_notice_the_inertia_of_the_quaternions_lengths(bricard):
     """Accelerations and shortest multipliers at all reference states, with the default and with 10 and 1/10 of it."""
     rods, _ = bricard
-    dynamics = quick(jax.vmap(lambda s, x: jd.forward_dynamics(s, x, solver=SOLVERS["null_space"]), in_axes=(None, 0)))
+    dynamics = jax.jit(jax.vmap(lambda s, x: jd.forward_dynamics(s, x, solver=SOLVERS["null_space"]), in_axes=(None, 0)))
     at = states(problems.reference(BRICARD))
     a, lam = dynamics(rods, at)
     assert np.max(np.abs(a)) > 1.0
@@ -115,8 +110,8 @@ def test_bricard_has_one_row_too_many_on_all_of_its_motion(bricard):
     rods, _ = bricard
     reference = problems.reference(BRICARD)
     at = states(reference)
-    residual = quick(jax.vmap(lambda x: rods.constraint(x.t, x.q)))(at)
-    jacobian = np.asarray(quick(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q, x.v)))(at))
+    residual = jax.jit(jax.vmap(lambda x: rods.constraint(x.t, x.q)))(at)
+    jacobian = np.asarray(jax.jit(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q, x.v)))(at))
     assert jacobian.shape[1:] == (35, 35)
     # The references are rounded to 1e-16; J v sums some ten products of order 1.
     np.testing.assert_allclose(residual, 0.0, atol=5e-16)
@@ -124,7 +119,7 @@ def test_bricard_has_one_row_too_many_on_all_of_its_motion(bricard):
     values = np.linalg.svd(jacobian, compute_uv=False)
     assert np.all(values[:, 34] < 1e-15 * values[:, 0])
     assert np.all(values[:, 33] > 1e-2 * values[:, 0])
-    energy = quick(jax.vmap(lambda x: jd.energy(rods, x)))(at)
+    energy = jax.jit(jax.vmap(lambda x: jd.energy(rods, x)))(at)
     np.testing.assert_allclose(energy, [s["energy"] for s in reference.file["reference"]["states"]], rtol=1e-15)
 
 
@@ -132,7 +127,7 @@ def test_bricard_is_rigid_off_the_manifold(bricard):
     """Half a step of DT along the velocity: the lost singular value is no round-off any more, but still far below `RANK`."""
     rods, _ = bricard
     at = states(problems.reference(BRICARD))
-    jacobian = quick(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q + 0.5 * DT * x.v, x.v)))(at)
+    jacobian = jax.jit(jax.vmap(lambda x: rods.constraint_jacobian(x.t, x.q + 0.5 * DT * x.v, x.v)))(at)
     values = np.linalg.svd(jacobian, compute_uv=False)
     lost = values[:, 34] / values[:, 0]
     assert 1e-7 < np.max(lost) < RANK / 3
@@ -201,7 +196,7 @@ def test_parallelogram_follows_its_closed_form(design, name):
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
     jd.raise_if_failed(trajectory)
     angle, rate = redundant_problems.swinging(TIMES, float(design.frequency), SWING)
-    poses = quick(jax.vmap(lambda a, r: jd.set_leaf(jd.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
+    poses = jax.jit(jax.vmap(lambda a, r: jd.set_leaf(jd.set_leaf(design, "angle", a), "rate", r).build()[1]))(angle, rate)
     # Truncation: h^4 w^5 T / 120 with w = 3.4 1/s, h = 0.01 s, T = 1.28 s, that is 5e-8; velocities are w times that.
     np.testing.assert_allclose(trajectory.state.q, poses.q, rtol=0.0, atol=5e-8)
     np.testing.assert_allclose(trajectory.state.v, poses.v, rtol=0.0, atol=2e-7)
@@ -217,7 +212,7 @@ def end(design, method):
     return jnp.sum(weights * jnp.concatenate([last.q[0], last.v[0]]))
 
 
-value, sensitivity = quick(end), quick(jax.grad(end))
+value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 
 
 @solvers
@@ -237,7 +232,7 @@ def test_sensitivity_of_the_parallelogram(design, name):
         parts = [jnp.asarray(part.reshape(leaf.shape)) for part, leaf in zip(np.split(x, sizes[:-1]), leaves, strict=True)]
         return jax.tree.unflatten(structure, parts)
 
-    gradient = np.concatenate([np.ravel(g) for g in jax.tree.leaves(sensitivity(design, method))])
+    gradient = np.concatenate([np.ravel(g) for g in jax.tree.leaves(value_and_sensitivity(design, method)[1])])
     assert np.all(np.isfinite(gradient))
     # The crank's length, the three feet, all lengths at once, and everything at once.
     names = np.repeat(jd.leaf_paths(design), [x.size for x in leaves])
@@ -247,5 +242,5 @@ def test_sensitivity_of_the_parallelogram(design, name):
     # Third derivatives are of order 1e2 at most: the truncation h^2/6 is 1e-8, and round-off 1e-14/h less than that.
     h = 2e-5
     for direction in directions:
-        above, below = (float(value(changed(flat + s * h * direction), method)) for s in (1.0, -1.0))
+        above, below = (float(value_and_sensitivity(changed(flat + s * h * direction), method)[0]) for s in (1.0, -1.0))
         np.testing.assert_allclose(gradient @ direction, (above - below) / (2.0 * h), rtol=1e-6)
