@@ -7,7 +7,6 @@ Compiling is the cost: all problems have the same shape, and two programs are co
 `report`, of one problem with a full mass matrix and compliance, and `batch_report`, of a batch with diagonal masses and hard rows.
 """
 
-import functools
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +19,6 @@ import jaxdae as jd
 
 SIZE, ROWS, WORLDS = 5, 3, 3
 
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 SOLVERS = {
     "dense": jd.DenseKKT(),
@@ -125,7 +123,7 @@ def _apply(solver: Any, problem: Line, s: Any) -> Any:
     return jnp.concatenate(solver(mass, jacobian, f, r, compliance))
 
 
-@quick
+@jax.jit
 def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
     """Returns (a, lam), its first and second derivative along s, and w^T of these two by reverse mode and by forward over reverse."""
 
@@ -140,7 +138,7 @@ def report(solver: Any, problem: Line, weights: Any) -> tuple[Any, ...]:
     return x, dx, ddx, *jax.jvp(slope, (zero,), (jnp.ones_like(zero),))
 
 
-@quick
+@jax.jit
 def batch_report(solver: Any, problems: Line, weights: Any) -> tuple[Any, ...]:
     """Returns (a, lam), and w^T of its first two derivatives, of `WORLDS` problems; worlds last everywhere, as in a batch rollout."""
 

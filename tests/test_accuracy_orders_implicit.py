@@ -43,9 +43,7 @@ METHODS = {
     "kahan_li8": (jd.Composition.kahan_li8(RATTLE), 8),
     "kahan_li6_of_midpoint": (jd.Composition.kahan_li6(jd.DiscreteEulerLagrange(iterations=12)), 6),
 }
-# What runs here for a moment would compile for long.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-rolled = quick(lambda system, method, start, dt, clock: jd.rollout(system, method, start, dt=dt, steps=clock.shape[0]))
+rolled = jax.jit(lambda system, method, start, dt, clock: jd.rollout(system, method, start, dt=dt, steps=clock.shape[0]))
 
 
 def double_pendulum():

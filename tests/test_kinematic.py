@@ -18,7 +18,6 @@ import jaxdae as jd
 from jaxdae.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @jd.pytree
@@ -106,7 +105,7 @@ ROUTES = {
 each_route = pytest.mark.parametrize("route", ROUTES)
 
 
-@quick
+@jax.jit
 def step(integrator, system, at, u=None, dt=0.1):
     return integrator.step(system, at, integrator.init(system, at), u, dt)
 
@@ -368,8 +367,8 @@ class TestTransformations:
         at = {"wind": jnp.array([1.0, 0.3]), "growth": jnp.asarray(0.3), "shift": jnp.zeros(2), "dt": jnp.asarray(0.1)}
         at["u"] = jnp.asarray(rng.normal(size=2))
         tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
-        along = quick(lambda x: jax.jvp(loss, (x,), (tangent,)))
-        gradient, forward = quick(jax.grad(loss))(at), float(along(at)[1])
+        along = jax.jit(lambda x: jax.jvp(loss, (x,), (tangent,)))
+        gradient, forward = jax.jit(jax.grad(loss))(at), float(along(at)[1])
         reverse = float(sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)))
         difference = float(central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5))
         np.testing.assert_allclose(reverse, forward, rtol=1e-12)
@@ -382,7 +381,7 @@ class TestTransformations:
             start = state(jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
             return jd.rollout(wind(), jd.Kinematic(), start, dt=1.0 / 64, steps=64, save_every=64).state.q[-1]
 
-        reached, moved = quick(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.asarray(2.0))
+        reached, moved = jax.jit(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.asarray(2.0))
         phi = np.arctan2(reached[1], reached[0])
         np.testing.assert_allclose(moved, np.sin(phi) / np.sin(2.0) * np.array([-np.sin(phi), np.cos(phi)]), rtol=0.0, atol=1e-8)
 

@@ -36,11 +36,8 @@ ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 each_route = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
 each_metric = pytest.mark.parametrize("metric", jd.Metric)
 
-# What runs here for milliseconds would compile for seconds.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-
-@quick
+@jax.jit
 def step(integrator, system, at, dt=DT):
     return integrator.step(system, at, integrator.init(system, at), None, dt)
 
@@ -71,7 +68,7 @@ class TestFormulas:
         system, at = everything(), consistent()
         new, _, info = step(jd.Sequential(jd.RungeKutta.heun()), system, at)
         estimate, _, plain = step(jd.RungeKutta.heun(), system, at)
-        root = quick(jd.PositionProjection(iterations=8).project)(system, estimate)
+        root = jax.jit(jd.PositionProjection(iterations=8).project)(system, estimate)
         np.testing.assert_allclose(new.q, root.q, **ROUND_OFF)
         np.testing.assert_array_equal(new.v, estimate.v)
         assert plain.violation > 1e-8
@@ -233,8 +230,8 @@ class TestTransformations:
         at = {"mass": system.mass, "radius": system.radius, "stiffness": system.stiffness, "gains": jnp.array([2.0, 3.0])}
         at |= {"shift": 1e-2 * jnp.asarray(rng.normal(size=4)), "dt": jnp.asarray(0.05), "point": jnp.asarray(0.5)}
         tangent = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
-        along = quick(lambda x: jax.jvp(loss, (x,), (tangent,)))
-        gradient = quick(jax.grad(loss))(at)
+        along = jax.jit(lambda x: jax.jvp(loss, (x,), (tangent,)))
+        gradient = jax.jit(jax.grad(loss))(at)
         forward = float(along(at)[1])
         reverse = float(sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(tangent), strict=True)))
         difference = float(central(lambda s: along(jax.tree.map(lambda x, dx: x + s * dx, at, tangent))[0], 0.0, 1e-5))
@@ -244,7 +241,7 @@ class TestTransformations:
     def test_compiled_worlds_are_single_steps(self):
         method, system, at = both(jd.ExplicitEuler()), everything(), consistent()
         worlds = jd.State(jnp.full(3, at.t), *(x + jnp.array([[0.0], [1e-3], [-1e-3]]) for x in (at.q, at.v)))
-        batch = quick(jax.vmap(lambda world: method.step(system, world, (), None, DT)[::2]))(worlds)
+        batch = jax.jit(jax.vmap(lambda world: method.step(system, world, (), None, DT)[::2]))(worlds)
         for k in range(3):
             alone = step(method, system, jax.tree.map(lambda x, k=k: x[k], worlds))[::2]
             for (path, x), y in zip(leaves(alone), jax.tree.leaves(batch), strict=True):
@@ -282,7 +279,7 @@ class TestNesting:
         system, at = problems.double_pendulum(), problems.reference("double_pendulum").start()
         method = jd.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
         first, memory, _ = step(method, system, at)
-        second, _, info = quick(lambda *x: method.step(*x, None, DT))(system, first, memory)
+        second, _, info = jax.jit(lambda *x: method.step(*x, None, DT))(system, first, memory)
         fresh, _, expected = step(method, system, first)
         np.testing.assert_allclose(second.q, fresh.q, **ROUND_OFF)
         np.testing.assert_allclose(info.a, expected.a, **ROUND_OFF)

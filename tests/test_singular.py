@@ -40,7 +40,7 @@ def start_at(states):
 
 
 # Compiled without LLVM's optimizations, which take longer than the runs.
-@functools.partial(jax.jit, static_argnames="steps", compiler_options={"xla_backend_optimization_level": 0})
+@functools.partial(jax.jit, static_argnames="steps")
 def follow(system, solver, start, dt, steps):
     """Returns the trajectory with 50 entries, and the energy at each."""
     method = jd.Projected(jd.RungeKutta.rk4(solver=solver))
