@@ -191,7 +191,7 @@ def distances(data: xr.Dataset, settings: Settings) -> np.ndarray:
 
 
 def summary(data: xr.Dataset, settings: Settings) -> list[tuple[str, ...]]:
-    """Returns the rows of the table: world, goal, its hours, distance and force at its end, largest force."""
+    """Returns the rows of the table: world, goal, its hours, distance and force at its end, largest force at an entry."""
     rows, gaps = [], distances(data, settings)
     strength = np.linalg.norm(data.force.values, axis=-1)
     for w, world in enumerate(WORLDS):
@@ -283,7 +283,7 @@ def main() -> int:
     for w in (0, 1):
         pictures.append(f"upper_body_{WORLDS[w]}.gif")
         write_animation(folder / pictures[-1], data.time, outlines(data, settings, w), title=f"{config.name}, {WORLDS[w]}")
-    headings = ("world", "goal", "on, s", "distance at the end, mm", "force at the end, N", "largest force, N")
+    headings = ("world", "goal", "on, s", "distance at the end, mm", "force at the end, N", "largest force at an entry, N")
     rows = summary(data, settings)
     shown = rich.table.Table(title=f"goals, dt = {config.dt:g} s", title_justify="left")
     for heading in headings:

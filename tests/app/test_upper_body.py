@@ -39,7 +39,7 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert float(rows["hard", "left 0"]["distance at the end, mm"]) < 1.0
     assert 1.0 < float(rows["soft", "left 0"]["distance at the end, mm"]) < 400.0
     # Limited in both directions: no more than sqrt(2) times as much in all.
-    assert float(rows["too far", "right 1"]["largest force, N"]) <= 71
+    assert float(rows["too far", "right 1"]["largest force at an entry, N"]) <= 71
     assert float(rows["too far", "right 1"]["distance at the end, mm"]) > 100.0
     assert "Hinges" in (folder / "report.md").read_text()
     assert str(folder) in capsys.readouterr().out
