@@ -130,7 +130,7 @@ def worlds(config: Config) -> Worlds:
     locations, samples = sample(config)
 
     def closed(numbers: Any) -> Any:
-        world = _with(values, locations, numbers)
+        world = with_numbers(values, locations, numbers)
         system, guess, velocities, integrator = construct(world)
         fixed, fixed_velocity = (
             np.array([name in held for name in system.coordinate_names]) for held in (world["start"]["fixed"], world["start"]["velocities"])
@@ -266,7 +266,7 @@ def _spec(element: dict[str, Any]) -> Any:
     return _SPECS[element["type"]](**given)
 
 
-def _with(values: dict[str, Any], locations: list[Location], numbers: list[Any]) -> dict[str, Any]:
+def with_numbers(values: dict[str, Any], locations: list[Location], numbers: list[Any]) -> dict[str, Any]:
     """Returns a copy of the values with numbers at locations."""
     values = copy.deepcopy(values)
     for location, number in zip(locations, numbers, strict=True):

@@ -1,10 +1,10 @@
-"""The command `jaxdae`: run, check and plot. Heavy imports wait until a subcommand needs them.
+"""The command `jaxdae`: run, tune, optimize, check and plot. Heavy imports wait until a subcommand needs them.
 
 Exit codes: 0 all is well, 1 a simulation failed, 2 the command line or the config is wrong (nothing is written then).
 """
 
 import pathlib
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -65,8 +65,41 @@ def run(
         _stop(f"the simulation failed: {done.summary.failure}", code=1)
 
 
+_OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
+_RESUME = typer.Option("--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped.")
+
+
 @app.command()
-def check(config: Annotated[str, _CONFIG], set_: Annotated[list[str] | None, _SET] = None) -> None:
+def tune(
+    config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
+    set_: Annotated[list[str] | None, _SET] = None,
+    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    resume: Annotated[pathlib.Path | None, _RESUME] = None,
+) -> None:
+    """Find numbers of a config by gradient, as its section tune says; history, plots and tuned config go to a new folder."""
+    _learn("tune", config, set_, out, resume)
+
+
+@app.command()
+def optimize(
+    config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
+    set_: Annotated[list[str] | None, _SET] = None,
+    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    resume: Annotated[pathlib.Path | None, _RESUME] = None,
+) -> None:
+    """Find inputs over time by gradient, as the section optimize of a config says; history, plots and inputs go to a new folder."""
+    _learn("optimize", config, set_, out, resume)
+
+
+_GRADIENTS = typer.Option("--gradients", help="Print the certificate of the gradient of its loss: forward, reverse, differences.")
+
+
+@app.command()
+def check(
+    config: Annotated[str, _CONFIG],
+    set_: Annotated[list[str] | None, _SET] = None,
+    gradients: Annotated[bool, _GRADIENTS] = False,
+) -> None:
     """Validate a config, close its loops and print mobility and diagnosis, without simulating."""
     from jaxdae.app import closing
 
@@ -80,6 +113,8 @@ def check(config: Annotated[str, _CONFIG], set_: Annotated[list[str] | None, _SE
     lines.append(str(closing.diagnosis(checked, worlds)))
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if gradients and not _certificate(checked, worlds, console):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -105,6 +140,59 @@ def plot(
 
     draw(folder, Config.model_validate(record["config"]), record)
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:
+    from jaxdae.app import run_folder
+
+    if (config is None) == (resume is None) or (resume is not None and overrides):
+        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG, with --set or not, or --resume RUN alone", code=2)
+    if resume is not None:
+        missing = [part for part in (run_folder.CONFIG, run_folder.RECORD) if not (resume / part).exists()]
+        what = f"a folder without {', '.join(missing)}" if resume.is_dir() else "no such folder"
+        if missing:
+            _stop(f"--resume: got {resume}, {what}, expected the folder of a run of jaxdae {command}", code=2)
+        record = run_folder.read_record(resume)
+        if record.get("learned", {}).get("command") != command:
+            _stop(f"--resume: got {resume}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again", code=2)
+        if record["finished"]:
+            _stop(f"--resume: got {resume}, which finished at {record['finished']}; there is nothing to continue", code=2)
+    source = str(config if resume is None else resume / run_folder.CONFIG)
+    checked, worlds = _load(source, overrides)
+    if getattr(checked, command) is None:
+        _stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+    from jaxdae.app.learn import learn, rows, write_report
+
+    console = _console()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
+    try:
+        done = learn(checked, worlds, command, console, parent=out, source=source, resume=resume)
+    except ValueError as error:
+        _stop(f"{command} failed: {error}", code=1)
+    write_report(done.folder, checked, done.record)
+    for label, value in rows(done.record):
+        console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
+    """Prints the certificate of each section that has a loss; returns whether all passed."""
+    from jaxdae.app.objective import objective
+    from jaxdae.app.precision import precision
+    from jaxdae.tuning import check_gradients
+
+    passed = True
+    sections = [section for section in (checked.tune, checked.optimize) if section is not None] or [None]
+    for section in sections:
+        with precision(checked):
+            found = objective(checked, worlds, section)
+            report = check_gradients(found.loss, found.parameters)
+        console.print(str(report), highlight=False, markup=False, soft_wrap=True)
+        passed = passed and report.passed
+    return passed
 
 
 def _load(config: str, overrides: list[str] | None) -> tuple:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
@@ -33,6 +34,7 @@ def crosscheck(document: Document, config: Config | None = None) -> list[Problem
             check.steps,
             check.output,
             check.vary,
+            check.tuning,
         )
         for problem in part()
     ]
@@ -220,6 +222,9 @@ class _Check:
             else:
                 seen[target_below] = place
                 yield from self._variable(place, path, target_below, entry)
+
+    def tuning(self) -> Iterator[Problem]:
+        yield from tuning_problems(self.document, self.resolved, self._coordinates())
 
     def _field(self, target: Location) -> tuple | None:
         """Returns the schema's entry for a place; coordinates must exist."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from jaxdae.app.schema_mechanism import Mechanism, Name, Section
+from jaxdae.app.schema_tuning import Optimize, Tune
 
 
 def _written_out(value: Any) -> Any:
@@ -331,6 +332,8 @@ class Config(Section):
     save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
     precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
+    tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
+    optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
     experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
 

@@ -1,0 +1,143 @@
+"""Checks of the sections `tune` and `optimize` against the rest of a config: paths, bounds, names."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import annotated_types
+
+from jaxdae.app.explain import expectation, field_at
+from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.schema import Config
+from jaxdae.app.source import Document, Location, find, value_at
+
+TRAINABLE = ("mechanism", "start", "stabilization", "integrator")
+_INPUTS = {"torque": "torque", "joint_force": "force"}
+
+
+def target(resolved: Any, path: str) -> tuple[Location, list[str]]:
+    """Returns the place that a path means, and what of the path leads nowhere; velocities that are not given count as there."""
+    location, rest = find(resolved, path.split("."))
+    if location == ("start", "velocities") and len(rest) == 1:
+        return (*location, rest[0]), []
+    return location, rest
+
+
+def bounds(resolved: Any, location: Location, lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Returns the bounds of a number: those given, and those of the schema, such as 0 of a mass."""
+    field = field_at(Config, resolved, location)
+    for item in field[1] if field else ():
+        least = getattr(item, "gt", None) if isinstance(item, annotated_types.Gt) else getattr(item, "ge", None)
+        most = getattr(item, "lt", None) if isinstance(item, annotated_types.Lt) else getattr(item, "le", None)
+        lower = lower if least is None else least if lower is None else max(lower, least)
+        upper = upper if most is None else most if upper is None else min(upper, most)
+    return lower, upper
+
+
+def tuning_problems(document: Document, resolved: Any, coordinates: list[str]) -> Iterator[Problem]:
+    """Yields what is wrong between the sections `tune` and `optimize` and the rest.
+
+    Args:
+        document: the config as written.
+        resolved: its values, with defaults where it has a validated form.
+        coordinates: the names of the coordinates.
+    """
+    parameters = value_at(document.data, ("tune", "parameters"))
+    for index, entry in enumerate(parameters if isinstance(parameters, list) else []):
+        yield from _parameter(document, resolved, coordinates, ("tune", "parameters", index), entry, parameters[:index])
+    inputs = value_at(document.data, ("optimize", "inputs"))
+    for index, entry in enumerate(inputs if isinstance(inputs, list) else []):
+        yield from _input(document, ("optimize", "inputs", index), entry, inputs[:index])
+    for section in ("tune", "optimize"):
+        terms = value_at(document.data, (section, "loss"))
+        for index, term in enumerate(terms if isinstance(terms, list) else []):
+            if isinstance(term, dict):
+                yield from _term(document, coordinates, (section, "loss", index), term)
+
+
+def _parameter(document: Document, resolved: Any, coordinates: list[str], place: Location, entry: Any, before: list) -> Iterator[Problem]:
+    path = value_at(entry, ("path",))
+    if not isinstance(path, str) or not path:
+        return
+    where = (*place, "path")
+    location, rest = target(resolved, path)
+    field = None if rest else field_at(Config, resolved, location)
+    unknown_velocity = location[:2] == ("start", "velocities") and (len(location) != 3 or location[2] not in coordinates)
+    if rest or field is None or unknown_velocity:
+        value = value_at(resolved, location)
+        known = coordinates if location[:2] == ("start", "velocities") else _names(value)
+        word = location[2] if unknown_velocity and len(location) == 3 else (rest or [path])[0]
+        inside = f"after {document.path(location)!r} " if location and not unknown_velocity else ""
+        remedy = inside + did_you_mean(word, known, "keys")
+        yield document.problem(where, f"the unknown path {path!r}", "the path of a number of this config", remedy)
+        return
+    if location[0] not in TRAINABLE or expectation(field[0]) != "a finite number":
+        got = f"{path!r}, which is {expectation(field[0])}"
+        yield document.problem(where, got, f"a number of the sections {', '.join(TRAINABLE)}", "for example stabilization.alpha")
+        return
+    twice = [other for other in before if isinstance(value_at(other, ("path",)), str) and target(resolved, other["path"])[0] == location]
+    varied = value_at(document.data, ("batch", "vary"))
+    varied = [v["path"] for v in varied if isinstance(value_at(v, ("path",)), str)] if isinstance(varied, list) else []
+    if twice:
+        yield document.problem(where, f"{path!r} a second time", "each number once", "remove one of them")
+    if any(target(resolved, v)[0] == location for v in varied):
+        yield document.problem(where, f"{path!r}, which batch.vary scatters", "a number that is the same in all worlds", "remove one")
+    start = value_at(resolved, location)
+    if start is None and location[:2] == ("start", "velocities"):
+        start = 0.0
+    lower, upper = (value_at(entry, (key,)) for key in ("lower", "upper"))
+    if any(isinstance(bound, bool | str | list | dict) for bound in (lower, upper)):
+        return
+    if not isinstance(start, int | float) or isinstance(start, bool):
+        yield document.problem(where, f"{path!r}, which is not given", "a number to start from", f"give {path} a value")
+        return
+    yield from _inside(document, place, path, float(start), *bounds(resolved, location, lower, upper))
+
+
+def _inside(document: Document, place: Location, what: str, start: float, lower: Any, upper: Any) -> Iterator[Problem]:
+    low, high = lower is not None and start <= lower, upper is not None and start >= upper
+    if low or high:
+        limit = f"above {lower:g}" if low else f"below {upper:g}"
+        yield document.problem(place, f"{what}, which starts at {start:g}", f"a start {limit}", "change the start value or the bound")
+
+
+def _names(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [str(key) for key in value]
+    if isinstance(value, list | tuple):
+        return [element["name"] for element in value if isinstance(value_at(element, ("name",)), str)] or ["x", "y", "theta"][: len(value)]
+    return []
+
+
+def _input(document: Document, place: Location, entry: Any, before: list) -> Iterator[Problem]:
+    name = value_at(entry, ("force",))
+    forces = value_at(document.data, ("mechanism", "forces"))
+    named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
+    motors = [key for key, force in named.items() if force.get("type") in _INPUTS]
+    if not isinstance(name, str):
+        return
+    where = (*place, "force")
+    if name not in motors:
+        got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
+        yield document.problem(where, got, "a torque or a joint_force", did_you_mean(name, motors, "one"))
+        return
+    if any(value_at(other, ("force",)) == name for other in before):
+        yield document.problem(where, f"{name!r} a second time", "each force once", "remove one of them")
+    start, lower, upper = named[name].get(_INPUTS[named[name]["type"]]), entry.get("lower"), entry.get("upper")
+    if all(x is None or (isinstance(x, int | float) and not isinstance(x, bool)) for x in (start, lower, upper)) and start is not None:
+        yield from _inside(document, place, name, float(start), lower, upper)
+
+
+def _term(document: Document, coordinates: list[str], place: Location, term: dict) -> Iterator[Problem]:
+    bodies, joints = (value_at(document.data, ("mechanism", key)) for key in ("bodies", "joints"))
+    for key, known, what in (
+        ("coordinate", coordinates, "body.x, body.y or body.theta"),
+        ("body", _names(bodies if isinstance(bodies, list) else []), "a body of the mechanism"),
+        ("joint", _names(joints if isinstance(joints, list) else []), "a joint of the mechanism"),
+    ):
+        named = term.get(key)
+        if isinstance(named, str) and named not in known:
+            yield document.problem((*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, known))
+    if term.get("type") == "effort" and place[0] == "tune":
+        yield document.problem(
+            (*place, "type"), "effort, but section tune has no inputs", "a term of the motion", "use it in the section optimize"
+        )

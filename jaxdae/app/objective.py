@@ -1,0 +1,239 @@
+"""From a config to a loss: what `jaxdae tune`, `optimize` and `check --gradients` differentiate.
+
+The loss is a function of numbers of the config. Bodies, joints and forces are built from them, loops are closed and velocities made
+consistent inside of it wherever a number may change them, so that its gradient holds all of that.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import jaxdae
+from jaxdae import tuning
+from jaxdae.app import build
+from jaxdae.app.build import Worlds, with_numbers
+from jaxdae.app.crosscheck_tuning import bounds, target
+from jaxdae.app.schema import Config
+from jaxdae.app.schema_tuning import CoordinateTerm, Optimize, PointTerm, Tune
+from jaxdae.app.source import Location
+
+_MOVES_THE_START = ("mechanism", "start")
+_MOTORS = {"torque": "torque", "joint_force": "force"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is minimized.
+
+    Attributes:
+        loss: of the trained numbers, `RolloutLoss` of the nominal world.
+        batch_loss: the same of one of many worlds, (numbers, varied numbers) -> scalar; None of a single world.
+        batch: the varied numbers, by path, (worlds,).
+        parameters: the start values by path, or of inputs the knots.
+        trainable: their ranges.
+        locations: the places of the trained numbers in the config; empty for inputs.
+        controls: numbers -> inputs (steps, nu); None where nothing is driven.
+    """
+
+    loss: tuning.RolloutLoss
+    batch_loss: Callable[[Any, Any], Any] | None
+    batch: dict[str, Any] | None
+    parameters: dict[str, Any]
+    trainable: dict[str, Any]
+    locations: dict[str, Location]
+    controls: Callable[[Any], Any] | None
+
+
+def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -> Objective:
+    """Returns what a section minimizes; without one, for the certificate alone, the way of the coordinates from start to end.
+
+    Args:
+        config: the config.
+        worlds: its worlds, loops closed.
+        section: `config.tune`, `config.optimize` or None. Call it inside `precision`.
+    """
+    values = config.model_dump()
+    if isinstance(section, Optimize):
+        return _of_inputs(config, worlds, section, values)
+    if section is None:
+        entries = [(f"bodies.{body.name}.{key}", None, None) for body in config.mechanism.bodies for key in ("mass", "inertia")]
+        entries += [(f"stabilization.{key}", None, None) for key in ("alpha", "beta") if config.stabilization.type != "none"]
+    else:
+        entries = [(entry.path, entry.lower, entry.upper) for entry in section.parameters]
+    locations, parameters, trainable = {}, {}, {}
+    for path, lower, upper in entries:
+        location = target(values, path)[0]
+        # Dots separate the levels of a leaf path.
+        name = path.replace(".", "/")
+        locations[name] = location
+        parameters[name] = jnp.asarray(float(_value(values, location)))
+        trainable[name] = _range(*bounds(values, location, lower, upper))
+    moving = any(location[0] in _MOVES_THE_START for location in locations.values())
+    varied, samples = build.sample(config)
+
+    def setup(numbers: Any, sample: Any = ()) -> Any:
+        if not moving and not sample:
+            system, _, state = worlds.one()
+        else:
+            world = with_numbers(values, [*locations.values(), *varied[: len(sample)]], [*(numbers[name] for name in locations), *sample])
+            system, state = _started(world)
+        changed = with_numbers(values, list(locations.values()), [numbers[name] for name in locations])
+        return system, build.integrator(changed), state, None
+
+    loss = _rollout_loss(config, setup, _terms(config, section, worlds, None))
+    if config.batch.size == 1 or not samples:
+        return Objective(loss, None, None, parameters, trainable, locations, None)
+    batch = {vary.path: jnp.asarray(column) for vary, column in zip(config.batch.vary, samples, strict=True)}
+
+    def of_world(numbers: Any, sample: Any) -> Any:
+        here = [sample[vary.path] for vary in config.batch.vary]
+        return dataclasses.replace(loss, setup=lambda p: setup(p, here))(numbers)
+
+    return Objective(loss, of_world, batch, parameters, trainable, locations, None)
+
+
+def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[str, Any]) -> Objective:
+    driven = copy.deepcopy(values)
+    parameters, trainable = {}, {}
+    for index, given in enumerate(section.inputs):
+        force = next(f for f in driven["mechanism"]["forces"] if f["name"] == given.force)
+        key = _MOTORS[force["type"]]
+        parameters[given.force] = jnp.full((given.knots,), float(force[key]))
+        trainable[given.force] = _range(given.lower, given.upper)
+        force[key], force["input"] = 0.0, index
+    system = build.construct(driven)[0]
+    _, method, state = worlds.one()
+    # Inputs are held over a step: each is the value of the line between the knots in the middle of its step.
+    middles = (np.arange(config.steps) + 0.5) / config.steps
+
+    def controls(numbers: Any) -> Any:
+        columns = [jnp.interp(middles, np.linspace(0.0, 1.0, given.knots), numbers[given.force]) for given in section.inputs]
+        return jnp.stack(columns, axis=1)
+
+    loss = _rollout_loss(config, lambda p: (system, method, state, controls(p)), _terms(config, section, worlds, controls))
+    return Objective(loss, None, None, parameters, trainable, {}, controls)
+
+
+def _rollout_loss(config: Config, setup: Any, terms: Any) -> tuning.RolloutLoss:
+    steps, every = config.steps, config.save_every
+    fitting = [n for n in range(1, steps + 1) if steps % n == 0 and (n % every == 0 or every % n == 0)] if steps <= 100_000 else [every]
+    segment = min(fitting, key=lambda n: abs(math.log(n / math.sqrt(steps))))
+    return tuning.RolloutLoss(setup, terms, dt=config.dt, steps=steps, save_every=every, segment=segment if segment > 1 else None)
+
+
+def optimizer(section: Tune | Optimize) -> optax.GradientTransformation:
+    """Returns the optimizer of a section, its learning rate in its state."""
+    given = section.optimizer
+    rate, count = given.learning_rate, section.iterations
+    schedule: Any = {
+        "constant": rate,
+        "cosine": optax.cosine_decay_schedule(rate, count),
+        "exponential": optax.exponential_decay(rate, count, 0.01),
+    }[given.schedule]
+    return optax.inject_hyperparams({"adam": optax.adam, "nadam": optax.nadam, "rmsprop": optax.rmsprop, "sgd": optax.sgd}[given.type])(
+        learning_rate=schedule
+    )
+
+
+def tuned_values(config: Config, found: Objective, numbers: dict[str, Any]) -> dict[str, Any]:
+    """Returns the config as plain values with the trained numbers in their places, without its section `tune`."""
+    values = with_numbers(config.model_dump(), list(found.locations.values()), [float(numbers[name]) for name in found.locations])
+    return values | {"tune": None}
+
+
+def _value(values: Any, location: Location) -> Any:
+    for part in location:
+        values = values.get(part, 0.0) if isinstance(values, dict) else values[part]
+    return values
+
+
+def _range(lower: Any, upper: Any) -> Any:
+    if lower is not None and upper is not None:
+        return tuning.Between(lower, upper)
+    if lower is not None:
+        return tuning.Positive() if lower == 0.0 else tuning.AtLeast(lower)
+    return tuning.Unbounded() if upper is None else tuning.AtMost(upper)
+
+
+def _started(world: dict[str, Any]) -> tuple[Any, jaxdae.State]:
+    """Returns mechanism and consistent start of a config as plain values, some of them traced."""
+    system, guess, velocities, _ = build.construct(world)
+    held = [np.array([name in world["start"][key] for name in system.coordinate_names]) for key in ("fixed", "velocities")]
+    state, _ = jaxdae.initialize(system, guess, velocities, fixed=held[0], fixed_velocity=held[1])
+    return system, state
+
+
+# Terms.
+
+
+def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
+    """Returns what a coordinate, velocity or point term looks at, as a function of a state."""
+    if term.type == "point":
+        body = system.body_names.index(term.body)
+        x, y = term.point
+
+        def place(state: jaxdae.State) -> Any:
+            pose = state.q[3 * body : 3 * body + 3]
+            c, s = jnp.cos(pose[2]), jnp.sin(pose[2])
+            return jnp.stack([pose[0] + c * x - s * y, pose[1] + s * x + c * y])
+
+        return place
+    index = system.coordinate_names.index(term.coordinate)
+    return (lambda state: state.v[index]) if term.type == "velocity" else (lambda state: state.q[index])
+
+
+def _terms(config: Config, section: Tune | Optimize | None, worlds: Worlds, controls: Any) -> Callable[[Any, Any], Any]:
+    """Returns the loss of a trajectory; NaN where its world failed."""
+    system, _, start = worlds.one()
+    start_q, start_energy = start.q, jaxdae.energy(system, start)
+
+    def loss(numbers: Any, trajectory: Any) -> Any:
+        if section is None:
+            return tuning.tracking(trajectory, lambda state: state.q, start_q, over=tuning.final)
+        total: Any = jnp.zeros((), trajectory.state.q.dtype)
+        for term in section.loss:
+            over = tuning.final if term.over == "final" else tuning.time_average
+            if isinstance(term, CoordinateTerm | PointTerm):
+                value = tuning.tracking(trajectory, observer(term, system), jnp.asarray(term.target), over=over)
+            elif term.type == "reaction":
+                rows = np.array([k for k, name in enumerate(system.row_names) if name.rsplit(".", 1)[0] == term.joint])
+                value = tuning.reaction(trajectory, rows, over=over)
+            elif term.type == "effort":
+                value = tuning.effort(controls(numbers), over=over)
+            elif term.type == "energy":
+                value = tuning.energy_error(changed(numbers), trajectory, start_energy, over=over)
+            else:
+                measure = {"violation": tuning.constraint_violation, "velocity_violation": tuning.velocity_violation}[term.type]
+                value = measure(changed(numbers), trajectory, over=over)
+            total = total + term.weight * value
+        return tuning.nan_if_failed(trajectory, total)
+
+    def changed(numbers: Any) -> Any:
+        """Returns the mechanism with the trained numbers, whose constraints and energy the terms are of."""
+        if not isinstance(section, Tune):
+            return system
+        values = config.model_dump()
+        locations = {entry.path.replace(".", "/"): target(values, entry.path)[0] for entry in section.parameters}
+        return build.construct(with_numbers(values, list(locations.values()), [numbers[name] for name in locations]))[0]
+
+    return loss
+
+
+def random_guesses(q: Any, count: int) -> Any:
+    """Returns a start pose and copies of it whose bodies are turned at random, (count, nq)."""
+    poses = jnp.tile(q, (count, 1)).reshape(count, -1, 3)
+    turns = np.random.default_rng(0).uniform(-np.pi, np.pi, (count, poses.shape[1]))
+    turns[0] = 0.0
+    return poses.at[:, :, 2].add(jnp.asarray(turns, q.dtype)).reshape(count, -1)
+
+
+def jitted_closing(system: Any, t: Any) -> Callable[[Any], Any]:
+    """Returns guesses (count, nq) -> how closing the constraints at time t went, compiled once."""
+    return jax.jit(jax.vmap(lambda q: jaxdae.initialize(system, q, t=t)[1]))

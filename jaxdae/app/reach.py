@@ -1,0 +1,80 @@
+"""Whether targets can be reached at all: an assembly with the target as a constraint, before any rollout is compiled.
+
+To the rows of the mechanism comes that of the target, point or coordinate; `initialize` then tries to close all of them from the start pose
+and from copies of it whose bodies are turned at random. Where none closes, the target is out of reach, and what stays open
+in the best of them says by how far. Nothing else is compiled for it than that assembly. Mechanisms whose lengths or places are
+themselves tuned are not checked, nor are velocities: forces decide about these, not geometry.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae.app.build import Worlds
+from jaxdae.app.crosscheck_tuning import target
+from jaxdae.app.objective import jitted_closing, observer, random_guesses
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import Problem
+from jaxdae.app.schema import Config
+from jaxdae.app.source import Document, Location
+
+_GUESSES = 32
+_KINETIC = ("mass", "inertia", "damping", "stiffness", "torque", "force", "gravity")
+
+
+@jaxdae.pytree
+class _Reaching(jaxdae.System):
+    """A mechanism that also has to reach a target."""
+
+    system: Any
+    target: Any
+    term: Any = jaxdae.static()
+
+    def mass_matrix(self, q: Any) -> Any:
+        return self.system.mass_matrix(q)
+
+    def force(self, t: Any, q: Any, v: Any, u: Any) -> Any:
+        return jnp.zeros_like(v)
+
+    def constraint(self, t: Any, q: Any) -> Any:
+        seen = observer(self.term, self.system)(jaxdae.State(t, q, q))
+        return jnp.concatenate([self.system.constraint(t, q), jnp.atleast_1d(seen - self.target)])
+
+
+def unreachable(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
+    """Returns a problem for every target that the mechanism cannot reach."""
+    found = []
+    sections = (("tune", config.tune), ("optimize", config.optimize))
+    for name, section in sections:
+        if section is None or (config.tune is not None and name == "tune" and _changes_geometry(config)):
+            continue
+        for index, term in enumerate(section.loss):
+            if term.type in ("point", "coordinate"):
+                found += _one(config, document, worlds, term, (name, "loss", index, "target"))
+    return found
+
+
+def _changes_geometry(config: Config) -> bool:
+    values = config.model_dump()
+    entries = config.tune.parameters if config.tune else []
+    locations = [target(values, entry.path)[0] for entry in entries]
+    return any(location[0] == "mechanism" and not any(part in _KINETIC for part in location[2:]) for location in locations)
+
+
+def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: Location) -> list[Problem]:
+    with precision(config):
+        system, _, state = worlds.one()
+        wanted = np.asarray(term.target, float)
+        if term.type == "coordinate" and term.coordinate.endswith(".theta"):
+            # Full turns are no question of geometry.
+            start = float(observer(term, system)(state))
+            wanted = start + (wanted - start + np.pi) % (2.0 * np.pi) - np.pi
+        reaching = _Reaching(system, jnp.asarray(wanted, state.q.dtype), term)
+        info = jitted_closing(reaching, jnp.asarray(config.duration, state.q.dtype))(random_guesses(state.q, _GUESSES))
+    if np.any(np.asarray(info.status) == jaxdae.Status.OK):
+        return []
+    best = np.nanmin(np.linalg.norm(np.asarray(info.residual), axis=1))
+    got = f"a target that the mechanism cannot reach: {best:.3g} m or rad stay open in the nearest of {_GUESSES} assemblies"
+    return [document.problem(place, got, "a target within reach", "move the target, or change lengths and places")]

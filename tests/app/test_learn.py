@@ -1,0 +1,220 @@
+"""`jaxdae tune`, `jaxdae optimize`, `--resume` and `check --gradients`: wrong configs, runs, and a run killed in the middle."""
+
+import csv
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import typer.testing
+import yaml
+
+from jaxdae.app.command import app
+
+ROOT = pathlib.Path(__file__).parents[2]
+ARM = """
+name: arm
+mechanism:
+  bodies:
+    - {name: arm, mass: 1.0, inertia: 0.0833, pose: [0.0, -0.5, -1.5707963267948966]}
+  joints:
+    - {type: revolute, name: hinge, a: ground, b: arm, point_a: [0, 0], point_b: [-0.5, 0], damping: 0.2}
+  forces:
+    - {type: torque, name: motor, a: ground, b: arm, torque: 0.5}
+start: {fixed: [arm.theta]}
+duration: 0.2
+dt: 0.02
+save_every: 5
+integrator: {type: semi_implicit_euler, projection: none}
+stabilization: {type: baumgarte, alpha: 5, beta: 5}
+output: {plots: false}
+tune:
+  parameters:
+    - {path: forces.motor.torque, lower: 0, upper: 10}
+    - {path: stabilization.alpha}
+  loss:
+    - {type: coordinate, coordinate: arm.theta, target: -1.4, over: final}
+    - {type: velocity, coordinate: arm.theta, target: 0, weight: 0.01}
+    - {type: violation, weight: 10}
+    - {type: reaction, joint: hinge, weight: 1.0e-6}
+  optimizer: {type: adam, learning_rate: 0.2}
+  iterations: 12
+  checkpoint_every: 3
+optimize:
+  inputs:
+    - {force: motor, knots: 3, lower: -8, upper: 8}
+  loss:
+    - {type: point, body: arm, point: [0.5, 0], target: [0.2, -0.9797958971132712], over: final}
+    - {type: effort, weight: 1.0e-4}
+  iterations: 10
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "arm.yaml"
+    file.write_text(ARM)
+    return file
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner = typer.testing.CliRunner()
+
+    def call(*arguments):
+        result = runner.invoke(app, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return call
+
+
+def test_every_wrong_config_is_told_at_once_and_nothing_is_written(config, tmp_path, command):
+    data = yaml.safe_load(ARM)
+    data["tune"] = {
+        "parameters": [
+            {"path": "forces.motor.torqe"},
+            {"path": "forces.motor.torque", "lower": 0.5},
+            {"path": "stabilization.alpha", "upper": 4},
+            {"path": "bodies.arm.mass"},
+            {"path": "bodies.arm.mass"},
+            {"path": "dt"},
+            {"path": "start.velocities.leg.theta"},
+            {"path": "gravity.x", "lower": 1, "upper": -1},
+        ],
+        "loss": [
+            {"type": "coordinate", "coordinate": "arm.phi", "target": 1},
+            {"type": "reaction", "joint": "hinges"},
+            {"type": "effort"},
+            {"type": "drift"},
+        ],
+        "optimizer": "adamm",
+        "iterations": 0,
+    }
+    data["optimize"]["inputs"] = [{"force": "engine"}, {"force": "motor", "lower": 1}, {"force": "motor"}]
+    data["optimize"]["loss"] = []
+    config.write_text(yaml.safe_dump(data, sort_keys=False))
+    code, _, err = command("tune", config)
+    assert code == 2
+    for message in (
+        "tune.parameters.0.path: got the unknown path 'forces.motor.torqe', expected the path of a number of this config;"
+        " after 'mechanism.forces.motor' did you mean 'torque'?",
+        "tune.parameters.1: got forces.motor.torque, which starts at 0.5, expected a start above 0.5",
+        "tune.parameters.2: got stabilization.alpha, which starts at 5, expected a start below 4",
+        "tune.parameters.4.path: got 'bodies.arm.mass' a second time",
+        "tune.parameters.5.path: got 'dt', which is a finite number, expected a number of the sections mechanism, start",
+        "tune.parameters.6.path: got the unknown path 'start.velocities.leg.theta'",
+        "got lower 1 and upper -1, expected lower below upper",
+        "tune.loss.0.coordinate: got the unknown coordinate 'arm.phi'",
+        "tune.loss.1.joint: got the unknown joint 'hinges', expected a joint of the mechanism; did you mean 'hinge'?",
+        "tune.loss.2.type: got effort, but section tune has no inputs",
+        "tune.loss.3.type: got the unknown type 'drift'",
+        "tune.optimizer.type: got the text 'adamm', expected adam or nadam or rmsprop or sgd; did you mean 'adam'?",
+        "tune.iterations: got 0",
+        "optimize.inputs.0.force: got the unknown force 'engine'",
+        "optimize.inputs.1: got motor, which starts at 0.5, expected a start above 1",
+        "optimize.inputs.2.force: got 'motor' a second time",
+        "optimize.loss: got an empty list",
+    ):
+        assert message in err, err
+    assert "arm.yaml:" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["arm.yaml"]
+
+
+def test_nothing_to_train(config, command):
+    code, _, err = command("tune", config, "--set", "tune.parameters=[]")
+    assert code == 2
+    assert "tune.parameters: got an empty list" in err
+
+
+def test_a_bound_that_the_schema_has(config, command):
+    code, _, err = command("tune", config, "--set", "joints.hinge.damping=0", "--set", "tune.parameters=[{path: joints.hinge.damping}]")
+    assert code == 2
+    assert "joints.hinge.damping, which starts at 0, expected a start above 0; change the start value or the bound" in err
+
+
+def test_a_target_out_of_reach(config, tmp_path, command):
+    code, _, err = command("optimize", config, "--set", "optimize.loss.0.target=[1.2, -0.5]")
+    assert code == 2
+    assert "optimize.loss.0.target: got a target that the mechanism cannot reach: " in err
+    # The tip reaches 1 m, the target is 1.3 m away: of the 0.3 m least squares leaves some to the hinge and some to the tip.
+    assert "expected a target within reach" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["arm.yaml"]
+
+
+def test_what_cannot_be_run_or_continued(config, tmp_path, command):
+    for arguments, message in (
+        (("tune",), "got neither, expected a CONFIG"),
+        (("tune", config, "--resume", tmp_path), "got both"),
+        (("tune", "--resume", tmp_path / "none"), "no such folder"),
+        (("optimize", "--resume", tmp_path), "a folder without config.yaml, run.json"),
+    ):
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert message in err
+    data = yaml.safe_load(ARM)
+    del data["tune"]
+    config.write_text(yaml.safe_dump(data))
+    code, _, err = command("tune", config)
+    assert code == 2
+    assert "got no section tune" in err
+
+
+def test_optimized_inputs(config, tmp_path, command):
+    code, out, _ = command("optimize", config, "--out", tmp_path / "runs", "--set", "output.plots=true")
+    assert code == 0, out
+    (folder,) = (tmp_path / "runs").iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "plots", "report.md", "run.json"}
+    assert {path.name for path in (folder / "plots").iterdir()} == {"controls.png", "history.png"}
+    learned = json.loads((folder / "run.json").read_text())["learned"]
+    assert learned["loss"] < 0.5 * learned["loss_at_start"]
+    controls = list(csv.DictReader((folder / "controls.csv").open()))
+    assert len(controls) == 10
+    assert all(abs(float(row["motor"])) < 8.0 for row in controls)
+    assert "controls.png" in (folder / "report.md").read_text()
+
+
+def test_the_certificate_of_a_config(config, command):
+    code, out, _ = command("check", config, "--gradients", "--set", "optimize=null", "--set", "duration=0.1")
+    assert code == 0, out
+    assert "forces/motor/torque" in out
+    assert "not chaotic" in out
+    assert out.rstrip().endswith("passed")
+
+
+def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
+    """kill -9 in the middle, then --resume, beside a run that is left alone."""
+    command = [sys.executable, "-c", "from jaxdae.app.command import main; main()", "tune"]
+    changes = ["--set", "tune.iterations=400", "--set", "tune.checkpoint_every=2"]
+    process = subprocess.Popen([*command, str(config), "--out", str(tmp_path / "killed"), *changes], cwd=ROOT)
+    try:
+        while process.poll() is None and not list(tmp_path.glob("killed/*/checkpoint.npz")):
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    (folder,) = (tmp_path / "killed").iterdir()
+    with np.load(folder / "checkpoint.npz") as stored:
+        assert 2 <= len(stored["history_0"]) < 400
+    assert not (folder / "history.csv").exists()
+    subprocess.run([*command, "--resume", str(folder)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([*command, str(config), "--out", str(tmp_path / "whole"), *changes], cwd=ROOT, check=True, capture_output=True)
+    (whole,) = (tmp_path / "whole").iterdir()
+    for name in ("history.csv", "tuned.yaml"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    a, b = (json.loads((path / "run.json").read_text())["learned"] for path in (folder, whole))
+    assert (a.pop("resumed"), b.pop("resumed")) == (1, 0)
+    assert a == b
+    assert a["loss"] < 0.5 * a["loss_at_start"]
+    assert not list(folder.rglob("*.partial"))
+    again = subprocess.run([*command, "--resume", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "there is nothing to continue" in again.stderr
