@@ -105,6 +105,12 @@ def methods(problem) -> dict:
         "generalized-alpha": (jd.GeneralizedAlpha(), 4.0, False),
         "Radau IIA": (jd.RadauIIA(), 0.5, False),
         "backward Euler": (jd.BackwardEuler(), 8.0, False),
+        "explicit Euler": (jd.Projected(jd.ExplicitEuler()), 8.0, False),
+        "semi-implicit Euler": (jd.Projected(jd.SemiImplicitEuler()), 8.0, False),
+        "Taylor": (jd.Projected(jd.Taylor()), 8.0, False),
+        "sequential, RK4": (jd.Sequential(jd.RungeKutta.rk4()), 2.0, False),
+        "projected step, RK4": (jd.ProjectedStep(jd.RungeKutta.rk4()), 2.0, False),
+        "projected derivative, RK4": (jd.ProjectedDerivative(jd.RungeKutta.rk4()), 2.0, False),
     }
 
 
