@@ -84,7 +84,7 @@ class GeneralizedAlpha:
         iterations: Newton corrections with one factorization, at least 1.
         factorizations: of Newton's matrix a step, at least 1.
         tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 16 eps / h, h in s.
+            eps^0.6 + 512 eps / h, h in s.
     """
 
     rho_inf: Leaf = 0.8

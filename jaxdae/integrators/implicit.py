@@ -103,7 +103,7 @@ class BackwardEuler:
         iterations: Newton corrections with one factorization, at least 1.
         factorizations: of Newton's matrix a step, at least 1.
         tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 16 eps / h, h in s.
+            eps^0.6 + 512 eps / h, h in s.
     """
 
     takes_linearization: ClassVar[bool] = True
@@ -130,7 +130,7 @@ class ImplicitMidpoint:
         iterations: Newton corrections with one factorization, at least 1.
         factorizations: of Newton's matrix a step, at least 1.
         tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 16 eps / h, h in s.
+            eps^0.6 + 512 eps / h, h in s.
     """
 
     takes_linearization: ClassVar[bool] = True

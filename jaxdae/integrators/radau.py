@@ -113,7 +113,7 @@ class RadauIIA:
         iterations: Newton corrections with one factorization, at least 1.
         factorizations: of Newton's matrix a step, at least 1.
         tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 16 eps / h, h in s.
+            eps^0.6 + 512 eps / h, h in s.
 
     One LU factorization of size 3 (nv + nc + ng) a step.
     """
