@@ -50,6 +50,7 @@ optimize:
   loss:
     - {type: point, body: arm, point: [0.5, 0], target: [0.2, -0.9797958971132712], over: final}
     - {type: effort, weight: 1.0e-4}
+  optimizer: {type: adam, learning_rate: 0.5}
   iterations: 10
 """
 
