@@ -228,9 +228,6 @@ def main() -> int:
     if torques != settings.motors:
         console.print(f"{asked.source}: experiment.motors: must be the hinges with a joint_force, {torques}", markup=False)
         return 2
-    if config.steps % config.save_every:
-        console.print(f"{asked.source}: save_every: {config.steps} steps are no multiple of {config.save_every}", markup=False)
-        return 2
     with precision(config):
         data, clock = simulate(config, settings, asked.worlds)
     folder, record = begin(config, asked.out, asked.source)
