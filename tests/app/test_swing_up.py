@@ -122,8 +122,8 @@ def test_mistakes_are_named(experiment, cart):
         ({"motors": {"engine": 1.0}}, "motors: no force is called 'engine'; there is: motor"),
         ({"target": {"pole.phi": 1.0}}, "experiment.target: no coordinate is called 'pole.phi'; there is: cart.x"),
         ({"held": {"cart": 1.0}}, "experiment.held: no coordinate is called 'cart'"),
-        ({"coarse_dt": 0.07}, "experiment.coarse_dt: 1.2 s must be steps of 0.07 s, as many for each of 5 knots"),
-        ({"knots": 3}, "dt: 1.2 s must be steps of 0.06 s, as many for each of 3 knots"),
+        ({"coarse_dt": 0.07}, "experiment.coarse_dt: 1.2 s must be a whole number of steps of 0.07 s, a multiple of 5 knots"),
+        ({"knots": 3}, "dt: 1.2 s must be a whole number of steps of 0.06 s, a multiple of 3 knots"),
         ({"certificate_steps": 12}, "experiment.certificate_steps: 12 must be a multiple of 5 knots"),
     ):
         with pytest.raises(ValueError, match=message):
