@@ -300,7 +300,7 @@ def fit(at: Bench, settings: Settings, data: Any, starts: dict[str, Any]) -> tup
         return tuning.least_squares(residual, start, trainable=at.trainable(), iterations=30, damping=1e-2, max_step=0.5, tolerance=1e-5)
 
     batch = jax.jit(jax.vmap(one, in_axes=(axes, 0, None)))
-    time = at.dt * jnp.arange(at.samples)
+    time = jnp.asarray(at.dt * np.arange(at.samples), data.dtype)
     first = batch(starts, data, (time < settings.window).astype(data.dtype))
     trained = {path: jaxdae.get_leaf(first.parameters, path) for path in at.trainable()}
     again = starts
