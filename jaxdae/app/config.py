@@ -40,7 +40,7 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
         from jaxdae.app import closing
 
         worlds, found = closing.close(skeleton, document)
-        if skeleton is config and worlds is not None and not found and (config.tune or config.optimize):
+        if config is not None and skeleton is config and worlds is not None and not found and (config.tune or config.optimize):
             from jaxdae.app import reach
 
             found = reach.unreachable(config, document, worlds)
