@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
+from jaxdae.control.outputs import point_of_body
 from jaxdae.mechanisms.frames import Frame
 from jaxdae.trigonometry import cos_sin
 from jaxdae.typing import Coordinates as Q
@@ -91,9 +92,7 @@ class BodyFrame:
         Raises:
             ValueError: an unknown body.
         """
-        if name not in mechanism.body_names:
-            raise ValueError(f"BodyFrame.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
-        return cls(mechanism.body_names.index(name), jnp.asarray(point, mechanism.mass.dtype))
+        return cls(*point_of_body("BodyFrame", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
         """Returns y (3,)."""

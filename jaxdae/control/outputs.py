@@ -91,15 +91,24 @@ class BodyPoint:
         Raises:
             ValueError: an unknown body.
         """
-        if name not in mechanism.body_names:
-            raise ValueError(f"BodyPoint.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
-        return cls(mechanism.body_names.index(name), jnp.asarray(point, mechanism.mass.dtype))
+        return cls(*point_of_body("BodyPoint", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
         """Returns y (2,)."""
         x, y, angle = q[3 * self.body], q[3 * self.body + 1], q[3 * self.body + 2]
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         return jnp.stack([x + cos * self.point[0] - sin * self.point[1], y + sin * self.point[0] + cos * self.point[1]])
+
+
+def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array]:
+    """Returns the number of a body and a point (2,) as an array, for an output called `what`.
+
+    Raises:
+        ValueError: an unknown body.
+    """
+    if name not in mechanism.body_names:
+        raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
+    return mechanism.body_names.index(name), jnp.asarray(point, mechanism.mass.dtype)
 
 
 @pytree
