@@ -278,8 +278,10 @@ class TestMistakes:
         system, start = pendulum()
         with pytest.raises(ValueError, match=r"iterations must be at least 1, got 0"):
             jd.rollout(system, make(iterations=0), start, dt=0.01, steps=1)
+        # Not in a rollout: a program that was compiled for 1 is taken for True.
+        method = make(iterations=True)
         with pytest.raises(TypeError, match=r"iterations must be an integer, .* got True"):
-            jd.rollout(system, make(iterations=True), start, dt=0.01, steps=1)
+            method.step(system, start, method.init(system, start), None, 0.01)
         if make is not jd.Rattle:
             with pytest.raises(ValueError, match=r"factorizations must be at least 1, got 0"):
                 jd.rollout(system, make(factorizations=0), start, dt=0.01, steps=1)
