@@ -8,12 +8,16 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 import typer.testing
 import yaml
 
 from jaxdae.app.command import app
+from jaxdae.app.config import load
+from jaxdae.app.objective import objective
+from jaxdae.app.precision import precision
 
 ROOT = pathlib.Path(__file__).parents[2]
 ARM = """
@@ -180,6 +184,21 @@ def test_optimized_inputs(config, tmp_path, command):
     assert len(controls) == 10
     assert all(abs(float(row["motor"])) < 8.0 for row in controls)
     assert "controls.png" in (folder / "report.md").read_text()
+
+
+def test_the_loss_of_many_worlds_is_that_of_each(config):
+    scatter = ("batch.size=2", "batch.vary=[{path: bodies.arm.mass, scatter: 0.2}]")
+    loaded, worlds = load(str(config), scatter)
+    with precision(loaded):
+        many = objective(loaded, worlds, loaded.tune)
+        losses = jax.vmap(many.batch_loss, in_axes=(None, 0))(many.parameters, many.batch)
+    masses = many.batch["bodies.arm.mass"]
+    assert masses[0] != masses[1]
+    for mass, loss in zip(masses, losses, strict=True):
+        alone, world = load(str(config), (f"bodies.arm.mass={float(mass)!r}",))
+        with precision(alone):
+            one = objective(alone, world, alone.tune)
+            np.testing.assert_allclose(loss, one.loss(one.parameters), rtol=1e-12)
 
 
 def test_the_certificate_of_a_config(config, command):
