@@ -328,7 +328,7 @@ def andrews_mechanism(p: dict[str, Any], q: Any) -> tuple[jm.Mechanism, Any]:
 
 @jd.pytree(kw_only=True)
 class CrankRocker:
-    """The numbers of the crank-rocker four-bar of `shared/reference/README.md`: uniform rods, mass in kg = length in m.
+    """The numbers of the crank-rocker four-bar: uniform rods, mass in kg = length in m.
 
     `mass` (3,) of crank, coupler and rocker is a number of its own, so that lengths and masses can be varied
     separately; the moments of inertia follow from both.
