@@ -24,7 +24,8 @@ exactly. The data are simulated with steps four times finer than the fitted mode
 steps of 10 ms (and samples 10 ms apart) the mean of the estimates was up to a third of a standard error off, and 89 to 96 intervals of 100
 held the truth; the steps, and the samples, are therefore 5 ms apart. The intervals are estimate +- 1.96 standard errors from the
 covariance s^2 (J^T J)^-1, with s^2 from the residuals. The bar counts each parameter by itself: its interval holds the truth in at least
-90 of 100 repeats.
+90 of 100 repeats. Of ten parameters one misses that bar by chance in about every tenth run of 100 repeats; 500 repeats (seed 2) give 465 to
+482 of 500.
 
 References:
     W. Khalil, E. Dombre, "Modeling, Identification and Control of Robots", Hermes Penton (2002), chapters 9 and 12.
