@@ -3,10 +3,10 @@
 A rollout is a `lax.scan` over steps. Three things happen around each step:
 
 * *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept, and what Newton's iterations found in
-  it: these do not run a second time. With `segment=k` only every k-th
-  state is kept, and memory falls from O(steps) to O(steps / k + k) states.
+  it: these do not run a second time. With `segment=k` only every k-th state is kept, and memory falls from O(steps) to O(steps / k + k)
+  states.
 * *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
-  with that status, and so do its gradients (see `_guarded_step`).
+  with that status, and so do its gradients (see `guarded_step`).
 * *Thinning.* One entry is kept every `save_every` steps; the violations in it are the largest since the entry before.
 
 `batch_rollout` runs the same scan over a step that is vectorized over worlds, with the world axis *last* in every array: the small
@@ -102,7 +102,7 @@ def rollout(
         steps: how many steps; taken from `controls` where these are an array.
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
         segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
-            `save_every`. None keeps one state a step.
+            `save_every`. None keeps one state a step, and the roots found in it.
         memory: what the integrator carries from step to step, where this rollout goes on from another; None to begin.
         return_memory: whether to return (trajectory, memory after the last step).
 
