@@ -22,6 +22,9 @@ class Status(enum.IntEnum):
     SINGULAR = 3
     INCONSISTENT_START = 4
     STEP_BUDGET = 5
+    CONFLICTING_ROWS = 6
+    UNSTABLE = 7
+    OUT_OF_RANGE = 8
 
     @property
     def meaning(self) -> str:
@@ -51,6 +54,18 @@ _MEANINGS = {
         "adaptive steps did not reach the end of their interval, because max_steps of them were used up or they became too short for"
         " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a force that jumps, a singular"
         " configuration, or max_steps too small for the interval"
+    ),
+    Status.CONFLICTING_ROWS: (
+        "the constraint rows contradict each other, or leave no motion although one is asked for; usual causes: wheels whose axes do not"
+        " meet in one point, a motion that is prescribed twice, more hard rows than velocities"
+    ),
+    Status.UNSTABLE: (
+        "the step amplified the differences between its own stages instead of damping them; usual cause: a time step too long for the"
+        " rates of an explicit method"
+    ),
+    Status.OUT_OF_RANGE: (
+        "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"
+        " tolerance or compliance, or a parameter that was trained without bounds"
     ),
 }
 
