@@ -42,7 +42,7 @@ from jaxdae.integrators import (
     vector_field,
 )
 from jaxdae.integrators.adaptive_rollout import adaptive_rollout
-from jaxdae.kinematic import KinematicSystem, kinematic_velocity
+from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
 from jaxdae.rollout import Trajectory, batch_rollout, rollout
 from jaxdae.saddle_point import (
@@ -158,6 +158,7 @@ __all__ = [
     "independent_rows",
     "initialize",
     "inverse_dynamics",
+    "kinematic_status",
     "kinematic_velocity",
     "kkt_inverse",
     "leaf_paths",

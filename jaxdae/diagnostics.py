@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement, as_dense
-from jaxdae.system import ConstraintJacobian, State, System, check_fit, checked_state, velocity_residual
+from jaxdae.system import ConstraintJacobian, State, System, check_fit, checked_state, row_labels, velocity_residual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Diagnosis:
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
         redundant: names of the joints that they belong to.
+        blocking_rows: where the mobility is zero, the names of the rows that stop the motion that comes nearest to being allowed, the right
+            singular vector of J with the smallest singular value: those that resist it by at least a tenth as much as the strongest.
+            Of wheels that conflict they are those that are steered wrongly; of rows that leave freedom there are none.
+        blocking_value: that smallest singular value relative to the largest; zero where there is freedom.
     """
 
     coordinates: int
@@ -46,6 +50,8 @@ class Diagnosis:
     velocity_violation: float
     redundant_rows: tuple[str, ...]
     redundant: tuple[str, ...]
+    blocking_rows: tuple[str, ...] = ()
+    blocking_value: float = 0.0
 
     def __str__(self) -> str:
         """Returns the report as text, a line a fact."""
@@ -62,6 +68,9 @@ class Diagnosis:
             ("largest velocity violation", f"{self.velocity_violation:.3g}"),
             ("redundant rows", redundant),
         ]
+        if self.blocking_rows:
+            stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
+            lines.append(("no motion, because of", stopped))
         return "\n".join(f"{name:<28}{value}" for name, value in lines)
 
 
@@ -86,13 +95,14 @@ def diagnose(system: System, state: State) -> Diagnosis:
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     rows, size = jacobian.shape
-    names = _row_names(system, rows)
+    names = row_labels(system, rows)
     values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
     tolerance = _tolerance(jacobian, values)
     rank = int(np.sum(values > tolerance))
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
     position = np.asarray(system.constraint(state.t, state.q))
+    blocking, value = _blocking(jacobian) if rank == size and rows else ((), 0.0)
     return Diagnosis(
         coordinates=size,
         rows=rows,
@@ -105,6 +115,8 @@ def diagnose(system: System, state: State) -> Diagnosis:
         velocity_violation=_largest(velocity),
         redundant_rows=redundant_rows,
         redundant=_joints(redundant_rows),
+        blocking_rows=tuple(names[k] for k in blocking),
+        blocking_value=value,
     )
 
 
@@ -148,7 +160,7 @@ def independent_rows(system: System, state: State) -> IndependentRows:
     jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
     if not np.all(np.isfinite(jacobian)):
         raise ValueError("independent_rows: the Jacobian is not finite at this state; check the state")
-    names = _row_names(system, jacobian.shape[0])
+    names = row_labels(system, jacobian.shape[0])
     values = np.linalg.svd(jacobian, compute_uv=False) if jacobian.size else np.zeros(0)
     taken = _pivoted(jacobian, int(np.sum(values > _tolerance(jacobian, values))))
     dependent = tuple(k for k in range(jacobian.shape[0]) if k not in taken)
@@ -232,13 +244,17 @@ def _scaled_condition(jacobian: np.ndarray, mass: np.ndarray, rank: int) -> floa
     return float(values[0] / values[rank - 1]) if values[rank - 1] > 0.0 else float("inf")
 
 
-def _row_names(system: System, rows: int) -> tuple[str, ...]:
-    return getattr(system, "row_names", None) or tuple(f"row {k}" for k in range(rows))
-
-
 def _joints(row_names: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the names of the joints that rows belong to, each once."""
     return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in row_names))
+
+
+def _blocking(jacobian: np.ndarray) -> tuple[list[int], float]:
+    """Returns the rows that stop the motion nearest to being allowed, the strongest first, and its singular value over the largest."""
+    _, values, directions = np.linalg.svd(jacobian, full_matrices=False)
+    resistance = np.abs(jacobian @ directions[-1])
+    order = np.argsort(-resistance)
+    return [int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]], float(values[-1] / values[0])
 
 
 def _largest(x: np.ndarray) -> float:

@@ -5,6 +5,9 @@ that one failed world would destroy the gradient with respect to everything that
 failed step out on both sides: tangents are set to zero *before* they enter its linearization and selected away after it. Transposed,
 cotangents are zeroed on both sides too. A frozen world then passes on the derivative of its last good state and nothing else.
 
+That is right for worlds among others. A single world that failed has no others to spare: there a finite gradient, zero perhaps, would pass
+for the gradient of what was asked. `undefined_if_failed` makes it NaN.
+
 A `Linearization` in the memory is a cache: what it holds follows from the state. Under differentiation it is computed anew from the state
 that it belongs to, so that reverse mode stores states only; a frozen world need not keep it.
 """
@@ -66,7 +69,9 @@ def _select(status: Any, old: tuple[Any, Any], result: Any) -> Any:
     """Returns the result where it is good, else the old state and memory, with the status that says why."""
     state, memory, info = result
     finite, good = _good(status, result)
-    now: Any = jnp.where(finite, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
+    # A method that says SINGULAR knows better where the NaN comes from.
+    told = finite | (info.status == Status.SINGULAR)
+    now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     zeros = jax.tree.map(jnp.zeros_like, info)
 
     def choose(new: Any, x: Any) -> Any:
@@ -144,3 +149,63 @@ def guarded_step(
     """
     new, memory, info = _guarded((system, integrator, state, _still(memory), status, u, dt, t_next))
     return new, _still(memory), info
+
+
+@jax.custom_jvp
+def _undefined(arguments: Any, result: Any, failed: Any) -> Any:
+    return result
+
+
+def _undefined_jvp(primals: Any, tangents: Any) -> Any:
+    _, result, failed = primals
+    moving = [dx for dx in jax.tree.leaves(tangents[0], is_leaf=_is_zero) if not _is_zero(dx) and dx.dtype != jax.dtypes.float0]
+    leaves, structure = jax.tree.flatten(result)
+    dots = jax.tree.leaves(tangents[1], is_leaf=_is_zero)
+    out = []
+    for x, dx in zip(leaves, dots, strict=True):
+        if not _is_float(x):
+            out.append(jnp.zeros(jnp.shape(x), jax.dtypes.float0))
+            continue
+        dx = jnp.zeros_like(x) if _is_zero(dx) else dx
+        if moving:
+            total = sum((jnp.sum(d).astype(x.dtype) for d in moving), jnp.zeros((), x.dtype))
+            there = failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim))
+            dx = dx + _nan_where(jnp.broadcast_to(there, x.shape), jnp.broadcast_to(total, x.shape))
+        out.append(dx)
+    return result, jax.tree.unflatten(structure, out)
+
+
+_undefined.defjvp(_undefined_jvp, symbolic_zeros=True)
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, SymbolicZero)
+
+
+def _nan_where(failed: Any, x: Any) -> Any:
+    """Returns NaN where a world failed and zero elsewhere, as if linear in x.
+
+    A product with NaN would do, but its transpose would make NaN of the zero cotangents of a loss that leaves failed entries out. As the
+    solution of a linear system of equations it may have a transpose of its own, which asks whether the entry matters.
+    """
+
+    def forward(_: Any, b: Any) -> Any:
+        return jnp.where(failed, jnp.nan, jnp.zeros_like(b))
+
+    def transposed(_: Any, cotangent: Any) -> Any:
+        return jnp.where(failed & (cotangent != 0), jnp.nan, jnp.zeros_like(cotangent))
+
+    return jax.lax.custom_linear_solve(lambda y: y, x, forward, transposed)
+
+
+def undefined_if_failed(arguments: Any, result: Any, failed: Any) -> Any:
+    """Returns the result; its derivative with respect to the arguments is NaN in the entries that failed.
+
+    Args:
+        arguments: all that the result was computed from: a pytree.
+        result: a pytree whose leaves begin with the axes of `failed`.
+        failed: booleans.
+
+    In reverse mode a loss that does not look at the failed entries is free of NaN.
+    """
+    return _undefined(arguments, result, jax.lax.stop_gradient(failed))

@@ -24,7 +24,7 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.saddle_point import as_dense
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
+from jaxdae.system import State, System, check_fit, check_system, checked, row_labels, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -78,7 +78,9 @@ def initialize(
             and `info.status` is INCONSISTENT_START.
         ValueError: shapes that do not fit.
 
-    Differentiable with respect to system, q, v and t, forward and reverse, to second order.
+    Differentiable with respect to system, q, v and t, forward and reverse, to second order. Where the constraints cannot be satisfied, the
+    best point that was found is returned with finite derivatives that mean nothing; a rollout from there has the status
+    INCONSISTENT_START at all entries, and its derivatives are NaN.
     """
     q, t = jnp.asarray(q), jnp.asarray(t)
     if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):
@@ -103,7 +105,9 @@ def initialize(
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
     held, held_velocity = masks
     state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
-    if not isinstance(info.status, Tracer) and int(info.status) != Status.OK:
+    # Under eager differentiation the status is known, and what the message is made of is not.
+    known = not any(isinstance(x, Tracer) for x in jax.tree.leaves((state, info)))
+    if known and int(info.status) != Status.OK:
         raise SimulationError(_message(system, state, info, held, held_velocity, limit))
     return state, info
 
@@ -127,7 +131,7 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
         remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
-    names = getattr(system, "row_names", tuple(f"row {k}" for k in range(residual.size)))
+    names = row_labels(system, residual.size)
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
     count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""

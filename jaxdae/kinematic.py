@@ -26,13 +26,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxdae.linearization import linearize
+from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
+from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point.interface import solve
-from jaxdae.system import State, System, check_fit, checked, checked_state, velocity_residual
-from jaxdae.typing import Coordinates, Input, Rows, Scalar, Square, Velocity
+from jaxdae.status import Status
+from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual
+from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
 class KinematicSystem(System):
@@ -90,10 +93,33 @@ def kinematic_velocity(
         TypeError: no `KinematicSystem`.
 
     Differentiable with respect to system, state and u, forward and reverse, at every order; one factorization. Exact for rows that are
-    affine in x'; others are linearized at the rate.
+    affine in x'; others are linearized at the rate. `kinematic_status` says whether the rows hold and leave any motion.
     """
+    return feasible_velocity(system, state, u, solver)[:2]
+
+
+def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
+    """Returns whether `kinematic_velocity` is what was asked for, as a `Status` ().
+
+    SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
+    each other, so that no velocity satisfies all of them, or where they leave no freedom: the velocity is zero then, although the rate is
+    not. NOT_CONVERGED where rows that are not affine in x' are not met by one linearization.
+
+    Args:
+        system: the kinematic system.
+        state: time (s) and coordinates.
+        u: input (nu,).
+        solver: a saddle-point solver; `SchurComplement()` by default.
+
+    `diagnose(system, state)` names the rows.
+    """
+    return feasible_velocity(system, state, u, solver)[2]
+
+
+def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
+    """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
     check_kinematic(system)
-    return _kinematic_velocity(system, checked_state(state), u, solver)
+    return _feasible_velocity(system, checked_state(state), u, solver)
 
 
 def check_kinematic(system: Any) -> None:
@@ -106,8 +132,37 @@ def check_kinematic(system: Any) -> None:
 
 
 @jax.jit
-def _kinematic_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows]:
-    return _nearest(system, _at_rate(system, state, u), solver)
+def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows, Count]:
+    at = _at_rate(system, state, u)
+    v, lam, here = _nearest(system, at, solver)
+    return v, lam, _status(system, at, v, here)
+
+
+def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
+    """Returns what became of the wanted velocity at a state, v being the feasible one."""
+    wanted, residual = at.v, velocity_residual(system, at)
+    found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
+    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
+    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+    left = residual + constraint_jacobian.times(here.jacobian, v - wanted)
+    conflict = jnp.any(hard & (jnp.abs(left) > limit))
+    if residual.shape[0] >= v.shape[0]:
+        conflict |= _is_blocked(wanted, v, here)
+    met = ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
+    status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
+    return jnp.where(found, status, Status.SINGULAR).astype(jnp.int32)
+
+
+def _is_blocked(wanted: Velocity, v: Velocity, here: Linearization) -> Any:
+    """Returns whether rows stop all motion although one is wanted, and would stop any other.
+
+    The second question is asked of the solver with its own idea of rank: of a velocity in general position nothing is left.
+    """
+    probe = jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
+    stopped, _ = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -constraint_jacobian.times(here.jacobian, probe))
+    small = float(jnp.finfo(v.dtype).eps) ** 0.5
+    still = jnp.max(jnp.abs(v)) <= small * jnp.max(jnp.abs(wanted))
+    return still & jnp.any(wanted != 0.0) & (jnp.max(jnp.abs(probe + stopped)) <= small)
 
 
 @jax.jit
@@ -137,9 +192,9 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
     return State(state.t, state.q, wanted)
 
 
-def _nearest(rows: System, at: State, solver: Any) -> tuple[Velocity, Rows]:
-    """Returns the velocity nearest to that of a state that satisfies the rows of a system, and the multipliers."""
+def _nearest(rows: System, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization]:
+    """Returns the velocity nearest to that of a state that satisfies the rows of a system, the multipliers, and what solved for them."""
     with jax.named_scope("saddle_point"):
         here = linearize(rows, at, solver)
         change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
-    return at.v + change, lam
+    return at.v + change, lam, here

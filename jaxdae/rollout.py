@@ -6,7 +6,9 @@ A rollout is a `lax.scan` over steps. Three things happen around each step:
   it: these do not run a second time. With `segment=k` only every k-th state is kept, and memory falls from O(steps) to O(steps / k + k)
   states.
 * *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
-  with that status, and so do its gradients (see `guarded_step`).
+  with that status (see `guarded_step`). A world whose start breaks the constraints does not move at all (see `jaxdae.consistency`). In a
+  batch its derivatives are those of its last good state, so that gradients of what worlds share stay finite; of a single world, where
+  nothing else is at stake, they are NaN (see `undefined_if_failed`), because nothing that was found there is what was asked for.
 * *Thinning.* One entry is kept every `save_every` steps; the violations in it are the largest since the entry before.
 
 `batch_rollout` runs the same scan over a step that is vectorized over worlds, with the world axis *last* in every array: the small
@@ -26,10 +28,12 @@ from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.batch import count_worlds, leaf_axes, spread_over_devices
-from jaxdae.guard import guarded_step
+from jaxdae.consistency import start_status
+from jaxdae.guard import guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.newton import ROOT
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.status import Status
+from jaxdae.system import State, System, check_fit, check_system, checked_state, default_tolerance
 from jaxdae.typing import Leaf
 
 
@@ -55,6 +59,7 @@ def rollout(
     steps: int | None = None,
     save_every: int = 1,
     segment: int | None = None,
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: Literal[False] = False,
 ) -> Trajectory: ...
@@ -71,6 +76,7 @@ def rollout(
     steps: int | None = None,
     save_every: int = 1,
     segment: int | None = None,
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: bool,
 ) -> tuple[Trajectory, Any]: ...
@@ -86,6 +92,7 @@ def rollout(
     steps: int | None = None,
     save_every: int = 1,
     segment: int | None = None,
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: bool = False,
 ) -> Any:
@@ -103,7 +110,11 @@ def rollout(
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
         segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
             `save_every`. None keeps one state a step, and the roots found in it.
-        memory: what the integrator carries from step to step, where this rollout goes on from another; None to begin.
+        start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START: |g| up to
+            start_tolerance (1 + max |q|) and |[g'; w]| up to start_tolerance (1 + max |v|), in the units of the rows and per second;
+            1e-5 by default (3.5e-4 in single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
+        memory: what the integrator carries from step to step, where this rollout goes on from another, whose end is then not checked
+            anew; None to begin.
         return_memory: whether to return (trajectory, memory after the last step).
 
     Returns:
@@ -113,7 +124,8 @@ def rollout(
         ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit.
         TypeError: coordinates that are not floating point.
 
-    Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse.
+    Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse. From the first step that
+    fails on, the derivative of every entry is NaN: no step of a gradient method should rest on it.
     """
     plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=0)
     check_system(system)
@@ -121,7 +133,8 @@ def rollout(
     _check_integrator(integrator)
     _check_dt(dt)
     law = _as_law(controls, state) if _is_plain(controls) else controls
-    return _rollout(system, integrator, state, law, dt, memory, plan)
+    tolerance = checked_tolerance(start_tolerance, state.q.dtype)
+    return _rollout(system, integrator, state, law, dt, memory, tolerance, plan)
 
 
 @overload
@@ -136,6 +149,7 @@ def batch_rollout(
     save_every: int = 1,
     segment: int | None = None,
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: Literal[False] = False,
 ) -> Trajectory: ...
@@ -153,6 +167,7 @@ def batch_rollout(
     save_every: int = 1,
     segment: int | None = None,
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: bool,
 ) -> tuple[Trajectory, Any]: ...
@@ -169,6 +184,7 @@ def batch_rollout(
     save_every: int = 1,
     segment: int | None = None,
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
+    start_tolerance: Any = None,
     memory: Any = None,
     return_memory: bool = False,
 ) -> Any:
@@ -185,12 +201,14 @@ def batch_rollout(
         segment: as in `rollout`.
         in_axes: which leaves of (system, integrator, state, controls) are stacked, as in `jax.vmap`: 0 or None for a whole argument,
             or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
+        start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
         return_memory: as in `rollout`.
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
-        that fails does not touch the others.
+        that fails does not touch the others: it keeps its last good state and the derivative of that. Losses of `jaxdae.tuning` are NaN
+        where a world failed; in one of your own, look at `trajectory.info.status`.
 
     Raises:
         ValueError: as in `rollout`; no stacked leaf, or stacks of different lengths.
@@ -221,7 +239,8 @@ def batch_rollout(
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
-    return _batch_rollout(leaves, dt, memory, structure, tuple(axes), worlds, plan)
+    tolerance = checked_tolerance(start_tolerance, jnp.asarray(state.q).dtype)
+    return _batch_rollout(leaves, dt, memory, tolerance, structure, tuple(axes), worlds, plan)
 
 
 # The plan of a rollout: counts only, so that it can be static.
@@ -280,6 +299,19 @@ def _check_dt(dt: Any) -> None:
         raise ValueError(f"dt must be positive and finite, got {dt}")
 
 
+def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
+    """Returns the tolerance of a start, the default where None is given.
+
+    Raises:
+        ValueError: no number, or a negative one.
+    """
+    if tolerance is None:
+        return default_tolerance(dtype)
+    if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
+        raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
+    return tolerance
+
+
 def _check_integrator(integrator: Any) -> None:
     if isinstance(integrator, type) or not hasattr(integrator, "step"):
         hint = "; call it: RungeKutta.rk4(), not RungeKutta.rk4" if callable(integrator) else ""
@@ -302,21 +334,26 @@ def _as_law(function: Any, state: State) -> Any:
 # The scan.
 
 
-@partial(jax.jit, static_argnums=6)
-def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, plan: _Plan) -> Any:
+@partial(jax.jit, static_argnums=7)
+def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: _Plan) -> Any:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
+    status = start_status(system, state, tolerance) if memory is None else jnp.zeros((), jnp.int32)
     memory = integrator.init(system, state) if memory is None else memory
     law = controls if callable(controls) else None
 
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
         return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt, t_next)
 
-    return _scan(step, state, memory, None if callable(controls) else controls, dt, plan)
+    trajectory, memory = _scan(step, state, memory, status, None if callable(controls) else controls, dt, plan)
+    trajectory = undefined_if_failed((system, integrator, state, controls, dt), trajectory, trajectory.info.status != Status.OK)
+    return (trajectory, memory) if plan[3] else trajectory
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5, 6))
-def _batch_rollout(leaves: list[Any], dt: Any, memory: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan) -> Any:
+@partial(jax.jit, static_argnums=(4, 5, 6, 7))
+def _batch_rollout(
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan
+) -> Any:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     system, integrator, state, controls = jax.tree.unflatten(structure, last)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
@@ -333,13 +370,14 @@ def _batch_rollout(leaves: list[Any], dt: Any, memory: Any, structure: Any, axes
 
     def init(s: Any, i: Any, x: Any) -> Any:
         check_fit(s, checked_state(x))
-        return i.init(s, x)
+        return i.init(s, x), start_status(s, x, tolerance)
 
     if memory is None:
         start_axes = (system_axes, integrator_axes, -1)
-        memory = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
+        memory, status = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
     else:
         memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+        status = jnp.zeros((worlds,), jnp.int32)
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -355,13 +393,14 @@ def _batch_rollout(leaves: list[Any], dt: Any, memory: Any, structure: Any, axes
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
         return vectorized(system, integrator, at, carried, status, law, u, t_next)
 
-    trajectory = _scan(step, state, memory, None if law is not None else controls, dt, plan)
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), trajectory)
+    found = _scan(step, state, memory, status, None if law is not None else controls, dt, plan)
+    trajectory, memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
+    return (trajectory, memory) if plan[3] else trajectory
 
 
-def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Plan) -> Any:
-    """Runs the nested scans: segments of blocks of steps, or blocks of segments of steps."""
-    steps, save_every, segment, return_memory = plan
+def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: _Plan) -> tuple[Trajectory, Any]:
+    """Returns trajectory and memory after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
+    steps, save_every, segment, _ = plan
     checkpointed = jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(ROOT))
     t0 = state.t
 
@@ -396,9 +435,8 @@ def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Pla
         return carry, Trajectory(carry[1], carry[3])
 
     first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
-    status = jnp.zeros_like(t0, dtype=jnp.int32)
     shapes = jax.eval_shape(step, state, memory, status, first_input, t0)[2]
-    info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), status=status)
     carry = (jnp.zeros((), jnp.int32), state, memory, info)
     blocks = _grouped(inputs, steps // save_every)
     if segment < save_every or segment == 0:
@@ -407,7 +445,7 @@ def _scan(step: Any, state: State, memory: Any, inputs: Any, dt: Any, plan: _Pla
         inner, outer = segment // save_every, steps // segment
         last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
         trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
-    return (trajectory, last[2]) if return_memory else trajectory
+    return trajectory, last[2]
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:

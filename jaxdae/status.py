@@ -57,7 +57,8 @@ _MEANINGS = {
     ),
     Status.CONFLICTING_ROWS: (
         "the constraint rows contradict each other, or leave no motion although one is asked for; usual causes: wheels whose axes do not"
-        " meet in one point, a motion that is prescribed twice, more hard rows than velocities"
+        " meet in one point, a motion that is prescribed twice, more hard rows than velocities. diagnose(system, state) names the"
+        " rows that leave no motion"
     ),
     Status.UNSTABLE: (
         "the step amplified the differences between its own stages instead of damping them; usual cause: a time step too long for the"

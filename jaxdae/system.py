@@ -29,6 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
@@ -80,7 +81,16 @@ class System(abc.ABC):
         return q + xi
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default."""
+        """Returns xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default.
+
+        Raises:
+            TypeError: a system with a `retract` of its own but without its inverse.
+        """
+        if type(self).retract is not System.retract:
+            raise TypeError(
+                f"{type(self).__name__} has a retract(q, xi) of its own: write difference(q0, q1) as well, its inverse, for which something"
+                " here has a use (jaxdae.rotation has that of quaternions)"
+            )
         return q1 - q0
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
@@ -104,10 +114,8 @@ class System(abc.ABC):
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv), position-level rows first."""
-        at_rest = jnp.zeros_like(v)
-        of_positions = jax.jacfwd(lambda xi: self.constraint(t, self.retract(q, xi)))(at_rest)
-        of_velocities = jax.jacfwd(lambda rate: self.velocity_constraint(t, q, rate))(v)
-        return jnp.concatenate([of_positions, of_velocities])
+        of_positions = jax.jacfwd(lambda xi: self.constraint(t, self.retract(q, xi)))(jnp.zeros_like(v))
+        return jnp.concatenate([of_positions, velocity_rows_jacobian(self, t, q, v)])
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,): all of g'' and w' that is not J a."""
@@ -118,6 +126,17 @@ class System(abc.ABC):
             return jnp.concatenate([self.constraint_rate(moved_t, moved_q, v), self.velocity_constraint(moved_t, moved_q, v)])
 
         return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
+
+
+def velocity_rows_jacobian(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Float[Array, "nw nv"]:
+    """Returns dw/dv (nw, nv), the rows of J that `velocity_constraint` gives."""
+    return jax.jacfwd(lambda rate: system.velocity_constraint(t, q, rate))(v)
+
+
+def velocity_rows_bias(system: System, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+    """Returns the entries (nw,) of gamma that `velocity_constraint` gives: its derivative along the motion at constant v."""
+    along = _motion(system, t, q, v)
+    return jax.jvp(lambda s: system.velocity_constraint(*along(s), v), (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
 def _motion(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Any:
@@ -175,11 +194,16 @@ def constraint_terms(system: System, state: State, jacobian: Any = None) -> Cons
     """
     state = checked_state(state)
     t, q, v = state.t, state.q, state.v
+    velocity = velocity_residual(system, state)
+    why = f" ({velocity.shape[0]} rows are declared by constraint and velocity_constraint)"
+    jacobian = system.constraint_jacobian(t, q, v) if jacobian is None else jacobian
+    if hasattr(jacobian, "dtype"):
+        checked("constraint_jacobian(t, q, v)", jacobian, (*velocity.shape, *v.shape), q.dtype, why)
     return ConstraintTerms(
         position=checked("constraint(t, q)", system.constraint(t, q), (None,), q.dtype),
-        velocity=velocity_residual(system, state),
-        jacobian=system.constraint_jacobian(t, q, v) if jacobian is None else jacobian,
-        bias=system.constraint_bias(t, q, v),
+        velocity=velocity,
+        jacobian=jacobian,
+        bias=checked("constraint_bias(t, q, v)", system.constraint_bias(t, q, v), velocity.shape, q.dtype, why),
     )
 
 
@@ -231,6 +255,14 @@ def velocity_residual(system: System, state: State) -> Rows:
     rate = checked("constraint(t, q)", system.constraint_rate(t, q, v), (None,), q.dtype)
     w = checked("velocity_constraint(t, q, v)", system.velocity_constraint(t, q, v), (None,), q.dtype)
     return jnp.concatenate([rate, w])
+
+
+def default_tolerance(dtype: Any) -> float:
+    """Returns the residual, relative to 1 + the size of coordinates or velocities, from which on rows count as broken.
+
+    1e-5, or sqrt(eps) where that is larger: 3.5e-4 in single precision.
+    """
+    return max(1e-5, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
 def checked_state(state: Any) -> State:
@@ -319,6 +351,12 @@ def check_fit(system: Any, state: State) -> None:
 def energy(system: System, state: State) -> Scalar:
     """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
+
+
+def row_labels(system: System, rows: int) -> tuple[str, ...]:
+    """Returns a name for each of so many constraint rows: those that the system has in `row_names`, else "row 0", "row 1", ..."""
+    names = tuple(getattr(system, "row_names", None) or ())
+    return (*names, *(f"row {k}" for k in range(len(names), rows)))[:rows]
 
 
 def as_dense_mass(system: System, state: State) -> Square:

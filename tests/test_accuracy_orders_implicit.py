@@ -106,8 +106,8 @@ def test_order(problem, name):
 
 @pytest.mark.parametrize(
     ("method", "order"),
-    [(jd.RungeKuttaMuntheKaas.rk4(), 4), (jd.RadauIIA(), 5), (jd.GeneralizedAlpha(), 2), (RATTLE, 2), (METHODS["suzuki4"][0], 4)],
-    ids=["munthe_kaas", "radau_iia", "generalized_alpha", "rattle", "suzuki4"],
+    [(jd.RungeKutta.rk4(), 4), (jd.RadauIIA(), 5), (jd.GeneralizedAlpha(), 2), (RATTLE, 2), (METHODS["suzuki4"][0], 4)],
+    ids=["runge_kutta", "radau_iia", "generalized_alpha", "rattle", "suzuki4"],
 )
 def test_order_in_coordinates_with_a_retraction(method, order):
     slope, errors = fitted("on_circles", method, COUNTS[order])

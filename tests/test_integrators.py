@@ -23,7 +23,6 @@ INTEGRATORS = {
     "ralston3": jd.RungeKutta.ralston3,
     "rk4": jd.RungeKutta.rk4,
     "dormand_prince5": jd.RungeKutta.dormand_prince5,
-    "munthe_kaas": jd.RungeKuttaMuntheKaas,
 }
 # Methods that keep to the constraints themselves, without a stabilization.
 IMPLICIT = {

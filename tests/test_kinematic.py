@@ -15,6 +15,7 @@ from problems import Pendulum, cast, state
 from small_systems import central, without_typechecker
 
 import jaxdae as jd
+from jaxdae import rotation
 from jaxdae.system import velocity_residual
 
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
@@ -349,6 +350,158 @@ class TestWheels:
         np.testing.assert_allclose(curved.q[:2], flat.q[:2], **ROUND_OFF)
         np.testing.assert_allclose(jnp.arctan2(curved.q[3], curved.q[2]), flat.q[2], **ROUND_OFF)
         np.testing.assert_allclose(curved.v, flat.v, **ROUND_OFF)
+
+
+@jd.pytree
+class Turning(jd.KinematicSystem):
+    """A body that turns with omega_body = (b, a sin bt, a cos bt), so that quat_wb = exp(a t e3) exp(b t e1)."""
+
+    a: Any
+    b: Any
+
+    def rate(self, t, x, u):
+        return jnp.stack([self.b, self.a * jnp.sin(self.b * t), self.a * jnp.cos(self.b * t)])
+
+    def mass_matrix(self, q):
+        return jnp.eye(3, dtype=q.dtype)
+
+    def retract(self, q, xi):
+        return rotation.quat_retract(q, xi)
+
+    def place(self, t):
+        first, second = (0.5 * np.asarray(x) * t for x in (self.a, self.b))
+        (c1, s1), (c2, s2) = (np.cos(first), np.sin(first)), (np.cos(second), np.sin(second))
+        return np.stack([c1 * c2, c1 * s2, s1 * s2, s1 * c2])
+
+
+@jd.pytree
+class TurningWithInverse(Turning):
+    def difference(self, q0, q1):
+        return rotation.quat_difference(q0, q1)
+
+
+class TestQuaternions:
+    """The tableau's order on the sphere of unit quaternions, with the inverse of `retract` and without."""
+
+    @pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+    def test_order(self, method, order):
+        system, errors, counts = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (40, 80)
+        for count in counts:
+            start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+            end = jd.rollout(system, getattr(jd.Kinematic, method)(), start, dt=2.0 / count, steps=count, save_every=count)
+            errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
+        assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
+
+    def test_without_the_inverse_steps_are_the_same(self):
+        numbers = jnp.asarray(1.7), jnp.asarray(-2.3)
+        start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        ends = [step(jd.Kinematic(), kind(*numbers), start, None, 0.3)[0].q for kind in (Turning, TurningWithInverse)]
+        np.testing.assert_allclose(*ends, **ROUND_OFF)
+
+
+@jd.pytree
+class Car(jd.KinematicSystem):
+    """(x, y, theta): four wheels that may not slip sideways, the front ones steered by two angles; wants to go straight on."""
+
+    steering: Any
+    row_names = ("rear_left", "rear_right", "front_left", "front_right")
+
+    def rate(self, t, x, u):
+        return jnp.stack([jnp.cos(x[2]), jnp.sin(x[2]), jnp.zeros_like(x[2])])
+
+    def velocity_constraint(self, t, x, xdot):
+        cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
+        ahead, aside = cos * xdot[0] + sin * xdot[1], cos * xdot[1] - sin * xdot[0]
+        zero = jnp.zeros_like(x[2])
+        wheels = ((0.0, 0.5, zero), (0.0, -0.5, zero), (2.0, 0.5, self.steering[0]), (2.0, -0.5, self.steering[1]))
+        return jnp.stack([jnp.cos(d) * (aside + xdot[2] * a) - jnp.sin(d) * (ahead - xdot[2] * b) for a, b, d in wheels])
+
+
+CENTERED = jnp.array([np.arctan(2.0 / 4.5), np.arctan(2.0 / 5.5)])  # about a point 5 m to the left of the rear axle
+PARALLEL = jnp.array([0.3, 0.3])
+AT_REST = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
+
+
+class TestStatus:
+    @pytest.mark.parametrize("solver", [jd.NullSpace(), jd.LeastSquares(), jd.ConjugateGradient(), jd.Proximal()])
+    def test_wheels_that_fight_are_no_rest(self, solver):
+        """Of four rows two are independent where all axes meet in one point, three where they do not."""
+        status = functools.partial(jd.kinematic_status, solver=solver)
+        assert status(Car(CENTERED), AT_REST) == jd.Status.OK
+        assert status(Car(jnp.zeros(2)), AT_REST) == jd.Status.OK
+        assert status(Car(PARALLEL), AT_REST) == jd.Status.CONFLICTING_ROWS
+
+    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.DenseKKT()])
+    def test_solvers_that_need_full_rank_say_so(self, solver):
+        found = jd.rollout(Car(CENTERED), jd.Kinematic(solver=solver), AT_REST, dt=0.1, steps=2)
+        np.testing.assert_array_equal(found.info.status, jd.Status.SINGULAR)
+
+    def test_rollouts_report_it_world_by_world(self):
+        cars = Car(jnp.stack([CENTERED, PARALLEL]))
+        method = jd.Kinematic(solver=jd.LeastSquares())
+        found = jd.batch_rollout(cars, method, AT_REST, dt=0.1, steps=2, in_axes=(0, None, None, None))
+        np.testing.assert_array_equal(found.info.status, [[jd.Status.OK] * 2, [jd.Status.CONFLICTING_ROWS] * 2])
+
+    def test_a_diagnosis_names_the_rows(self):
+        found = jd.diagnose(Car(PARALLEL), AT_REST)
+        assert (found.mobility, set(found.blocking_rows)) == (0, {"front_left", "front_right"})
+        assert 0.0 < found.blocking_value < 0.02
+        assert "no motion, because of" in str(found)
+        found = jd.diagnose(Car(CENTERED), AT_REST)
+        assert (found.mobility, found.blocking_rows, found.blocking_value) == (1, (), 0.0)
+
+    def test_drives_that_leave_no_freedom_move_all_the_same(self):
+        """Three rows for three velocities, which prescribe them: that is no conflict, at rest neither."""
+
+        @jd.pytree
+        class Driven(Car):
+            def velocity_constraint(self, t, x, xdot):
+                return xdot - jnp.stack([self.steering[0], self.steering[1], jnp.zeros_like(t)])
+
+            def rate(self, t, x, u):
+                return jnp.zeros_like(x)
+
+        for speed in ([1.0, 0.5], [0.0, 0.0]):
+            system = Driven(jnp.array(speed))
+            assert jd.kinematic_status(system, AT_REST) == jd.Status.OK
+            np.testing.assert_allclose(jd.kinematic_velocity(system, AT_REST)[0], [*speed, 0.0], atol=1e-14)
+
+    def test_rows_that_contradict_each_other(self):
+        @jd.pytree
+        class Twice(Car):
+            def velocity_constraint(self, t, x, xdot):
+                return jnp.stack([xdot[0] - 1.0, xdot[0] - 2.0])
+
+        assert jd.kinematic_status(Twice(PARALLEL), AT_REST, solver=jd.LeastSquares()) == jd.Status.CONFLICTING_ROWS
+
+    def test_a_row_that_is_not_affine_is_not_met_by_one_linearization(self):
+        @jd.pytree
+        class Speed(Car):
+            def rate(self, t, x, u):
+                return jnp.stack([self.steering[0], jnp.zeros_like(t), jnp.zeros_like(t)])
+
+            def velocity_constraint(self, t, x, xdot):
+                return jnp.stack([xdot @ xdot - 1.0])
+
+        assert jd.kinematic_status(Speed(jnp.array([2.0])), AT_REST) == jd.Status.NOT_CONVERGED
+        assert jd.kinematic_status(Speed(jnp.array([1.0])), AT_REST) == jd.Status.OK
+
+    @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
+    def test_steps_too_long_for_the_rate(self, method):
+        """x' = -50 x at h = 0.1, where RK4 multiplies x by 13.7; at h = 0.01, and on a quick turn of the input, all is well."""
+
+        @jd.pytree
+        class Decay(jd.KinematicSystem):
+            pull: Any
+
+            def rate(self, t, x, u):
+                return -self.pull * x + 20.0 * jnp.sin(30.0 * t)
+
+        start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.5]), jnp.zeros(2))
+        runs = {(50.0, 0.1): jd.Status.UNSTABLE, (50.0, 0.01): jd.Status.OK, (0.5, 0.1): jd.Status.OK}
+        for (pull, dt), expected in runs.items():
+            found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
+            assert found.info.status[-1] == expected
 
 
 class TestTransformations:

@@ -1,5 +1,7 @@
 """Planar mechanisms: every joint and force against the generic derivatives, closed forms of mechanics, and its own description."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -642,3 +644,85 @@ def test_all_mistakes_come_at_once():
     ]
     for part in expected:
         assert part in str(caught.value), part
+
+
+class TestRowsOfSubclasses:
+    """Rows that a subclass declares are in J, in gamma and in the reports."""
+
+    @staticmethod
+    def as_kind(kind, mechanism):
+        return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)})
+
+    @pytest.mark.parametrize("integrator", [jd.RungeKutta.rk4(), jd.Projected(jd.RungeKutta.rk4())])
+    def test_a_skate(self, integrator):
+        """v = 1 m/s along the blade, turning at 0.5 rad/s: an arc, x = 2 sin(1), y = 2 (1 - cos(1)) after 2 s."""
+        mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [], gravity=(0.0, 0.0))
+        skate = self.as_kind(Skate, mechanism)
+        start = jd.State(0.0, q, jnp.array([1.0, 0.0, 0.5]))
+        end = jd.rollout(skate, integrator, start, dt=1e-2, steps=200, save_every=200)
+        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], atol=1e-8)
+        assert end.info.velocity_violation[-1] < 1e-7
+        assert (skate.row_names, skate.row_units) == (("velocity_constraint.0",), ("",))
+        assert jd.diagnose(skate, start).mobility == 2
+        slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
+        np.testing.assert_array_equal(jd.rollout(skate, integrator, slipping, dt=1e-2, steps=2).info.status, jd.Status.INCONSISTENT_START)
+
+    def test_a_steered_bicycle(self):
+        """A chassis with a fork, hinged at L = 1.2 m: two blades; with the fork held at delta the rear wheel turns at v tan(delta) / L."""
+        bodies = [jm.Body("chassis", 3.0, 0.5), jm.Body("fork", 0.5, 0.02, pose=(1.2, 0.0, 0.4))]
+        joints = [jm.Revolute("head", "chassis", "fork", at=(1.2, 0.0)), jm.Gear("steer", "chassis", "fork", ratio=1.0)]
+        mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, 0.0))
+        bicycle = self.as_kind(Bicycle, mechanism)
+        state, _ = jd.initialize(bicycle, q, jnp.array([1.0, 0.0, 0.0, 1.0, 0.0, 0.0]))
+        assert bicycle.row_names[-2:] == ("velocity_constraint.0", "velocity_constraint.1")
+        np.testing.assert_allclose(state.v[2], state.v[0] * np.tan(0.4) / 1.2, rtol=1e-12)
+        end = jd.rollout(bicycle, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-2, steps=100, save_every=100)
+        v, turn = np.hypot(*end.state.v[-1, :2]), end.state.v[-1, 2]
+        np.testing.assert_allclose(turn, v * np.tan(0.4) / 1.2, rtol=1e-9)
+        # Nothing drives and nothing brakes it.
+        np.testing.assert_allclose(jd.energy(bicycle, jax.tree.map(lambda x: x[-1], end.state)), jd.energy(bicycle, state), rtol=1e-9)
+
+    def test_position_rows_of_a_subclass_come_with_their_derivatives(self):
+        bodies = [jm.Body("wheel", 1.0, 0.5), jm.Body("bob", 1.0, 0.1, pose=(0.3, -0.4, 0.0))]
+        mechanism, q = jm.planar_mechanism(bodies, [jm.Revolute("pin", "wheel", "bob", at=(0.0, 0.0))], gravity=(0.3, -9.81))
+        disk, plain = self.as_kind(RollingDisk, mechanism), mechanism
+        start = jd.State(jnp.zeros(()), q, jnp.array([0.5, 0.0, -1.0, 0.5, 0.0, 0.0]))
+        jacobian, bias = (f(start.t, start.q, start.v) for f in (disk.constraint_jacobian, disk.constraint_bias))
+        np.testing.assert_allclose(jacobian[:2], plain.constraint_jacobian(start.t, start.q, start.v), atol=1e-15)
+        np.testing.assert_allclose(jacobian[2:], [[1.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]], atol=1e-15)
+        np.testing.assert_allclose(bias[:2], plain.constraint_bias(start.t, start.q, start.v), atol=1e-14)
+        assert disk.row_names == ("pin.x", "pin.y", "constraint.0", "constraint.1")
+
+    def test_a_jacobian_that_forgets_rows_is_an_error(self):
+        @jd.pytree
+        class Forgetful(Skate):
+            def constraint_jacobian(self, t, q, v):
+                return jnp.zeros((0, 3))
+
+        mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [])
+        with pytest.raises(ValueError, match=r"constraint_jacobian\(t, q, v\) must return .* shape \(1, 3\) \(1 rows are declared"):
+            jd.forward_dynamics(self.as_kind(Forgetful, mechanism), jd.State(0.0, q, 0.0 * q))
+
+
+@jd.pytree
+class Skate(jm.Mechanism):
+    """A body on a blade: no motion across it."""
+
+    def velocity_constraint(self, t, q, v):
+        return jnp.stack([jnp.cos(q[2]) * v[1] - jnp.sin(q[2]) * v[0]])
+
+
+@jd.pytree
+class Bicycle(jm.Mechanism):
+    """Two bodies, each with a blade at its mass center."""
+
+    def velocity_constraint(self, t, q, v):
+        return jnp.stack([jnp.cos(q[k + 2]) * v[k + 1] - jnp.sin(q[k + 2]) * v[k] for k in (0, 3)])
+
+
+@jd.pytree
+class RollingDisk(jm.Mechanism):
+    """A disk of radius 0.5 m that rolls along y = 0, by position-level rows: x + r theta = 0 and y = 0."""
+
+    def constraint(self, t, q):
+        return jnp.concatenate([super().constraint(t, q), jnp.stack([q[0] + 0.5 * q[2], q[1]])])

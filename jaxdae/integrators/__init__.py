@@ -8,12 +8,11 @@ from jaxdae.integrators.half_explicit import HalfExplicitRungeKutta
 from jaxdae.integrators.implicit import BackwardEuler, ImplicitMidpoint
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.kinematic import Kinematic
-from jaxdae.integrators.lie import RungeKuttaMuntheKaas
 from jaxdae.integrators.projected import Projected
 from jaxdae.integrators.projected_derivative import ProjectedDerivative
 from jaxdae.integrators.projected_step import ProjectedStep
 from jaxdae.integrators.radau import RadauIIA
-from jaxdae.integrators.runge_kutta import RungeKutta, Tableau
+from jaxdae.integrators.runge_kutta import RungeKutta, RungeKuttaMuntheKaas, Tableau
 from jaxdae.integrators.sequential import Sequential
 from jaxdae.integrators.switching import Scheduled, Switching, SwitchingInfo, SwitchingLaw, Unilateral
 from jaxdae.integrators.taylor import Taylor

@@ -17,11 +17,13 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.consistency import start_status
 from jaxdae.dynamics import forward_dynamics
+from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.interface import input_at, step_info
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
-from jaxdae.rollout import Trajectory, _as_law, _is_plain
+from jaxdae.rollout import Trajectory, _as_law, _is_plain, checked_tolerance
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -36,6 +38,7 @@ def adaptive_rollout(
     times: Any,
     max_steps: int = 4096,
     adjoint: Any = None,
+    start_tolerance: Any = None,
 ) -> Trajectory:
     """Returns the trajectory of one world at given times, integrated with adaptive steps in one go.
 
@@ -50,6 +53,7 @@ def adaptive_rollout(
             STEP_BUDGET and the last good state.
         adjoint: how Diffrax differentiates. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with memory for about
             log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
+        start_tolerance: as in `rollout`.
 
     Returns:
         `Trajectory` with an entry for every time. Of its `info`, `a`, `lam` and the violations are those of the entry itself, and
@@ -80,7 +84,8 @@ def adaptive_rollout(
         law, jumps = _as_law(controls, state) if _is_plain(controls) else controls, False
     else:
         law, jumps = _held(controls, times)
-    return _adaptive_rollout(system, integrator, state, law, times, (max_steps, adjoint, jumps))
+    tolerance = checked_tolerance(start_tolerance, state.q.dtype)
+    return _adaptive_rollout(system, integrator, state, law, times, tolerance, (max_steps, adjoint, jumps))
 
 
 def _checked_times(times: Any, state: State) -> Any:
@@ -121,9 +126,12 @@ def _held(controls: Any, times: Any) -> tuple[Any, bool]:
     return _Held(times, controls), times.shape[0] > 1
 
 
-@partial(jax.jit, static_argnums=5)
-def _adaptive_rollout(system: System, integrator: Adaptive, state: State, law: Any, times: Any, plan: tuple[int, Any, bool]) -> Trajectory:
+@partial(jax.jit, static_argnums=6)
+def _adaptive_rollout(
+    system: System, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
+) -> Trajectory:
     check_fit(system, state)
+    begun = start_status(system, state, tolerance)
     diffrax, ours = load_diffrax()
     max_steps, adjoint, jumps = plan
     solver = integrator.solver
@@ -148,11 +156,14 @@ def _adaptive_rollout(system: System, integrator: Adaptive, state: State, law: A
     steps = jnp.asarray(solution.stats["num_steps"], jnp.int32)
 
     def entry(t: Any, time: Any, y: Any) -> tuple[State, Any]:
-        reached = jnp.isfinite(time)
+        reached = jnp.isfinite(time) & (begun == Status.OK)
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
         a, lam = forward_dynamics(system, at, input_at(law, t, at), solver=solver, stabilization=integrator.stabilization)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        return at, dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
+        status = jnp.where(begun == Status.OK, status, begun)
+        info = dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
+        return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 
-    return Trajectory(*jax.vmap(entry)(times, saved_times, saved))
+    trajectory = Trajectory(*jax.vmap(entry)(times, saved_times, saved))
+    return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
-from jaxdae.integrators.lie import tangent_rate
 from jaxdae.integrators.runge_kutta import Tableau, combine
+from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.system import State, System, velocity_residual
@@ -84,11 +84,12 @@ class HalfExplicitRungeKutta:
         rows = [*self.tableau.a[1:], self.tableau.b]
         times = [*self.tableau.c[1:], 1.0]
         a, start_lam = dynamics_at_start(self, system, state, memory, u)
-        at = state
+        at, xi = state, jnp.zeros_like(state.v)
         rates, accelerations = [], []
         for row, c in zip(rows, times, strict=True):
-            rates.append(tangent_rate(system, state.q, at.q, at.v) if rates else at.v)
-            t, q = state.t + c * dt, system.retract(state.q, dt * combine(row, rates))
+            rates.append(tangent_rate(system, state.q, xi, at.v) if rates else at.v)
+            xi = dt * combine(row, rates)
+            t, q = state.t + c * dt, system.retract(state.q, xi)
             mass = system.mass_operator(at.q)
             free = mass_matrix.solve(mass, system.force(at.t, at.q, at.v, input_at(u, at.t, at)))
             pull = system.constraint_jacobian(at.t, at.q, at.v)

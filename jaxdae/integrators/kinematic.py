@@ -17,13 +17,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
-from jaxdae.kinematic import KinematicSystem, check_kinematic, kinematic_velocity, unprojected_rate
+from jaxdae.integrators.tangent import tangent_rate
+from jaxdae.kinematic import KinematicSystem, check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.status import Status
 from jaxdae.system import State, System
-from jaxdae.typing import Velocity
+from jaxdae.typing import Coordinates, Velocity
 
 EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
 
@@ -36,6 +41,9 @@ class Kinematic:
     of `kinematic_velocity` at the start, `a` the mean acceleration over the step, (v at the end - v at the start) / h.
 
     A feedback law (t, state) sees the time and the coordinates of a stage; the velocity it sees is the one at the start of the step.
+
+    The status is that of `kinematic_status` at both ends of the step, and UNSTABLE where the step amplifies the differences of its own
+    stages, see `is_unstable`.
 
     Attributes:
         tableau: the coefficients.
@@ -72,25 +80,83 @@ class Kinematic:
         """Returns the state after dt; one evaluation of the rate a stage, and one at the end."""
         check_kinematic(system)
 
-        def moved(coefficients: tuple[float, ...], t: Any) -> State:
-            return State(t, system.retract(state.q, dt * combine(coefficients, slopes)), state.v)
+        def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
+            xi = dt * combine(coefficients, slopes)
+            return State(t, system.retract(state.q, xi), state.v), xi
 
-        start, lam = kinematic_velocity(system, state, input_at(u, state.t, state), solver=self.solver)  # pyright: ignore[reportArgumentType]
+        given = input_at(u, state.t, state)
+        start, lam, status = feasible_velocity(system, state, given, self.solver)  # pyright: ignore[reportArgumentType]
         slopes = [start if self.projected else self._slope(system, state, u)]
+        xi, slope = jnp.zeros_like(start), slopes[0]
         for row, c in zip(self.tableau.a[1:], self.tableau.c[1:], strict=True):
-            slopes.append(self._slope(system, moved(row, state.t + c * dt), u))
-        new = with_feasible_velocity(self, system, moved(self.tableau.b, state.t + dt), u)
-        return new, memory, step_info(system, new, (new.v - start) / dt, lam)
+            stage, xi = moved(row, state.t + c * dt)
+            slope = self._slope(system, stage, u)
+            slopes.append(tangent_rate(system, state.q, xi, slope))
+        end, whole = moved(self.tableau.b, state.t + dt)
+        new, ended = with_feasible_velocity(self, system, end, u)
+        at_end = new.v if self.projected else self._slope(system, end, u)
+        if self.tableau.c[-1] != 1.0:
+            # No stage is at the end of the step: the start, at that time.
+            xi, slope = jnp.zeros_like(whole), self._slope(system, State(end.t, state.q, state.v), u)
+        unstable = is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
+        status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
+        return new, memory, step_info(system, new, (new.v - start) / dt, lam, status=status)
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
         stage_input = input_at(u, at.t, at)
         if self.projected:
-            return kinematic_velocity(system, at, stage_input, solver=self.solver)[0]
+            return feasible_velocity(system, at, stage_input, self.solver)[0]
         return unprojected_rate(system, at, stage_input, self.solver)
 
 
-def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any) -> State:
-    """Returns a state whose coordinates have been moved: of a kinematic system, with its velocity there; else as it is.
+def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocity, Velocity, Velocity], apart: Velocity) -> Any:
+    """Returns whether a step of an explicit method amplifies what it ought to damp.
+
+    Two points at the end of the step, xi apart, have slopes k and k+, so that rho = h |k+ - k| / |xi| is an estimate of h times the
+    Lipschitz constant of the rate (Hairer and Wanner's test for stiffness). With the stability function R of the method, a mode that
+    decays at that rate is multiplied by R(-rho) in the step. The step is called unstable where |R| is 2 or more, the slope did grow by
+    more than that over the step, and its change matters: h |k+| > sqrt(eps) (1 + |q|). Motions that are only badly resolved, or driven by
+    inputs that jump, do not grow.
+
+    Args:
+        tableau: the coefficients.
+        q: coordinates at the start of the step.
+        dt: h in s.
+        slopes: at the start, at the first of the two points (k), and at the end of the step (k+).
+        apart: xi (nv,), from the first point to the end of the step.
+
+    References:
+        E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", section IV.2.
+    """
+    first, near, last = slopes
+    grows = largest(last) > 2.0 * largest(first)
+    matters = dt * largest(last) > float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(q))
+    return grows & matters & (dt * largest(last - near) > amplifying_rate(tableau) * largest(apart))
+
+
+def amplifying_rate(tableau: Tableau) -> float:
+    """Returns the smallest x > 0 from which on |R(-x)| >= 2, R(z) = 1 + z b^T (1 - z A)^-1 1 the stability function."""
+    size = len(tableau.b)
+    matrix = np.array([[*row, *[0.0] * (size - len(row))] for row in tableau.a])
+    moments, power = [1.0], np.ones(size)
+    for _ in range(size):
+        moments.append(float(np.dot(tableau.b, power)))
+        power = matrix @ power
+    x = np.linspace(0.0, 50.0, 5001)
+    large = np.abs(np.polynomial.polynomial.polyval(-x, moments)) >= 2.0
+    return float(x[np.argmax(large)]) if large.any() else float("inf")
+
+
+def first_failure(*statuses: Any) -> Any:
+    """Returns the first status () that is not OK, OK where all are."""
+    status = jnp.asarray(Status.OK, jnp.int32)
+    for found in statuses:
+        status = jnp.where(status == Status.OK, found, status)
+    return status.astype(jnp.int32)
+
+
+def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any) -> tuple[State, Any]:
+    """Returns a state whose coordinates have been moved, and a status: of a kinematic system, with its velocity there; else as it is.
 
     Args:
         integrator: the method, for its field `solver`.
@@ -99,6 +165,6 @@ def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any
         u: input, or a law of it.
     """
     if not isinstance(system, KinematicSystem):
-        return state
-    solver = getattr(integrator, "solver", None)
-    return State(state.t, state.q, kinematic_velocity(system, state, input_at(u, state.t, state), solver=solver)[0])
+        return state, jnp.asarray(Status.OK, jnp.int32)
+    v, _, status = feasible_velocity(system, state, input_at(u, state.t, state), getattr(integrator, "solver", None))
+    return State(state.t, state.q, v), status

@@ -30,6 +30,7 @@ from jaxdae.integrators.euler import ExplicitEuler
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.kinematic import EULER
 from jaxdae.integrators.runge_kutta import RungeKutta, Tableau, combine
+from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.stabilization import Metric, VelocityProjection
 from jaxdae.system import State, System
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -57,17 +58,18 @@ class ProjectedDerivative:
         """Returns the state after dt; one evaluation of the dynamics and one velocity projection a stage."""
         tableau = _tableau(self.integrator)
 
-        def moved(coefficients: tuple[float, ...], t: Any) -> State:
-            q = system.retract(state.q, dt * combine(coefficients, velocities))
-            return State(t, q, state.v + dt * combine(coefficients, accelerations))
+        def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
+            xi = dt * combine(coefficients, velocities)
+            return State(t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)), xi
 
         v, a, lam = self._rates(system, state, u)
         velocities, accelerations = [v], [a]
         for row, c in zip(tableau.a[1:], tableau.c[1:], strict=True):
-            rates = self._rates(system, moved(row, state.t + c * dt), u)
-            velocities.append(rates[0])
+            stage, xi = moved(row, state.t + c * dt)
+            rates = self._rates(system, stage, u)
+            velocities.append(tangent_rate(system, state.q, xi, rates[0]))
             accelerations.append(rates[1])
-        new = moved(tableau.b, state.t + dt)
+        new, _ = moved(tableau.b, state.t + dt)
         return new, memory, step_info(system, new, a, lam)
 
     def _rates(self, system: System, at: State, u: Any) -> tuple[Velocity, Velocity, Rows]:

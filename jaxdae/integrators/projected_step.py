@@ -32,7 +32,7 @@ import jax
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
-from jaxdae.integrators.kinematic import with_feasible_velocity
+from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
@@ -88,10 +88,10 @@ class ProjectedStep:
                 bias = rows.constraint_bias(at.t, at.q, at.v)
                 dv = dv + correction(constraint_jacobian.times(here.jacobian, dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
-        new = with_feasible_velocity(self.integrator, system, new, u)
+        new, status = with_feasible_velocity(self.integrator, system, new, u)
         known = known_linearization(memory)
         if known is not None:
             # That of the end of the wrapped step, which is elsewhere.
             memory = linearize(system, new, known.solver)
-        info = step_info(system, new, inner.a, inner.lam, status=inner.status)
+        info = step_info(system, new, inner.a, inner.lam, status=first_failure(inner.status, status))
         return new, memory, dataclasses.replace(info, iterations=inner.iterations)

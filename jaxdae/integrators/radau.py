@@ -38,7 +38,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
-from jaxdae.integrators.lie import is_flat, tangent_rate
+from jaxdae.integrators.tangent import is_flat, tangent_rate
 from jaxdae.newton import dense_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
@@ -77,8 +77,7 @@ def _stages(x: StageUnknowns, system: System, state: State, drift: Any, dt: Any)
     xi = dt * weights @ (v + moved)
 
     def corrected(_: Any, xi: Any) -> Any:
-        q = jax.vmap(lambda step: system.retract(state.q, step))(xi)
-        rates = jax.vmap(lambda at, rate: tangent_rate(system, state.q, at, rate))(q, v)
+        rates = jax.vmap(lambda step, rate: tangent_rate(system, state.q, step, rate))(xi, v)
         return dt * weights @ (rates + moved)
 
     if not is_flat(system):

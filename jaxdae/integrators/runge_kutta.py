@@ -4,8 +4,9 @@ For y' = F(t, y) with y = (q, v) and F = (v, a(t, q, v)),
 
     k_i = F(t + c_i h, y + h sum_j a_ij k_j),   j < i,        y+ = y + h sum_i b_i k_i.
 
-Positions move through `retract`. For coordinates with a curved retraction (quaternions) that lowers the order; methods made for
-them correct the tangent steps.
+Positions move through `retract`, and what is summed up is the tangent step xi from the start of the step, q = q0 (+) xi, by its own rate
+xi' (see `jaxdae.integrators.tangent`): v itself in flat coordinates, v corrected for the curvature in others such as quaternions. So the
+method has the order of its tableau in all of them; on curved coordinates this is the method of Munthe-Kaas.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
+from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -82,7 +84,9 @@ def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
 
 @pytree
 class RungeKutta:
-    """An explicit Runge-Kutta method, of the order of its tableau.
+    """An explicit Runge-Kutta method, of the order of its tableau, in flat coordinates and with any `retract`.
+
+    `RungeKuttaMuntheKaas` is another name of it.
 
     Attributes:
         tableau: the coefficients; `RungeKutta.rk4()` and its sisters fill it in.
@@ -90,7 +94,8 @@ class RungeKutta:
         stabilization: the target of the acceleration row.
 
     References:
-        E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", chapter II.
+        E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", chapter II. H. Munthe-Kaas, "High order
+        Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999).
     """
 
     tableau: Tableau = static(default=RK4)
@@ -130,19 +135,23 @@ class RungeKutta:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics a stage."""
 
-        def moved(coefficients: tuple[float, ...], t: Any) -> State:
-            q = system.retract(state.q, dt * combine(coefficients, velocities))
-            return State(t, q, state.v + dt * combine(coefficients, accelerations))
+        def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
+            xi = dt * combine(coefficients, rates)
+            return State(t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)), xi
 
         known = known_linearization(memory)
         (a, lam), known = stage_dynamics(self, system, state, u, known, keep=False)
-        velocities, accelerations = [state.v], [a]
+        rates, accelerations = [state.v], [a]
         for i, (row, c) in enumerate(zip(self.tableau.a[1:], self.tableau.c[1:], strict=True), start=2):
-            stage = moved(row, state.t + c * dt)
-            velocities.append(stage.v)
+            stage, xi = moved(row, state.t + c * dt)
+            rates.append(tangent_rate(system, state.q, xi, stage.v))
             keep = known is not None and i == len(self.tableau.b)
-            (rate, _), last = stage_dynamics(self, system, stage, u, None, keep)
+            (acceleration, _), last = stage_dynamics(self, system, stage, u, None, keep)
             memory = last if keep else memory
-            accelerations.append(rate)
-        new = moved(self.tableau.b, state.t + dt)
+            accelerations.append(acceleration)
+        new, _ = moved(self.tableau.b, state.t + dt)
         return new, memory, step_info(system, new, a, lam)
+
+
+RungeKuttaMuntheKaas = RungeKutta
+"""The name that the method has in the literature on curved coordinates."""

@@ -2,6 +2,9 @@
 
 q = (x, y, theta) of each body, v its derivative, M = diag(m, m, I) of each body. The constraint rows are those of the joint groups in the
 order of `joints`, joint by joint within a group; `row_names` says which row is whose.
+
+A subclass may declare further rows. Those of a `velocity_constraint` of its own (a wheel that does not slip) come after those of the
+joints. With a `constraint` of its own, all rows are differentiated as those of any `System`, joint by joint no more.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import frames as fr
 from jaxdae.mechanisms.frames import Kinematics, Pairs
 from jaxdae.saddle_point import DiagonalMatrix
-from jaxdae.system import System
+from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
 
 
@@ -62,13 +65,34 @@ class Mechanism(System):
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """The names of the constraint rows, such as "A.x", in their order."""
-        return tuple(f"{name}.{row}" for group in self.joints.values() for name in group.names for row in group.rows)
+        """The names of the constraint rows, such as "A.x", in their order; those that a subclass adds are "constraint.0", ...
+
+        Rows of a `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may give names of its own.
+        """
+        joints = tuple(f"{name}.{row}" for group in self.joints.values() for name in group.names for row in group.rows)
+        if not (self._has_positions or self._has_velocities):
+            return joints
+        t, q = jax.ShapeDtypeStruct((), self.mass.dtype), jax.ShapeDtypeStruct((3 * len(self.body_names),), self.mass.dtype)
+        positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
+        velocities = jax.eval_shape(self.velocity_constraint, t, q, q).shape[0]
+        further = (("constraint", positions), ("velocity_constraint", velocities))
+        return (*joints, *(f"{kind}.{k}" for kind, count in further for k in range(count)))
 
     @property
     def row_units(self) -> tuple[str, ...]:
-        """The units of the constraint rows: m or rad."""
-        return tuple("rad" if name.endswith(".angle") else "m" for name in self.row_names)
+        """The units of the constraint rows: m or rad; empty for rows that a subclass adds."""
+        units = tuple("rad" if row == "angle" else "m" for group in self.joints.values() for _ in group.names for row in group.rows)
+        return (*units, *("" for _ in self.row_names[len(units) :]))
+
+    @property
+    def _has_positions(self) -> bool:
+        """Whether a subclass declares position-level rows."""
+        return type(self).constraint is not Mechanism.constraint
+
+    @property
+    def _has_velocities(self) -> bool:
+        """Whether a subclass declares velocity-level rows."""
+        return type(self).velocity_constraint is not System.velocity_constraint
 
     # The equations.
 
@@ -91,16 +115,25 @@ class Mechanism(System):
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,)."""
+        if self._has_positions:
+            return super().constraint_rate(t, q, v)
         return self._rows(fr.rates, t, fr.kinematics(q, v))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma (ng,)."""
-        return self._rows(fr.biases, t, fr.kinematics(q, v))
+        """Returns gamma (nc,)."""
+        if self._has_positions:
+            return super().constraint_bias(t, q, v)
+        bias = self._rows(fr.biases, t, fr.kinematics(q, v))
+        return jnp.concatenate([bias, velocity_rows_bias(self, t, q, v)]) if self._has_velocities else bias
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (ng, nv) from the blocks of the two bodies that each joint connects."""
+        """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
+        if self._has_positions:
+            return super().constraint_jacobian(t, q, v)
         frames = fr.kinematics(q, jnp.zeros_like(q))
         rows = [fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._groups(self.joints)]
+        if self._has_velocities:
+            rows.append(velocity_rows_jacobian(self, t, q, v))
         return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:

@@ -170,8 +170,9 @@ def fit(
         told = jax.device_get(told)
         if count == 0 and not callable(batch) and np.all(told[0].skipped):
             raise ValueError(
-                f"fit: the loss ({told[0].loss}) or its gradient (norm {told[0].gradient_norm}) is not finite at the start;"
-                " check_gradients(loss, parameters) says which leaf and which step"
+                f"fit: the loss ({told[0].loss}) or its gradient (norm {told[0].gradient_norm}) is not finite at the start, as it is where"
+                " a rollout or the assembly of its start failed: raise_if_failed(trajectory) says why,"
+                " check_gradients(loss, parameters) which leaf and which step"
             )
         history.append(jax.tree.leaves(told))
         if progress is not None:

@@ -54,7 +54,8 @@ class LeastSquaresResult:
         standard_deviation: sigma () of the residuals: the given one, or sqrt(|r|^2 / (m - n)).
         gradient: the largest cosine () between r and a column of J, zero at a minimum.
         iterations: how many were used ().
-        status: OK or NOT_CONVERGED ().
+        status: OK, NOT_CONVERGED, or NONFINITE () where residuals or their derivatives are not finite at the start, so that nothing was
+            fitted. Those of rollouts and assemblies that failed are not.
         paths: the trained leaves.
     """
 
@@ -114,7 +115,8 @@ def least_squares(
         ValueError: as `reparametrize`; counts or numbers that are not positive.
 
     One `lax.while_loop` of fixed shapes: `jax.vmap` over parameters fits many starts at once, `jax.jit` around it saves tracing. A trial
-    that is not finite counts as a failed step. Reverse mode does not go through the loop.
+    that is not finite counts as a failed step; where the start is not finite the status is NONFINITE and nothing is fitted: look at it.
+    Reverse mode does not go through the loop.
     """
     for name, value in (("iterations", iterations), ("damping", damping), ("max_step", max_step), ("tolerance", tolerance)):
         if value is not None and not value > 0:
@@ -143,9 +145,16 @@ def least_squares(
         standard_deviation=sigma,
         gradient=_cosine(found),
         iterations=found.count - 1,
-        status=jnp.where(found.done, Status.OK, Status.NOT_CONVERGED).astype(jnp.int32),
+        status=_status(found),
         paths=tuple(sorted(chosen.paths)),
     )
+
+
+def _status(at: _At) -> Any:
+    """Returns how the iteration ended (); a point that is not finite is never taken but for the start."""
+    finite = jnp.all(jnp.isfinite(at.residual)) & jnp.all(jnp.isfinite(at.jacobian))
+    ended: Any = jnp.where(at.done, Status.OK, Status.NOT_CONVERGED)
+    return jnp.where(finite, ended, Status.NONFINITE).astype(jnp.int32)
 
 
 def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:
@@ -210,8 +219,10 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
         begun=jnp.asarray(True),
         done=at.done,
     )
+    # A start without derivatives leads nowhere; NaN passes no comparison, so it is asked for.
+    lost = ~at.begun & ~finite
     exact = ~jnp.any(new.residual != 0)
-    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled)) | exact | (_cosine(new) <= limit)})
+    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled)) | exact | lost | (_cosine(new) <= limit)})
 
 
 def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:

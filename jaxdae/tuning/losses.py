@@ -7,8 +7,9 @@
 A term squares a quantity of every saved state, sums it over the entries of that quantity, and takes it over time: `time_average` (the
 default), `final` or any function of an array (..., time). Of many worlds, (world, time), terms are the mean over the worlds.
 
-A world that fails stays at its last good state, where losses are finite and may even be small. `nan_if_failed` says so to `fit`,
-which then shortens its step.
+A world that fails, in a step or because its start is not consistent, stays at its last good state, where a loss would be finite and may
+even be small. Every term is therefore NaN, and so is its derivative, where a world of the trajectory failed: `fit` and `least_squares`
+refuse to begin there, and shorten the step that led there. A loss of your own says so by `nan_if_failed(trajectory, value)`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
         observe: State -> scalar or vector (k,): a point, an angle, a velocity.
         target: the same, or one for every saved state, (time, ...), or for every world and state; or a function of t.
         over: `time_average`, `final` or another function of an array (..., time).
+
+    Like all terms NaN where a world failed.
     """
     seen = _mapped(observe, trajectory.state)
     wanted = _mapped(lambda state: target(state.t), trajectory.state) if callable(target) else jnp.asarray(target, seen.dtype)
@@ -97,9 +100,14 @@ def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_aver
 
 
 def nan_if_failed(trajectory: Trajectory, value: Any) -> Any:
-    """Returns the value where no world failed, and NaN where one did, which `fit` answers with a shorter step."""
+    """Returns the value where no world failed, and NaN where one did, with a derivative that is NaN too.
+
+    All terms of this module have it already; it is for losses of your own. `fit` answers with a shorter step.
+    """
     good = jnp.all(trajectory.info.status == Status.OK)
-    return jnp.where(good, value, jnp.full_like(value, jnp.nan))
+    value = jnp.asarray(value)
+    # A product, because the derivative of a selection would be zero.
+    return value * jnp.where(good, jnp.ones((), value.dtype), jnp.nan)
 
 
 def _mapped(function: Callable[[State], Any], states: State) -> Any:
@@ -111,4 +119,4 @@ def _mapped(function: Callable[[State], Any], states: State) -> Any:
 
 def _over(over: Over, error: Any, trajectory: Trajectory) -> Any:
     axes = tuple(range(jnp.ndim(trajectory.state.t), error.ndim))
-    return jnp.mean(over(jnp.sum(jnp.square(error), axis=axes)))
+    return nan_if_failed(trajectory, jnp.mean(over(jnp.sum(jnp.square(error), axis=axes))))

@@ -1,0 +1,44 @@
+"""Whether a start satisfies the constraints, so that a rollout may begin there.
+
+A start off the manifold has no motion to be simulated: a projection would move it there in the first step, by as much as it is off, to
+whichever side is nearest, and velocities that break the constraints would lose the energy of the impulse that stops them. Neither is what
+was asked for, and either would look like a simulation. So a rollout compares the residuals of its start with
+
+    |g| <= tolerance (1 + max |q|),        |[g'; w]| <= tolerance (1 + max |v|),
+
+and a world that fails the test has the status INCONSISTENT_START and does not move. The scale of the coordinates stands for rounding: a
+place 1e4 m away is known to 1e-3 m in single precision. `initialize` makes consistent starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae.kinematic import KinematicSystem
+from jaxdae.masks import hard_rows
+from jaxdae.status import Status
+from jaxdae.system import State, System, velocity_residual
+
+
+def start_status(system: System, state: State, tolerance: Any) -> Any:
+    """Returns INCONSISTENT_START where the hard rows do not hold at a state, else OK ().
+
+    Args:
+        system: the system; rows that are soft or switched off do not count.
+        state: the start. The velocities of a `KinematicSystem` are a result of its steps and do not count.
+        tolerance: see the module.
+
+    A residual that is NaN passes, because the first step reports it as what it is.
+    """
+    rows = hard_rows(system, state)
+    open_rows = _exceeds(rows.constraint(state.t, state.q), state.q, tolerance)
+    if not isinstance(system, KinematicSystem):
+        open_rows |= _exceeds(velocity_residual(rows, state), state.v, tolerance)
+    return jnp.where(open_rows, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
+
+
+def _exceeds(residual: Any, scale: Any, tolerance: Any) -> Any:
+    limit = jnp.asarray(tolerance, residual.dtype) * (1.0 + jnp.max(jnp.abs(scale), initial=0.0))
+    return jnp.any(jnp.abs(residual) > limit)

@@ -1,0 +1,70 @@
+"""Rates in the coordinates of `retract`: what keeps the order of a method on curved spaces.
+
+Coordinates on a curved space (unit quaternions) move by q = q0 (+) xi. A Runge-Kutta method that adds h v to h v as if the space were flat
+is of order two at best there; what it should integrate is the equation for xi, which lives in a flat space. With q(t) = q0 (+) xi(t) and
+the velocity v at q(t),
+
+    d/dxi [q0 (+) xi] xi' = d/ds [q (+) s v]    at s = 0,
+
+one linear equation for xi', solved by a directional derivative where the system has the inverse of (+),
+
+    xi' = d/ds [(q (+) s v) (-) q0]    at s = 0,        (-): `System.difference`.
+
+For rotations with q (+) xi = q exp(xi) it is the inverse of the right-trivialized derivative of the exponential,
+dexp^-1_{-xi} v = v + xi x v / 2 + ..., and for flat coordinates it is v itself. In (xi, v) a method has the order of its tableau, and
+every stage is on the space (Munthe-Kaas).
+
+References:
+    H. Munthe-Kaas, "High order Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999). A. Iserles, H. Z. Munthe-Kaas,
+    S. P. Norsett, A. Zanna, "Lie-group methods", Acta Numerica 9 (2000).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.masks import Wrapper
+from jaxdae.system import System
+from jaxdae.typing import Coordinates, Velocity
+
+
+def is_flat(system: System) -> bool:
+    """Returns whether q (+) xi is q + xi, so that `tangent_rate` returns v."""
+    return type(_innermost(system)).retract is System.retract
+
+
+def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+    """Returns xi' (nv,) of q0 (+) xi(t) where it moves with velocity v.
+
+    Args:
+        system: the system, whose `retract` (and `difference`, where it has one of its own) says how coordinates move.
+        q0: where the step began (nq,).
+        xi: the tangent step so far (nv,).
+        v: the velocity at q0 (+) xi (nv,).
+
+    Raises:
+        ValueError: a `difference` that returns no tangent step.
+    """
+    if is_flat(system):
+        return v
+    q = system.retract(q0, xi)
+    zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
+    if type(_innermost(system)).difference is System.difference:
+        moving = jax.jvp(lambda s: system.retract(q, s * v), (zero,), (one,))[1]
+        directions = jax.jacfwd(lambda x: system.retract(q0, x))(xi)
+        # The directions are independent, and `moving` lies in their span: the normal equations solve for it exactly.
+        return jnp.linalg.solve(directions.T @ directions, directions.T @ moving)
+    rate = jax.jvp(lambda s: system.difference(q0, system.retract(q, s * v)), (zero,), (one,))[1]
+    if rate.shape != v.shape:
+        raise ValueError(
+            f"system.difference(q0, q1) must return a tangent step of shape {v.shape}, got {rate.shape}:"
+            " a system with a retract of its own needs its inverse as well"
+        )
+    return rate
+
+
+def _innermost(system: System) -> System:
+    while isinstance(system, Wrapper):
+        system = system.system
+    return system

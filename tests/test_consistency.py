@@ -1,0 +1,146 @@
+"""Starts that break the constraints: reported at once by rollouts, batches and adaptive rollouts, in positions and in velocities."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+from problems import state
+
+import jaxdae as jd
+from jaxdae import control as jc
+from jaxdae.consistency import start_status
+
+OK, INCONSISTENT = jd.Status.OK, jd.Status.INCONSISTENT_START
+RK4 = jd.Projected(jd.RungeKutta.rk4())
+
+
+def pendulum(dtype=float):
+    return problems.Pendulum(*(jnp.asarray(x, dtype) for x in (1.3, 1.0, 9.81)))
+
+
+def at(position=0.0, velocity=0.0, dtype=float):
+    """A start whose length is off by the fraction `position`, and which moves along the rod by `velocity` m/s."""
+    direction = np.array([0.6, -0.8])
+    q, v = (1.0 + position) * direction, velocity * direction + np.array([0.8, 0.6])
+    return jd.State(*(jnp.asarray(x, dtype) for x in (0.0, q, v)))
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("position", "velocity", "expected"),
+        [(0.0, 0.0, OK), (1e-6, 0.0, OK), (0.0, 1e-6, OK)]
+        + [(off, 0.0, INCONSISTENT) for off in (1e-3, -0.05, 1 / 3, -1 / 3)]
+        + [(0.0, off, INCONSISTENT) for off in (1e-3, -0.05, 1 / 3)],
+    )
+    def test_of_a_pendulum(self, position, velocity, expected):
+        assert start_status(pendulum(), at(position, velocity), 1e-5) == expected
+
+    def test_rounding_of_single_precision_is_no_break_and_a_millimeter_is(self):
+        far = jd.State(jnp.float32(0.0), jnp.float32([6e3, -8e3]), jnp.zeros(2, jnp.float32))
+        long = problems.Pendulum(*(jnp.float32(x) for x in (1.0, 1e4, 9.81)))
+        tolerance = jd.system.default_tolerance(jnp.float32)
+        assert start_status(long, far, tolerance) == OK
+        assert start_status(pendulum(jnp.float32), at(1e-3, dtype=jnp.float32), tolerance) == INCONSISTENT
+
+    def test_rows_that_are_soft_or_off_do_not_count(self):
+        broken = at(0.05, 0.05)
+        assert start_status(jd.Masked(pendulum(), jnp.array([False])), broken, 1e-5) == OK
+        assert start_status(jd.Soft(pendulum(), jnp.array(0.1)), broken, 1e-5) == OK
+        goal = jc.Goal(jc.Coordinates((0,)), jnp.array([0.3]))
+        assert start_status(jc.WithGoals(pendulum(), (goal,)), at(), 1e-5) == INCONSISTENT
+
+    def test_what_is_not_finite_is_left_to_the_step(self):
+        assert start_status(pendulum(), state([jnp.nan, 0.0], [0.0, 0.0]), 1e-5) == OK
+
+
+METHODS = {
+    "projected": RK4,
+    "half_explicit": jd.HalfExplicitRungeKutta(),
+    "rattle": jd.Rattle(),
+    "velocity_stepping": jc.VelocityStepping(),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_reports_it_and_does_not_move(name):
+    starts = jax.tree.map(lambda *x: jnp.stack(x), at(), at(position=0.05), at(velocity=1e-3))
+    found = jd.batch_rollout(pendulum(), METHODS[name], starts, dt=0.01, steps=2)
+    np.testing.assert_array_equal(found.info.status, [[OK] * 2, [INCONSISTENT] * 2, [INCONSISTENT] * 2])
+    np.testing.assert_array_equal(found.state.q[1:], np.broadcast_to(starts.q[1:, None], (2, 2, 2)))
+    np.testing.assert_array_equal(found.state.t[1:], 0.0)
+
+
+def test_adaptive_rollouts_report_it_too():
+    found = jd.adaptive_rollout(pendulum(), jd.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2]))
+    np.testing.assert_array_equal(found.info.status, INCONSISTENT)
+    np.testing.assert_array_equal(found.state.q, np.broadcast_to(at(position=1 / 3).q, (2, 2)))
+
+
+class TestTolerance:
+    def test_any_start_passes_where_the_user_says_so(self):
+        """Feedback that is to close a constraint begins with it open."""
+        baumgarte = jd.RungeKutta.rk4(stabilization=jd.Baumgarte(10.0, 10.0))
+        found = jd.rollout(pendulum(), baumgarte, at(position=0.05), dt=0.01, steps=200, start_tolerance=jnp.inf)
+        np.testing.assert_array_equal(found.info.status, OK)
+        assert found.info.violation[-1] < 1e-6 < 0.04 < found.info.violation[0]
+
+    def test_a_rollout_that_goes_on_is_not_checked_anew(self):
+        """Without a projection constraints drift off, which is what the first rollout did already."""
+        euler = jd.ExplicitEuler()
+        first, memory = jd.rollout(pendulum(), euler, at(), dt=0.05, steps=10, return_memory=True)
+        end = jax.tree.map(lambda x: x[-1], first.state)
+        again = jd.rollout(pendulum(), euler, end, dt=0.05, steps=10, memory=memory)
+        np.testing.assert_array_equal(again.info.status, OK)
+        np.testing.assert_array_equal(jd.rollout(pendulum(), euler, end, dt=0.05, steps=10).info.status, INCONSISTENT)
+
+    @pytest.mark.parametrize("tolerance", [-1.0, jnp.nan, jnp.ones(2)])
+    def test_mistakes(self, tolerance):
+        with pytest.raises(ValueError, match="start_tolerance must be a number that is not negative"):
+            jd.rollout(pendulum(), RK4, at(), dt=0.01, steps=1, start_tolerance=tolerance)
+
+
+class TestDerivatives:
+    """Of a rollout that failed they are NaN in the entries that failed, and in nothing else."""
+
+    def end(self, position, pick):
+        def value(mass):
+            system = jd.set_leaf(pendulum(), "mass", mass)
+            return pick(jd.rollout(system, RK4, at(position), dt=0.01, steps=2))
+
+        return value
+
+    def test_none_of_an_inconsistent_start_in_any_mode(self):
+        value = self.end(1e-3, lambda trajectory: jnp.sum(trajectory.state.q[-1]))
+        assert np.isnan(jax.grad(value)(1.3))
+        assert np.isnan(jax.jit(jax.grad(value))(1.3))
+        assert np.isnan(jax.jvp(value, (1.3,), (1.0,))[1])
+
+    def test_a_loss_that_leaves_failed_worlds_out_is_free_of_them(self):
+        def value(length):
+            system = jd.set_leaf(pendulum(), "length", length)
+            run = jax.vmap(lambda p: jd.rollout(system, RK4, at(p), dt=0.01, steps=2))
+            found = run(jnp.array([0.0, 0.05]))
+            return jnp.sum(jnp.where(found.info.status == OK, found.state.q[..., 1], 0.0))
+
+        def alone(length):
+            return jnp.sum(jd.rollout(jd.set_leaf(pendulum(), "length", length), RK4, at(), dt=0.01, steps=2).state.q[:, 1])
+
+        for derivative in (jax.grad, jax.jacfwd):
+            np.testing.assert_allclose(derivative(value)(1.0), derivative(alone)(1.0), rtol=1e-12)
+
+    def test_entries_before_the_failure_keep_theirs(self):
+        class Driven(problems.Pendulum):
+            def force(self, t, q, v, u):
+                return super().force(t, q, v, u).at[0].add(u[0])
+
+        Driven = jd.pytree(Driven)
+        controls = jnp.array([[0.0], [0.3], [jnp.nan]])
+
+        def height(length, entry, controls):
+            system = Driven(jnp.asarray(1.3), length, jnp.asarray(9.81))
+            return jd.rollout(system, RK4, at(), controls, dt=0.01).state.q[entry, 1]
+
+        good = jax.grad(height)(1.0, 1, controls.at[2].set(0.0))
+        np.testing.assert_allclose(jax.grad(height)(1.0, 1, controls), good, rtol=1e-12)
+        assert np.isnan(jax.grad(height)(1.0, 2, controls))
