@@ -82,11 +82,11 @@ def digest(file: pathlib.Path) -> str:
 
 def free_bytes(folder: pathlib.Path) -> int:
     """Returns how many bytes can still be written where a folder is, or will be."""
-    existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))
     return shutil.disk_usage(existing).free
 
 
-def in_words(size: float) -> str:
+def in_words(size: int | float) -> str:
     """Returns a number of bytes with a unit that suits it."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:

@@ -170,7 +170,7 @@ def test_every_file_damaged_in_every_way(copy, kind):
             damage(file, whole / ("config.yaml" if name.name != "config.yaml" else "run.json"))
             if file.is_file() and not file.is_symlink() and file.read_bytes() == data:
                 continue  # An empty file, cut.
-            before = content(whole) if file.is_file() and not file.is_symlink() or not file.exists() else None
+            before = content(whole) if (file.is_file() and not file.is_symlink()) or not file.exists() else None
             code, out, err = command(*action, whole)
             what = f"{name} {damage.__name__}: {err}"
             assert (code, out) == (2, ""), what
