@@ -125,13 +125,17 @@ def plot(
     folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
 ) -> None:
     """Redraw plots and report of a run."""
-    from jaxdae.app import opened, run_folder
+    from jaxdae.app import files, opened, run_folder
+    from jaxdae.app.problems import Refused
     from jaxdae.app.run import draw
 
     found = opened.simulation(folder)
     if found.record.get("stopped"):
         _note(f"{folder} is not complete: {found.record['stopped']}")
-    draw(folder, found.config, found.record)
+    try:
+        draw(folder, found.config, found.record)
+    except OSError as error:
+        raise Refused(files.explained(error, folder)) from error
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -80,10 +80,11 @@ def digest(file: pathlib.Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def free_bytes(folder: pathlib.Path) -> int:
-    """Returns how many bytes can still be written where a folder is, or will be."""
+def free_bytes(folder: pathlib.Path) -> int | None:
+    """Returns how many bytes can still be written where a folder is, or will be; None where the file system does not say."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))
-    return shutil.disk_usage(existing).free
+    usage = shutil.disk_usage(existing)
+    return usage.free if usage.total else None
 
 
 def in_words(size: int | float) -> str:
@@ -100,11 +101,11 @@ def explained(error: OSError, place: pathlib.Path | str) -> str:
     reason = error.strerror or str(error)
     where = error.filename if isinstance(error.filename, str) else place
     if error.errno in _FULL:
-        return f"{where}: the disk is full, or a quota or limit is reached ({reason}); make room, or choose another folder by --out"
+        return f"{where}: the disk is full, or a quota or limit is reached ({reason}); make room, or choose a folder elsewhere"
     if error.errno == errno.EROFS:
-        return f"{where}: the disk cannot be written to ({reason}); choose another folder by --out"
+        return f"{where}: the disk cannot be written to ({reason}); choose a folder elsewhere"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{where}: no permission to write there ({reason}); change it, or choose another folder by --out"
+        return f"{where}: no permission to write there ({reason}); change it, or choose a folder elsewhere"
     return f"{where}: {reason}; the folder must be one that can be written to"
 
 

@@ -4,6 +4,7 @@ Zarr version 2 with consolidated metadata is what every Zarr library reads witho
 fill in what is missing without a word, so that only a store in which nothing is ever left out can be seen to be damaged.
 """
 
+import logging
 import pathlib
 from typing import Any
 
@@ -75,7 +76,19 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was collected."""
+        """Writes what was collected.
+
+        Raises:
+            OSError: the disk is full, or gone.
+        """
+        try:
+            self._append()
+        except OSError:
+            # Chunks are written side by side. One error is raised here; asyncio would print the others later, each with a traceback.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            raise
+
+    def _append(self) -> None:
         if not self._blocks:
             return
         time = np.concatenate([instants for instants, _ in self._blocks])

@@ -40,7 +40,7 @@ def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
     """Raises `Refused` where less than `needed` bytes are free below a folder, which need not be there yet."""
     needed += _OVERHEAD
     free = files.free_bytes(folder)
-    if free < needed:
+    if free is not None and free < needed:
         raise Refused(
             f"--out: got {folder}, where {files.in_words(free)} are free, expected {files.in_words(needed)} for the results of this run;"
             f" {remedy}, make room, or choose another folder; nothing was written"

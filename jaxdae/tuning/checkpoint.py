@@ -76,7 +76,7 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
     meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
     partial = file.with_name(file.name + ".partial")
     partial.unlink(missing_ok=True)
-    # Made anew, so that a link that stands there is not followed.
+    # Made anew, so that a link in its place is not followed.
     with partial.open("xb") as stream:
         np.savez(stream, **{_META: meta}, **arrays)
         stream.flush()

@@ -171,7 +171,7 @@ def test_a_disk_that_fails_at_once_leaves_nothing(config, closed, tmp_path, monk
         assert code == 2
         assert err == (
             "somewhere: the disk is full, or a quota or limit is reached (No space left on device);"
-            " make room, or choose another folder by --out\n"
+            " make room, or choose a folder elsewhere\n"
         )
         assert not list((tmp_path / "out").iterdir())
 
@@ -203,7 +203,7 @@ def _draw_half(folder):
 
 
 def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monkeypatch):
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: type("usage", (), {"free": 5_000_000}))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=5_000_000, total=5_000_000))
     for name in ("run", "tune"):
         code, _, err = command(name, config, "--out", tmp_path / "deep" / "out")
         assert code == 2
