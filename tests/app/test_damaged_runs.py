@@ -13,6 +13,7 @@ import yaml
 
 from jaxdae.app import learn, opened, progress, run_folder
 from jaxdae.app.command import app
+from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
 from jaxdae.tuning import checkpoint
 
@@ -64,7 +65,9 @@ def place(tmp_path_factory):
     """A folder with a config and three interrupted runs below it: run, tune, optimize. Ctrl-C is a real signal."""
     place = tmp_path_factory.mktemp("runs")
     (place / "arm.yaml").write_text(ARM)
+    loaded = load(str(place / "arm.yaml"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxdae.app.config.load", lambda *arguments: loaded)
         update = progress.Progress.update
 
         def interrupted(self, done):
