@@ -1,18 +1,22 @@
 """The command `jaxdae`: run, tune, optimize, check and plot. Heavy imports wait until a subcommand needs them.
 
-Exit codes: 0 all is well, 1 a simulation failed, 2 the command line or the config is wrong (nothing is written then).
+Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run folder is wrong (nothing is
+written then), 130 Ctrl-C.
 """
 
+import contextlib
 import pathlib
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from jaxdae.app.ending import Commands
+
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def main() -> None:
@@ -42,16 +46,15 @@ def run(
     out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
-    from jaxdae.app import closing
+    from jaxdae.app import closing, space
     from jaxdae.app.run import run as run_config
     from jaxdae.app.run import table
 
     checked, worlds = _load(config, set_)
     console = _console()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
+    rows = len(worlds.one()[0].row_names)
+    space.check(out, space.results_bytes(checked, rows), "save less often (save_every), simulate fewer worlds or a shorter time")
+    _make(out)
     redundant = closing.diagnosis(checked, worlds).redundant
     if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
         _note(
@@ -122,60 +125,59 @@ def plot(
     folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
 ) -> None:
     """Redraw plots and report of a run."""
-    from jaxdae.app import run_folder
-
-    parts = (run_folder.CONFIG, run_folder.RECORD, run_folder.RESULTS)
-    missing = [part for part in parts if not (folder / part).exists()]
-    if missing:
-        what = "no such folder" if not folder.is_dir() else f"a folder without {', '.join(missing)}"
-        _stop(f"{folder}: got {what}, expected the folder of a run, for example runs/NAME-TIME", code=2)
-    record = run_folder.read_record(folder)
-    if "results" not in record:
-        _stop(
-            f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again",
-            code=2,
-        )
+    from jaxdae.app import files, opened, run_folder
+    from jaxdae.app.problems import Refused
     from jaxdae.app.run import draw
-    from jaxdae.app.schema import Config
 
-    draw(folder, Config.model_validate(record["config"]), record)
+    found = opened.simulation(folder)
+    if found.record.get("stopped"):
+        _note(f"{folder} is not complete: {found.record['stopped']}")
+    try:
+        draw(folder, found.config, found.record)
+    except OSError as error:
+        raise Refused(files.explained(error, folder)) from error
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:
-    from jaxdae.app import run_folder
+    from jaxdae.app import opened, run_folder
 
     if (config is None) == (resume is None) or (resume is not None and overrides):
         _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG, with --set or not, or --resume RUN alone", code=2)
-    if resume is not None:
-        missing = [part for part in (run_folder.CONFIG, run_folder.RECORD) if not (resume / part).exists()]
-        what = f"a folder without {', '.join(missing)}" if resume.is_dir() else "no such folder"
-        if missing:
-            _stop(f"--resume: got {resume}, {what}, expected the folder of a run of jaxdae {command}", code=2)
-        record = run_folder.read_record(resume)
-        if record.get("learned", {}).get("command") != command:
-            _stop(f"--resume: got {resume}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again", code=2)
-        if record["finished"]:
-            _stop(f"--resume: got {resume}, which finished at {record['finished']}; there is nothing to continue", code=2)
-    source = str(config if resume is None else resume / run_folder.CONFIG)
+    with contextlib.nullcontext() if resume is None else opened.fit(resume, command) as found:
+        source = str(config) if found is None else str(found.folder / run_folder.CONFIG)
+        _learn_checked(command, source, overrides, out, found)
+
+
+def _learn_checked(command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any) -> None:
+    """Runs a fit of a config in a new folder, or in the one that was found."""
     checked, worlds = _load(source, overrides)
     if getattr(checked, command) is None:
         _stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+    from jaxdae.app import space
     from jaxdae.app.learn import learn, rows, write_report
 
     console = _console()
+    space.check(found.folder if found else out, space.fit_bytes(checked, getattr(checked, command)), "take fewer iterations")
+    if found is None:
+        _make(out)
+    elif not found.has_checkpoint:
+        _note(f"{found.folder} holds no checkpoint: the run begins again with its first iteration")
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
-    try:
-        done = learn(checked, worlds, command, console, parent=out, source=source, resume=resume)
+        done = learn(checked, worlds, command, console, parent=out, source=source, resume=found)
     except ValueError as error:
         _stop(f"{command} failed: {error}", code=1)
     write_report(done.folder, checked, done.record)
     for label, value in rows(done.record):
         console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _make(out: pathlib.Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
@@ -196,14 +198,17 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
 
 
 def _load(config: str, overrides: list[str] | None) -> tuple:
+    from jaxdae.app import interrupts
     from jaxdae.app.config import load
     from jaxdae.app.problems import ConfigError
 
     try:
-        return load(config, tuple(overrides or ()))
+        loaded = load(config, tuple(overrides or ()))
     except ConfigError as error:
         count = len(error.problems)
         _stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
+    interrupts.check()
+    return loaded
 
 
 def _console():

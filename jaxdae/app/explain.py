@@ -127,7 +127,8 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _unknown_type(walk, place, kind, value, document)
     if kind == "string_pattern_mismatch":
-        return document.problem(place, show(value), "a word of letters, digits, _ and -, starting with a letter or _", _describe(walk))
+        word = "a word of letters, digits, _ and -, starting with a letter or _, at most 100 of them"
+        return document.problem(place, show(value), word, _describe(walk))
     return document.problem(place, show(value), expectation(walk.annotation, walk.constraints), _remedy(walk, value))
 
 

@@ -16,19 +16,18 @@ import rich.console
 import yaml
 
 from jaxdae import tuning
-from jaxdae.app import run_folder
+from jaxdae.app import files, interrupts, opened, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
+from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.run import begin, finish
+from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, TUNED
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 from jaxdae.app.style import line_style, styled
+from jaxdae.tuning.checkpoint import CheckpointError
 
-CHECKPOINT = "checkpoint.npz"
-HISTORY = "history.csv"
-TUNED = "tuned.yaml"
-CONTROLS = "controls.csv"
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -55,7 +54,7 @@ def learn(
     *,
     parent: pathlib.Path = pathlib.Path("runs"),
     source: str = "",
-    resume: pathlib.Path | None = None,
+    resume: opened.Opened | None = None,
 ) -> Learned:
     """Runs the section of a command, `tune` or `optimize`, in a new folder or in the one to be continued.
 
@@ -66,22 +65,50 @@ def learn(
         console: for progress.
         parent: where a new run folder is made.
         source: the file of the config, for the record.
-        resume: the run folder to continue.
+        resume: the run folder to continue, which the caller keeps locked.
 
     Raises:
-        ValueError: a checkpoint of another fit, or a loss that is not finite at the start.
+        Refused: no folder can be made there, or a checkpoint of another fit.
+        Failed: the disk let the fit down on the way.
+        ValueError: a loss that is not finite at the start.
+        KeyboardInterrupt: with what is left behind in words.
     """
-    section: Tune | Optimize = getattr(config, command)
-    if resume is None:
-        folder, record = begin(config, parent, source)
+    if resume is not None:
+        resume.record["learned"]["resumed"] += 1
+        return _continuable(config, worlds, command, console, resume.folder, resume.record)
+    folder, record = begin(config, parent, source)
+    with opened.lock(folder):
         record |= {"learned": {"command": command, "resumed": 0}}
+        return _continuable(config, worlds, command, console, folder, record)
+
+
+def _continuable(
+    config: Config, worlds: Worlds, command: str, console: rich.console.Console, folder: pathlib.Path, record: dict[str, Any]
+) -> Learned:
+    """Runs a fit in its folder, and says how it is continued where it is stopped."""
+    told = f"{folder} is not complete; jaxdae {command} --resume {folder} continues it"
+    try:
         run_folder.write_record(folder, record)
-    else:
-        folder, record = resume, run_folder.read_record(resume)
-        record["learned"]["resumed"] += 1
+        return _learn(config, worlds, command, console, folder, record)
+    except CheckpointError as error:
+        raise Refused(f"--resume: {error}") from None
+    except KeyboardInterrupt:
+        interrupts.forget()
+        finish(folder, record, "interrupted")
+        raise KeyboardInterrupt(told) from None
+    except OSError as error:
+        raise Failed(f"{files.explained(error, folder)}; {told}") from error
+
+
+def _learn(
+    config: Config, worlds: Worlds, command: str, console: rich.console.Console, folder: pathlib.Path, record: dict[str, Any]
+) -> Learned:
+    """Runs a fit, from its checkpoint where there is one."""
+    section: Tune | Optimize = getattr(config, command)
     started = time.perf_counter()
     with precision(config):
         found = objective(config, worlds, section)
+        interrupts.check()
         result = tuning.fit(
             found.loss if found.batch_loss is None else found.batch_loss,
             found.parameters,
@@ -116,6 +143,7 @@ class _Progress:
         self._total, self._console, self._last = total, console, -np.inf
 
     def __call__(self, count: int, step: tuning.FitStep) -> None:
+        interrupts.check()
         now = time.perf_counter()
         if now - self._last < _SECONDS_BETWEEN_LINES and count + 1 < self._total:
             return
@@ -159,25 +187,26 @@ def _write(
     columns = {"iteration": np.arange(1, section.iterations + 1), **history, "skipped": np.asarray(result.history.skipped).astype(int)}
     recorded = {name.replace("/", "."): np.asarray(x) for name, x in result.recorded.items()}
     scalars = {name: x for name, x in recorded.items() if x.ndim == 1}
-    _write_text(folder / HISTORY, _csv(columns | scalars))
+    files.write_text(folder / HISTORY, _csv(columns | scalars))
     if controls is None:
         values = tuned_values(config, found, result.parameters)
         text = yaml.safe_dump(
             run_folder.resolved(Config.model_validate(values)), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
         )
-        _write_text(folder / TUNED, text)
+        files.write_text(folder / TUNED, text)
     else:
         instants = config.dt * np.arange(config.steps)
         names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
-        _write_text(folder / CONTROLS, _csv({"t": instants, **{name: controls[1][:, k] for k, name in enumerate(names)}}))
+        files.write_text(folder / CONTROLS, _csv({"t": instants, **{name: controls[1][:, k] for k, name in enumerate(names)}}))
     if config.output.plots:
-        _draw(folder / run_folder.PLOTS, config, history, np.asarray(result.history.skipped), scalars, list(found.parameters), controls)
+        with run_folder.pictures(folder) as place:
+            _draw(place, config, history, np.asarray(result.history.skipped), scalars, list(found.parameters), controls)
 
 
 def write_report(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
     """Writes the report of a finished fit beside its plots."""
     pictures = sorted(path.stem for path in (folder / run_folder.PLOTS).glob("*.png"))
-    _write_text(folder / run_folder.REPORT, report_text(config, record, pictures) + "\n")
+    files.write_text(folder / run_folder.REPORT, report_text(config, record, pictures) + "\n")
 
 
 def _csv(columns: dict[str, Any]) -> str:
@@ -186,12 +215,6 @@ def _csv(columns: dict[str, Any]) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True))
     return text.getvalue()
-
-
-def _write_text(file: pathlib.Path, text: str) -> None:
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
 
 
 def _draw(folder: pathlib.Path, config: Config, history: Any, skipped: Any, scalars: Any, names: list[str], controls: Any) -> None:

@@ -46,6 +46,14 @@ class ConfigError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class Refused(Exception):
+    """What was asked for cannot be done, and nothing was changed. The text is the whole message; the exit code is 2."""
+
+
+class Failed(Exception):
+    """What had begun could not be brought to its end. The text is the whole message; the exit code is 1."""
+
+
 def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
     """Returns the remedy for a misspelt word: the nearest of the known words, or all of them."""
     words = [str(name) for name in known]

@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+from jaxdae.app import files
 from jaxdae.app.schema import Config
 
 
@@ -53,10 +54,12 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
         lines += [config.description.strip(), ""]
     versions = record["environment"]["versions"]
     lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(config, record)), ""]
+    if record.get("stopped"):
+        lines += [f"**The run is not complete:** {record['stopped']}.", ""]
     if record["results"].get("failure"):
         lines += [f"**The simulation failed:** {record['results']['failure']}", ""]
     for picture in pictures:
         lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
     written = ", ".join(f"{name} {version}" for name, version in versions.items())
     lines += [f"Started {record['started']}; {written}. `run.json` holds the rest, `results.zarr` the numbers."]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files.write_text(file, "\n".join(lines) + "\n")

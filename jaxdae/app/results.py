@@ -1,8 +1,10 @@
 """Labelled results on disk: dimensions world, time, coordinate and row; appended block by block.
 
-Zarr version 2 with consolidated metadata is what every Zarr library reads without warnings.
+Zarr version 2 with consolidated metadata is what every Zarr library reads without warnings. Chunks of zeros are written, too: readers
+fill in what is missing without a word, so that only a store in which nothing is ever left out can be seen to be damaged.
 """
 
+import logging
 import pathlib
 from typing import Any
 
@@ -74,7 +76,19 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was collected."""
+        """Writes what was collected.
+
+        Raises:
+            OSError: the disk is full, or gone.
+        """
+        try:
+            self._append()
+        except OSError:
+            # Chunks are written side by side. One error is raised here; asyncio would print the others later, each with a traceback.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            raise
+
+    def _append(self) -> None:
         if not self._blocks:
             return
         time = np.concatenate([instants for instants, _ in self._blocks])
@@ -83,7 +97,7 @@ class Writer:
         dimensions = {name: ("world", "time", *extra) for name, (_, extra, _) in VARIABLES.items()}
         data = xr.Dataset({name: (dimensions[name], array) for name, array in arrays.items()}, {"time": time})
         if self._started:
-            data.to_zarr(self._store, append_dim="time", zarr_format=2, consolidated=True)
+            data.to_zarr(self._store, append_dim="time", zarr_format=2, consolidated=True, write_empty_chunks=True)
             return
         for name, (meaning, _, units) in VARIABLES.items():
             data[name].attrs = {"long_name": meaning, "units": units}
@@ -96,7 +110,7 @@ class Writer:
         data.attrs = self._attributes
         encoding = {name: {"chunks": _chunks(array)} for name, array in arrays.items()}
         encoding["time"] = {"chunks": (100_000,)}
-        data.to_zarr(self._store, mode="w-", zarr_format=2, consolidated=True, encoding=encoding)
+        data.to_zarr(self._store, mode="w-", zarr_format=2, consolidated=True, encoding=encoding, write_empty_chunks=True)
         self._started = True
 
 

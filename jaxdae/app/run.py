@@ -3,15 +3,17 @@
 import dataclasses
 import datetime
 import pathlib
+import shutil
 import time
 from typing import Any
 
 import rich.console
 import rich.table
 
-from jaxdae.app import report, run_folder
+from jaxdae.app import files, interrupts, report, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.precision import precision
+from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.progress import Progress
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Summary, simulate
@@ -41,6 +43,11 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
         parent: where the run folder is made.
         console: for progress.
         source: the file of the config, for the record.
+
+    Raises:
+        Refused: no folder can be made there.
+        Failed: the disk let the run down on the way.
+        KeyboardInterrupt: with what is left behind in words. What was simulated is written, and the record says that it is not all.
     """
     from jaxdae.app import results
 
@@ -61,23 +68,60 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
             "integrator": config.integrator.type,
         },
     )
-    with precision(config), Progress(config.steps, console, worlds.size) as progress:
-        summary = simulate(config, worlds, writer.add, progress.update)
-    writer.flush()
-    finish(folder, record, results=_results(summary), timing=_timing(config, worlds, summary, clock))
-    draw(folder, config, record)
+    summary, stopped = Summary(), ""
+    try:
+        try:
+            with precision(config), Progress(config.steps, console, worlds.size) as progress:
+                simulate(config, worlds, writer.add, progress.update, summary)
+        except KeyboardInterrupt:
+            interrupts.forget()
+            stopped = f"interrupted after {summary.steps} of {config.steps} steps"
+        with interrupts.held():
+            writer.flush()
+            found = {"results": _results(summary), "timing": _timing(config, worlds, summary, clock)} if summary.steps else {}
+            finish(folder, record, stopped, **found)
+    except OSError as error:
+        raise files.failed(error, folder) from error
+    if stopped:
+        raise KeyboardInterrupt(_interrupted(folder, config, record))
+    _draw_finished(folder, config, record)
     return Run(folder, summary, record)
 
 
+def _interrupted(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> str:
+    """Writes the report of an interrupted run, and returns what it left behind in words."""
+    told = f"{folder} is not complete: {record['stopped']}"
+    if "results" not in record:
+        return told
+    try:
+        report.write(folder / run_folder.REPORT, config, record, [])
+    except OSError as error:
+        raise files.failed(error, folder) from error
+    return f"{told}; jaxdae plot {folder} draws what there is"
+
+
+def _draw_finished(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
+    told = f"the results in {folder} are complete, and jaxdae plot {folder} draws them"
+    try:
+        draw(folder, config, record)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(told) from None
+    except OSError as error:
+        raise Failed(f"{files.explained(error, folder)}; {told}") from error
+
+
 def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathlib.Path, dict[str, Any]]:
-    """Returns a new run folder that holds the resolved config, and the record of a run that begins now."""
+    """Returns a new run folder that holds the resolved config, and the record of a run that begins now.
+
+    Raises:
+        Refused: no such folder can be made; nothing is left of it.
+    """
     started = datetime.datetime.now(datetime.UTC)
-    folder = run_folder.create(parent, config.name, started)
-    run_folder.write_config(folder, config)
     record: dict[str, Any] = {
         "name": config.name,
         "started": started.isoformat(timespec="seconds"),
         "finished": None,
+        "complete": False,
         "command": run_folder.command_line(),
         "source": source,
         "seed": config.batch.seed,
@@ -85,14 +129,36 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
         "environment": run_folder.environment(pathlib.Path(source).resolve().parent if source else pathlib.Path.cwd()),
         "config": run_folder.resolved(config),
     }
-    run_folder.write_record(folder, record)
+    try:
+        folder = run_folder.create(parent, config.name, started)
+    except OSError as error:
+        raise Refused(files.explained(error, parent)) from error
+    try:
+        run_folder.write_config(folder, config)
+        run_folder.write_record(folder, record)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Refused(files.explained(error, folder)) from error
     return folder, record
 
 
-def finish(folder: pathlib.Path, record: dict[str, Any], **found: Any) -> None:
-    """Writes what a run found into its record, and that it ended."""
+def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", **found: Any) -> None:
+    """Writes what a run found into its record, the digests of its results, and that it ended.
+
+    Args:
+        folder: the run folder.
+        record: what `begin` returned.
+        stopped: why it ended before all was done; such a run is not complete.
+        found: what is added to the record.
+    """
     record |= found
-    record["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    if stopped:
+        record["stopped"] = stopped
+    else:
+        record.pop("stopped", None)
+        record["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    record["complete"] = not stopped
+    record["digests"] = run_folder.digests(folder)
     run_folder.write_record(folder, record)
 
 
@@ -102,8 +168,9 @@ def draw(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
 
     pictures = []
     if config.output.plots:
-        with results.read(folder / run_folder.RESULTS) as data:
-            pictures = plots.draw_all(folder / run_folder.PLOTS, config, data)
+        with results.read(folder / run_folder.RESULTS) as data, run_folder.pictures(folder) as place:
+            drawn = plots.draw_all(place, config, data)
+        pictures = [folder / run_folder.PLOTS / file.name for file in drawn]
     report.write(folder / run_folder.REPORT, config, record, pictures)
 
 

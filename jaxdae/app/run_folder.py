@@ -1,5 +1,6 @@
 """Run folders: never the same one twice, and enough beside the results to know how they came about."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -8,10 +9,13 @@ import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
+from jaxdae.app import files
 from jaxdae.app.schema import Config
 
 RECORD = "run.json"
@@ -19,6 +23,11 @@ CONFIG = "config.yaml"
 RESULTS = "results.zarr"
 REPORT = "report.md"
 PLOTS = "plots"
+CHECKPOINT = "checkpoint.npz"
+HISTORY = "history.csv"
+TUNED = "tuned.yaml"
+CONTROLS = "controls.csv"
+LOCK = "lock"
 _SAY_NONE = ("projection", "position")  # left out, they would mean their defaults
 _PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "xarray", "zarr")
 
@@ -45,17 +54,28 @@ def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None
 def write_config(folder: pathlib.Path, config: Config) -> None:
     """Writes the resolved config, defaults included, so that `jaxdae run` can read it again."""
     text = yaml.safe_dump(resolved(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-    _write(folder / CONFIG, text)
+    files.write_text(folder / CONFIG, text)
 
 
 def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
     """Writes `run.json`, whole or not at all."""
-    _write(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
+    files.write_text(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
 
 
-def read_record(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns what `run.json` holds."""
-    return json.loads((folder / RECORD).read_text(encoding="utf-8"))
+def digests(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the SHA-256 of every file of the results, by its path in the run folder."""
+    found = sorted(file for file in (folder / RESULTS).rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): files.digest(file) for file in found}
+
+
+@contextlib.contextmanager
+def pictures(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives an empty folder to draw into; what is drawn without an error takes its place in `plots`, the rest leaves no trace."""
+    with tempfile.TemporaryDirectory(prefix=f"{PLOTS}.", dir=folder) as place:
+        yield pathlib.Path(place)
+        (folder / PLOTS).mkdir(exist_ok=True)
+        for file in sorted(pathlib.Path(place).iterdir()):
+            file.replace(folder / PLOTS / file.name)
 
 
 def resolved(config: Config) -> dict[str, Any]:
@@ -131,9 +151,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_none(inside) for inside in value]
     return value
-
-
-def _write(file: pathlib.Path, text: str) -> None:
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
+from jaxdae.app import interrupts
 from jaxdae.app.build import Worlds
 from jaxdae.app.schema import Config
 
@@ -34,6 +35,7 @@ class Summary:
         energy_scale: largest kinetic energy of the nominal world in J, for comparison.
         status: how many worlds ended with which status.
         failure: the first failure in words, empty without one.
+        steps: how many steps were done.
         compile_s: seconds spent on compiling.
         simulate_s: seconds spent on simulating.
     """
@@ -44,11 +46,18 @@ class Summary:
     energy_scale: float = 0.0
     status: dict[str, int] = dataclasses.field(default_factory=dict)
     failure: str = ""
+    steps: int = 0
     compile_s: float = 0.0
     simulate_s: float = 0.0
 
 
-def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int], None] = lambda done: None) -> Summary:
+def simulate(
+    config: Config,
+    worlds: Worlds,
+    sink: Sink,
+    progress: Callable[[int], None] = lambda done: None,
+    summary: Summary | None = None,
+) -> Summary:
     """Returns the summary of a simulation; call it inside `precision`.
 
     Args:
@@ -57,7 +66,9 @@ def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int
         sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
             `jaxdae.app.results.VARIABLES`. The first block is the start state alone.
         progress: told the number of steps done after each block.
+        summary: filled block by block, so that a caller whose simulation was interrupted knows what there is; left out, a new one.
     """
+    summary = Summary() if summary is None else summary
     steps, every = config.steps, config.save_every
     block_steps = _block_steps(steps, every, worlds)
     dt = jnp.asarray(config.dt, worlds.state.q.dtype)
@@ -69,7 +80,8 @@ def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int
     run = jax.jit(partial(_block, axes, _is_driven(config), block_steps, every))
     memory = jax.jit(partial(_first_memory, axes))(*fixed, state)
     run = run.lower(*fixed, state, status, memory, dt).compile()
-    summary = Summary(compile_s=time.perf_counter() - started)
+    summary.compile_s = time.perf_counter() - started
+    interrupts.check()
 
     track = _Track(config, worlds, summary, sink)
     done = 0
@@ -77,11 +89,12 @@ def simulate(config: Config, worlds: Worlds, sink: Sink, progress: Callable[[int
     while done < steps:
         state, status, memory, block = run(*fixed, state, status, memory, dt)
         count = min(block_steps, steps - done) // every
-        track.take(config.dt * (done + every * np.arange(count + 1)), jax.device_get(block))
-        done += count * every
+        block = jax.device_get(block)
+        with interrupts.held():
+            track.take(config.dt * (done + every * np.arange(count + 1)), block)
+            done += count * every
+            summary.steps, summary.simulate_s = done, time.perf_counter() - started
         progress(done)
-    summary.simulate_s = time.perf_counter() - started
-    track.finish()
     return summary
 
 
@@ -207,7 +220,6 @@ class _Track:
         self._config, self._worlds, self._summary, self._sink = config, worlds, summary, sink
         self._work = np.zeros(worlds.size)
         self._first_energy: float | None = None
-        self._status = np.zeros(worlds.size, int)
 
     def take(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
         """Takes a block: instants (time,) with its start, arrays (world, at least time, ...)."""
@@ -249,10 +261,6 @@ class _Track:
             where = f" in world {world} of {self._worlds.size}" if self._worlds.size > 1 else ""
             after = max(instants[entry] - self._config.dt * self._config.save_every, 0.0)
             summary.failure = f"{code.name} after t = {after:.6g} s{where}: {code.meaning}"
-        self._status = block["status"][:, -1]
-
-    def finish(self) -> None:
-        """Counts how the worlds ended."""
-        codes, counts = np.unique(self._status, return_counts=True)
+        codes, counts = np.unique(block["status"][:, -1], return_counts=True)
         names = [jaxdae.Status(int(code)).name for code in codes]
-        self._summary.status = dict(zip(names, counts.tolist(), strict=True))
+        summary.status = dict(zip(names, counts.tolist(), strict=True))

@@ -13,10 +13,12 @@ from typing import Any
 
 import yaml
 
+from jaxdae.app import files
 from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
 from jaxdae.app.yaml12 import Loader
 
 Location = tuple[str | int, ...]
+CONFIG_BYTES = 10_000_000
 _DEPTH = 40
 _SIZE = 200_000
 AXES = {"x": 0, "y": 1, "theta": 2}
@@ -104,7 +106,13 @@ class Document:
     # reading
 
     def _compose(self, text: str, name: str) -> yaml.Node:
-        loader = Loader(text)
+        try:
+            loader = Loader(text)
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, int(error.position)) + 1
+            where = f"{name}:{line}" if name == self.name else name
+            got = f"the character U+{ord(str(text[int(error.position)])):04X}, which YAML does not allow"
+            raise ConfigError([Problem(where, "", got, "text", "remove it, or save the file as UTF-8", line)]) from None
         loader.name = name
         try:
             node = loader.get_single_node()
@@ -246,13 +254,17 @@ def read(path: str, overrides: tuple[str, ...] = ()) -> Document:
     """
     file = pathlib.Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = files.read_text(file, CONFIG_BYTES)
     except FileNotFoundError:
         raise ConfigError([Problem(path, "", "no such file", "a config file", _near_file(file))]) from None
     except IsADirectoryError:
         raise ConfigError([Problem(path, "", "a folder", "a config file", _near_file(file / "*"))]) from None
     except UnicodeDecodeError:
         raise ConfigError([Problem(path, "", "bytes that are not UTF-8 text", "a config file", "save it as UTF-8")]) from None
+    except files.Unreadable as error:
+        raise ConfigError([Problem(path, "", error.got, "a config file", error.remedy)]) from None
+    except ValueError as error:
+        raise ConfigError([Problem(path, "", f"a name that no file has ({error})", "a config file", "check the path")]) from None
     except OSError as error:
         raise ConfigError([Problem(path, "", f"an unreadable file ({error.strerror})", "a config file", "check its permissions")]) from None
     return Document(path, text, overrides)

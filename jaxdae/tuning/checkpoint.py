@@ -15,15 +15,21 @@ import hashlib
 import json
 import os
 import pathlib
-import zipfile
+import stat
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-_FORMAT = 1
+LARGEST = 10_000_000_000  # bytes; far beyond what is trained, far below what a device without an end would deliver
+_FORMAT = 2
 _META = "meta"
+_ZIP = b"PK\x03\x04"
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint of the fit that it is given to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +69,15 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
     """
     arrays: dict[str, Any] = {f"carried_{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(carried))}
     arrays |= {f"history_{name}": np.asarray(x) for name, x in history.items()}
-    meta = np.frombuffer(json.dumps({"format": _FORMAT, **identity}).encode(), np.uint8)
+    size = sum(x.nbytes for x in arrays.values())
+    if size > LARGEST:
+        raise CheckpointError(f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or train fewer")
+    told = {"format": _FORMAT, "content": _content(arrays), **identity}
+    meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
     partial = file.with_name(file.name + ".partial")
-    with partial.open("wb") as stream:
+    partial.unlink(missing_ok=True)
+    # Made anew, so that a link in its place is not followed.
+    with partial.open("xb") as stream:
         np.savez(stream, **{_META: meta}, **arrays)
         stream.flush()
         os.fsync(stream.fileno())
@@ -85,20 +97,55 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
+def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Returns what a checkpoint says of itself, and its arrays as they were written.
+
+    Raises:
+        CheckpointError: no regular file, too large a one, no checkpoint, or one that was changed.
+    """
+    try:
+        meta, arrays = _stored(file)
+        same = meta.get("format") != _FORMAT or meta["content"] == _content(arrays)
+    except Exception as error:  # What a reader of archives raises for a damaged one is without end: here all of it means the same.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew") from error
+    if not same:
+        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit (its content was changed); remove it to start anew")
+    return meta, arrays
+
+
+def _stored(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Returns meta data and arrays of a file. Without O_NONBLOCK a pipe would be waited for, and a device read without an end."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+            raise CheckpointError(f"expected a regular file of at most {LARGEST} bytes")
+        if stream.read(len(_ZIP)) != _ZIP:
+            raise CheckpointError(f"expected an archive, got {'other content' if status.st_size else 'an empty file'}")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    return dict(json.loads(arrays.pop(_META).tobytes())), arrays
+
+
+def _content(arrays: Mapping[str, np.ndarray]) -> str:
+    """Returns a hash of arrays, their names, dtypes and shapes."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        x = arrays[name]
+        digest.update(f"{name}{x.dtype}{x.shape}".encode())
+        digest.update(np.ascontiguousarray(x).tobytes())
+    return digest.hexdigest()
+
+
 def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, dict[str, np.ndarray]]:
     """Returns what the fit carried, as a pytree like `like`, and its history; removes what a killed writer left beside the file.
 
     Raises:
-        ValueError: the file is no checkpoint, or one of another fit.
+        CheckpointError: the file is no checkpoint, was changed, or is one of another fit.
     """
     file.with_name(file.name + ".partial").unlink(missing_ok=True)
-    try:
-        # Opened here, because numpy leaves a file open that it cannot read.
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        meta = json.loads(arrays.pop(_META).tobytes())
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"checkpoint: {file} is no checkpoint of a fit ({error}); remove it to start anew") from None
+    meta, arrays = load(file)
     told = {
         "format": "its format is another",
         "jax": f"it was written with JAX {meta.get('jax')}, and this is {identity['jax']}",
@@ -107,8 +154,12 @@ def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, 
     }
     for key, what in told.items():
         if meta.get(key) != {"format": _FORMAT, **identity}[key]:
-            raise ValueError(f"checkpoint: {file} is of another fit: {what}; continue that fit as it was, or name another file")
+            raise CheckpointError(f"checkpoint: {file} is of another fit: {what}; continue that fit as it was, or name another file")
     leaves, structure = jax.tree.flatten(like)
-    carried = [np.asarray(arrays[f"carried_{k}"], np.asarray(x).dtype) for k, x in enumerate(leaves)]
+    carried = [arrays.get(f"carried_{k}") for k in range(len(leaves))]
+    for k, (x, expected) in enumerate(zip(carried, map(np.asarray, leaves), strict=True)):
+        if x is None or (x.shape, x.dtype) != (expected.shape, expected.dtype):
+            got = "nothing" if x is None else f"{x.dtype}{x.shape}"
+            raise CheckpointError(f"checkpoint: {file} holds {got} as carried_{k}, expected {expected.dtype}{expected.shape}; remove it")
     history = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
     return jax.tree.unflatten(structure, carried), history

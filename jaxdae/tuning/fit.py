@@ -24,7 +24,7 @@ import optax
 
 from jaxdae._pytree import batch_axes, pytree
 from jaxdae.tuning import checkpoint as checkpoints
-from jaxdae.tuning.checkpoint import Checkpoint
+from jaxdae.tuning.checkpoint import Checkpoint, CheckpointError
 from jaxdae.tuning.differentiation import ByCount, Mode
 from jaxdae.tuning.parameters import Reparametrization, Trainable, reparametrize
 from jaxdae.typing import Leaf
@@ -161,7 +161,7 @@ def fit(
     file = pathlib.Path(checkpoint.file) if checkpoint else None
     if file is not None and file.exists():
         carried, stored = checkpoints.read(file, start, identity)
-        count = int(np.max(carried.count))
+        count = _checked_count(file, carried, start, stored, template.num_leaves, steps)
         columns = [stored[str(k)] for k in range(template.num_leaves)]
         history = [[column[k] for column in columns] for k in range(count)]
         carried = jax.tree.map(jnp.asarray, carried)
@@ -194,6 +194,21 @@ def _check(optimizer: Any, steps: Any, starts: Any, clip: Any, checkpoint: Check
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be positive, the largest norm of the gradient, got {clip!r}")
+
+
+def _checked_count(file: pathlib.Path, carried: _Carried, start: _Carried, stored: Any, columns: int, steps: int) -> int:
+    """Returns how many steps a checkpoint holds, after a look at whether a fit can go on from its numbers."""
+    count = int(np.max(carried.count))
+    for now, then in zip(*(jax.tree.leaves((c.free, c.good, c.best)) for c in (carried, start)), strict=True):
+        if np.any(~np.isfinite(now) & np.isfinite(then)):
+            raise CheckpointError(
+                f"checkpoint: {file} holds numbers that are not finite, from which no fit goes on; remove it to start anew"
+            )
+    if count > steps or any(len(stored.get(str(k), ())) != count for k in range(columns)):
+        raise CheckpointError(
+            f"checkpoint: {file} holds {count} steps, expected at most {steps} with their history; remove it to start anew"
+        )
+    return count
 
 
 def _begin(free: Any, optimizer: Any) -> _Carried:

@@ -1,5 +1,6 @@
 """Fits: optimizers, batches, clipping, skipped steps, modes, many starts, and checkpoints."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import optax
 import pytest
 
 from jaxdae.tuning import AtLeast, Between, ByCount, Checkpoint, Forward, Positive, Reverse, fit
+from jaxdae.tuning import checkpoint as checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
 START = {"x": jnp.array([1.0, -2.0]), "fixed": jnp.asarray(3.0)}
@@ -193,6 +195,31 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ValueError, match="is no checkpoint of a fit"):
         resumable(file, 6)
+
+
+def test_a_checkpoint_from_which_no_fit_goes_on(tmp_path):
+    file = tmp_path / "fit.npz"
+    resumable(file, 3)
+    meta, arrays = checkpoints.load(file)
+    identity = {key: meta[key] for key in ("program", "numbers", "jax")}
+    carried = [arrays[name] for name in sorted(arrays, key=lambda name: (len(name), name)) if name.startswith("carried_")]
+    history = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
+    nan = [np.full_like(x, np.nan) if x.dtype.kind == "f" else x for x in carried]
+    for numbers, told, message in (
+        (nan, history, "numbers that are not finite"),
+        ([x[None] for x in carried], history, r"as carried_0, expected int32\(\)"),
+        (carried[:-1], history, "holds nothing as carried_"),
+        (carried, {name: x[:-1] for name, x in history.items()}, "holds 3 steps"),
+        (carried, {}, "holds 3 steps"),
+    ):
+        checkpoints.write(file, numbers, told, identity)
+        with pytest.raises(checkpoints.CheckpointError, match=message):
+            resumable(file, 6)
+    for damage in (lambda: file.write_bytes(b""), lambda: file.symlink_to("/dev/zero"), lambda: os.mkfifo(file), file.mkdir):
+        file.unlink()
+        damage()
+        with pytest.raises(checkpoints.CheckpointError, match="is no checkpoint of a fit"):
+            checkpoints.load(file)
 
 
 PROGRAM = """

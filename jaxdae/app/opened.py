@@ -1,0 +1,291 @@
+"""Opens run folders that are already there, to draw them or to continue them: the one place that knows what they must hold.
+
+Run folders are copied, edited, cut off by full disks and mixed up. All that is to be used later is checked here, before anything is
+written: the record `run.json` by its schema, `config.yaml` against the config in the record, the results against the digests in it, and
+what will be written against links that lead elsewhere.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pydantic
+
+from jaxdae.app import files, run_folder
+from jaxdae.app.problems import ConfigError, Refused
+from jaxdae.app.schema import Config
+from jaxdae.app.source import read
+from jaxdae.tuning import checkpoint
+
+_RECORD_BYTES = 100_000_000
+_SAME = "use the folder as the run left it"
+_WRITTEN_BY_FITS = (
+    run_folder.RECORD,
+    run_folder.REPORT,
+    run_folder.CHECKPOINT,
+    run_folder.HISTORY,
+    run_folder.TUNED,
+    run_folder.CONTROLS,
+    run_folder.LOCK,
+)
+
+
+class _Environment(pydantic.BaseModel, extra="allow", strict=True):
+    versions: dict[str, str]
+
+
+class _Record(pydantic.BaseModel, extra="allow", strict=True):
+    """What every run writes into `run.json`."""
+
+    name: str
+    started: str
+    finished: str | None
+    complete: bool
+    stopped: str = ""
+    environment: _Environment
+    config: dict[str, Any]
+    digests: dict[str, str] = {}
+
+
+class _Results(pydantic.BaseModel, extra="allow", strict=True):
+    largest_violation: float
+    largest_velocity_violation: float
+    energy_balance_error: float
+    energy_scale: float
+    status: dict[str, int]
+    failure: str
+
+
+class _Timing(pydantic.BaseModel, extra="allow", strict=True):
+    compile_s: float
+    simulate_s: float
+    worlds_per_s: float
+    world_steps_per_s: float
+
+
+class _SimulationRecord(_Record):
+    results: _Results
+    timing: _Timing
+
+
+class _Learned(pydantic.BaseModel, extra="allow", strict=True):
+    command: Literal["tune", "optimize"]
+    resumed: int = pydantic.Field(ge=0)
+
+
+class _FitRecord(_Record):
+    learned: _Learned
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A run folder that holds what it should.
+
+    Attributes:
+        folder: the folder.
+        config: its config.
+        record: what `run.json` holds.
+    """
+
+    folder: pathlib.Path
+    config: Config
+    record: dict[str, Any]
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Returns whether a fit wrote a checkpoint before it was interrupted."""
+        return (self.folder / run_folder.CHECKPOINT).exists()
+
+
+def simulation(folder: pathlib.Path) -> Opened:
+    """Returns the folder of a `jaxdae run` whose results are whole, for drawing.
+
+    Raises:
+        Refused: for anything else.
+    """
+    example = "the folder of a run, for example runs/NAME-TIME"
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD, run_folder.RESULTS), example)
+    record = _record(folder)
+    if "results" not in record and not record.get("complete"):
+        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again")
+    _validated(folder, _SimulationRecord, record)
+    config = _config(folder, record)
+    _check_digests(folder, record["digests"])
+    _check_targets(folder, (run_folder.REPORT,))
+    return Opened(folder, config, record)
+
+
+@contextlib.contextmanager
+def fit(folder: pathlib.Path, command: str) -> Iterator[Opened]:
+    """Gives the folder of an interrupted `jaxdae tune` or `jaxdae optimize`, locked, for continuing it.
+
+    Raises:
+        Refused: for anything else, and for a run that another process works on.
+    """
+    _interrupted_fit(folder, command)
+    with lock(folder):
+        # Once more: the process that held the lock a moment ago may have ended the run.
+        yield _interrupted_fit(folder, command)
+
+
+def _interrupted_fit(folder: pathlib.Path, command: str) -> Opened:
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
+    record = _record(folder)
+    if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
+        raise Refused(f"--resume: got {folder}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again")
+    _validated(folder, _FitRecord, record)
+    if record["complete"] or record["finished"]:
+        raise Refused(f"--resume: got {folder}, which finished at {record['finished']}; there is nothing to continue")
+    config = _config(folder, record)
+    _check_targets(folder, _WRITTEN_BY_FITS)
+    if (folder / run_folder.CHECKPOINT).exists():
+        try:
+            checkpoint.load(folder / run_folder.CHECKPOINT)
+        except checkpoint.CheckpointError as error:
+            raise Refused(f"--resume: {error}") from None
+    return Opened(folder, config, record)
+
+
+@contextlib.contextmanager
+def lock(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps other processes from continuing the run in a folder. The lock ends with the process, however that ends.
+
+    Raises:
+        Refused: another process holds it.
+    """
+    file = folder / run_folder.LOCK
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise Refused(files.explained(error, file)) from None
+    with os.fdopen(descriptor, "r+b", buffering=0):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"{folder}: got a run that another process works on; wait for its end, or end it first") from None
+        except OSError as error:
+            raise Refused(f"{file}: the disk knows no locks ({error.strerror}); copy the folder to another disk") from None
+        if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
+            raise Refused(f"{folder}: got a run that another process ends at this moment; try again")
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _check_parts(folder: pathlib.Path, parts: tuple[str, ...], expected: str) -> None:
+    try:
+        is_folder, missing = folder.is_dir(), [part for part in parts if not (folder / part).exists()]
+    except OSError as error:
+        raise Refused(f"{folder}: got a folder that cannot be looked into ({error.strerror}), expected {expected}") from None
+    if missing:
+        what = f"a folder without {', '.join(missing)}" if is_folder else "no such folder"
+        raise Refused(f"{folder}: got {what}, expected {expected}")
+
+
+def _record(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        record = json.loads(_text(folder / run_folder.RECORD, _RECORD_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(folder / run_folder.RECORD, f"text that is not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise _damaged(folder / run_folder.RECORD, "JSON that is no mapping")
+    return record
+
+
+def _text(file: pathlib.Path, largest: int) -> str:
+    try:
+        return files.read_text(file, largest)
+    except OSError as error:
+        raise _damaged(file, f"a file that cannot be read ({error.strerror})") from None
+    except files.Unreadable as error:
+        raise _damaged(file, str(error)) from None
+
+
+def _validated(folder: pathlib.Path, model: type[pydantic.BaseModel], record: dict[str, Any]) -> None:
+    try:
+        model.model_validate(record)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _damaged(folder / run_folder.RECORD, f"a record with a wrong entry {place} ({first['msg']})") from None
+
+
+def _config(folder: pathlib.Path, record: dict[str, Any]) -> Config:
+    """Returns the config of a run; `config.yaml` and the record must agree on it."""
+    file = folder / run_folder.CONFIG
+    try:
+        recorded = Config.model_validate(record["config"])
+    except pydantic.ValidationError as error:
+        raise _damaged(folder / run_folder.RECORD, f"a config that is none ({error.error_count()} mistakes)") from None
+    try:
+        document = read(str(file))
+    except ConfigError as error:
+        raise Refused(f"{error}; {_SAME}") from None
+    try:
+        written = Config.model_validate(document.data)
+    except pydantic.ValidationError as error:
+        raise _damaged(file, f"a config that is none ({error.error_count()} mistakes)") from None
+    difference = _difference(run_folder.resolved(recorded), run_folder.resolved(written), "")
+    if document.problems or difference:
+        raise _damaged(file, f"a config that is not that of the run in {run_folder.RECORD} ({difference or document.problems[0]})")
+    return recorded
+
+
+def _difference(recorded: Any, written: Any, path: str) -> str:
+    """Returns the first place where two configs differ, with both values; empty where they agree."""
+    if json.dumps(recorded, sort_keys=True) == json.dumps(written, sort_keys=True):
+        return ""
+    if isinstance(recorded, dict) and isinstance(written, dict):
+        keys = [*recorded, *(key for key in written if key not in recorded)]
+        pairs = ((str(key), recorded.get(key), written.get(key)) for key in keys)
+    elif isinstance(recorded, list) and isinstance(written, list) and len(recorded) == len(written):
+        pairs = ((str(index), *both) for index, both in enumerate(zip(recorded, written, strict=True)))
+    else:
+        return f"{path}: {json.dumps(written)[:60]} instead of {json.dumps(recorded)[:60]}"
+    return next(found for key, one, other in pairs if (found := _difference(one, other, f"{path}.{key}".lstrip("."))))
+
+
+def _check_digests(folder: pathlib.Path, digests: dict[str, str]) -> None:
+    """Raises where a file of the results is not what the run wrote."""
+    wrong = []
+    for name, expected in digests.items():
+        parts = pathlib.PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise _damaged(folder / run_folder.RECORD, f"the name {name!r} outside of the folder")
+        try:
+            same = (folder / name).is_file() and files.digest(folder / name) == expected
+        except OSError as error:
+            raise _damaged(folder / name, f"a file that cannot be read ({error.strerror})") from None
+        if not same:
+            wrong.append(name)
+    if not any(name.startswith(f"{run_folder.RESULTS}/") for name in digests):
+        raise _damaged(folder / run_folder.RECORD, "a record without the digests of the results")
+    if wrong:
+        more = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
+        exists = (folder / wrong[0]).exists()
+        raise _damaged(folder / wrong[0], f"{'a file that is not what the run wrote' if exists else 'no such file'}{more}")
+
+
+def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
+    """Raises where what is to be written, `names` and plots, is a link, or something else than a file or a folder."""
+    for file in (folder / f"{name}{ending}" for name in names for ending in ("", ".partial")):
+        if file.is_symlink():
+            raise Refused(f"{file}: got a symbolic link, through which nothing is written; remove it")
+        if file.exists() and not file.is_file():
+            raise Refused(f"{file}: got something that is no file; remove it")
+    plots = folder / run_folder.PLOTS
+    if plots.is_symlink() or (plots.exists() and not plots.is_dir()):
+        raise Refused(f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a folder of its own; remove it")
+    for file in plots.iterdir() if plots.exists() else ():
+        if file.is_symlink() or not file.is_file():
+            raise Refused(f"{file}: got a symbolic link or a folder, expected a picture; remove it")
+
+
+def _damaged(file: pathlib.Path, got: str) -> Refused:
+    return Refused(f"{file}: got {got}, expected what the run wrote; {_SAME}; nothing was written")

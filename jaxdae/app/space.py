@@ -1,0 +1,47 @@
+"""How much a run will write, told before anything is written: a disk that fills up overnight takes the night with it."""
+
+import pathlib
+
+from jaxdae.app import files
+from jaxdae.app.problems import Refused
+from jaxdae.app.schema import Config
+from jaxdae.app.schema_tuning import Optimize, Tune
+
+_OVERHEAD = 10_000_000  # bytes of plots, reports, records and metadata
+_SCALARS = 5  # violations, energies and work, a number each
+_STATUS = 4  # bytes
+_WORD = 25  # bytes of a number in a table of text
+
+
+def results_bytes(config: Config, rows: int) -> int:
+    """Returns how many bytes the results of `jaxdae run` take at most; compression may save some of them.
+
+    Args:
+        config: the config.
+        rows: the number of constraint rows.
+    """
+    real = 8 if config.precision == "float64" else 4
+    entry = real * (3 * 3 * len(config.mechanism.bodies) + rows + _SCALARS) + _STATUS
+    return config.batch.size * (config.steps // config.save_every + 1) * entry
+
+
+def fit_bytes(config: Config, section: Tune | Optimize) -> int:
+    """Returns how many bytes checkpoint, history and inputs of `jaxdae tune` or `optimize` take at most."""
+    if isinstance(section, Optimize):
+        trained, driven = sum(given.knots for given in section.inputs), len(section.inputs)
+    else:
+        trained, driven = len(section.parameters), 0
+    iteration = 8 + trained
+    # A checkpoint is there twice while it is replaced; the table of the history is text.
+    return section.iterations * iteration * (2 * 8 + _WORD) + config.steps * (driven + 1) * _WORD
+
+
+def check(folder: pathlib.Path, needed: int, remedy: str) -> None:
+    """Raises `Refused` where less than `needed` bytes are free below a folder, which need not be there yet."""
+    needed += _OVERHEAD
+    free = files.free_bytes(folder)
+    if free is not None and free < needed:
+        raise Refused(
+            f"--out: got {folder}, where {files.in_words(free)} are free, expected {files.in_words(needed)} for the results of this run;"
+            f" {remedy}, make room, or choose another folder; nothing was written"
+        )
