@@ -24,8 +24,8 @@ from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.saddle_point.interface import solve
-from jaxdae.stabilization import NoStabilization, Stabilization
+from jaxdae.saddle_point.interface import check_solver, solve
+from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import State, System, check_fit, check_system, checked, checked_state, constraint_terms
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
@@ -59,6 +59,10 @@ def forward_dynamics(
     """
     check_system(system)
     state = checked_state(state)
+    check_solver(solver)
+    check_stabilization(stabilization)
+    if isinstance(compliance, int | float) and compliance < 0:
+        raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
     stabilization = stabilization or NoStabilization()
     return _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization, compliance, linearization)
 
@@ -139,6 +143,7 @@ def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | Non
     """
     state = checked_state(state)
     check_fit(system, state)
+    check_solver(solver)
     at = linearize(system, state, solver or LeastSquares())
     rows, size = at.jacobian.shape
 

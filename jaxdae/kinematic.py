@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxdae.linearization import linearize
 from jaxdae.masks import Masked
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.system import State, System, check_fit, checked, checked_state, velocity_residual
 from jaxdae.typing import Coordinates, Input, Rows, Scalar, Square, Velocity
 
@@ -93,6 +93,7 @@ def kinematic_velocity(
     affine in x'; others are linearized at the rate.
     """
     check_kinematic(system)
+    check_solver(solver)
     return _kinematic_velocity(system, checked_state(state), u, solver)
 
 

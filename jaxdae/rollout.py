@@ -26,11 +26,16 @@ from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.batch import count_worlds, leaf_axes, spread_over_devices
+from jaxdae.functions import is_plain
 from jaxdae.guard import guarded_step
-from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.newton import ROOT
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.requirements import Stacked, check_arrays, check_requirements
+from jaxdae.rollout_arguments import as_law, checked_law, state_axes_of
+from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
+
+_ARGUMENTS = ("system", "integrator", "state", "controls")
 
 
 @pytree
@@ -118,9 +123,11 @@ def rollout(
     plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=0)
     check_system(system)
     state = checked_state(state)
-    _check_integrator(integrator)
+    check_integrator(integrator)
     _check_dt(dt)
-    law = _as_law(controls, state) if _is_plain(controls) else controls
+    law = as_law(controls, state)
+    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
+        check_arrays(name, part)
     return _rollout(system, integrator, state, law, dt, memory, plan)
 
 
@@ -199,25 +206,28 @@ def batch_rollout(
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
-    check_system(system)
-    if not isinstance(state, State):
-        checked_state(state)
-    _check_integrator(integrator)
+    check_is_system(system)
     _check_dt(dt)
-    state_axes = in_axes[2]
-    if state_axes == 0 and jnp.ndim(state.t) == 0:
-        state_axes = State(t=None, q=0, v=0)
-    plain = _is_plain(controls)
+    state_axes = state_axes_of(state, in_axes[2])
+    check_roles(integrator)
+    controls = checked_law(controls)
+    plain = is_plain(controls)
     arguments = (system, integrator, state, None if plain else controls)
+    for name, part in zip(_ARGUMENTS, arguments, strict=True):
+        check_arrays(name, part)
     leaves, structure = jax.tree.flatten(arguments)
     axes = leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
     worlds = count_worlds(leaves, axes)
+    # Where the leaves of a world are stacked, so are the sides of its requirements.
+    seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
+    for name, part in zip(_ARGUMENTS, seen, strict=True):
+        check_requirements(name, part)
     leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
     plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
-        law = _as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
+        law = as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
@@ -278,25 +288,6 @@ def _check_dt(dt: Any) -> None:
     value = np.asarray(dt)  # Comparing a JAX array would be traced inside of jit, even where its value is known.
     if not (np.isfinite(value) and value > 0):
         raise ValueError(f"dt must be positive and finite, got {dt}")
-
-
-def _check_integrator(integrator: Any) -> None:
-    if isinstance(integrator, type) or not hasattr(integrator, "step"):
-        hint = "; call it: RungeKutta.rk4(), not RungeKutta.rk4" if callable(integrator) else ""
-        raise TypeError(f"integrator must have a method step, like Projected(RungeKutta.rk4()); got {integrator!r}{hint}")
-
-
-def _is_plain(controls: Any) -> bool:
-    """Returns whether the controls are a function that JAX cannot take apart."""
-    return callable(controls) and jax.tree_util.all_leaves([controls])
-
-
-def _as_law(function: Any, state: State) -> Any:
-    """Returns a plain function of (t, state) as a pytree: itself as structure, what it captured of a differentiation as leaves."""
-    converted, captured = jax.closure_convert(function, state.t, state)
-    if not captured:
-        return jax.tree_util.Partial(function)
-    return jax.tree_util.Partial(lambda constants, t, at: converted(t, at, *constants), captured)
 
 
 # The scan.

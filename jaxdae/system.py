@@ -32,6 +32,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -281,6 +282,17 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
 
 
 def check_system(system: Any) -> None:
+    """Raises where `system` is no system, or its numbers have no meaning.
+
+    Raises:
+        TypeError: no instance of `System`, or its class is no pytree.
+        ValueError: requirements that are not met, see `jaxdae.requirements`.
+    """
+    check_is_system(system)
+    check_requirements("system", system)
+
+
+def check_is_system(system: Any) -> None:
     """Raises TypeError where `system` is no instance of `System`, or its class is no pytree."""
     if not isinstance(system, System):
         name = f"the class {system.__name__}" if isinstance(system, type) else type(system).__name__

@@ -34,12 +34,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.computed_torque import commanded
 from jaxdae.control.inputs import input_response
-from jaxdae.control.law import has_memory, refuse_call
+from jaxdae.control.law import has_memory, is_law, refuse_call
 from jaxdae.control.outputs import output_motion
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
 
@@ -119,14 +121,20 @@ class OperationalSpace:
     """
 
     model: System
-    task: Any
-    reference: Leaf
+    task: Any = function_field()
+    reference: Any = function_field()
     kp: Leaf
     kd: Leaf
-    posture: Any = None
+    posture: Any = function_field(default=None)
     solver: Leaf = None
     rank_tolerance: Leaf = 1e-5
     inputs: int | None = static(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
+        yield self.posture is None or is_law(self.posture), "posture must be a feedback law, or None"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns u (nu,)."""

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.control.law import init_law, update_law
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.control.law import init_law, is_law, update_law
 from jaxdae.integrators.interface import Integrator, StepInfo, input_at
 from jaxdae.system import State, System
 
@@ -31,8 +31,12 @@ class Sampled:
     """
 
     integrator: Integrator
-    law: Any
+    law: Any = function_field()
     every: int = static(default=1)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_law(self.law), "law must be a feedback law, such as PD(...)"
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""

@@ -19,9 +19,11 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.adaptive import Adaptive
-from jaxdae.integrators.interface import input_at, step_info
+from jaxdae.integrators.interface import check_integrator, input_at, step_info
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
-from jaxdae.rollout import Trajectory, _as_law, _is_plain
+from jaxdae.requirements import check_arrays
+from jaxdae.rollout import Trajectory
+from jaxdae.rollout_arguments import as_law
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -67,6 +69,7 @@ def adaptive_rollout(
     if not isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be an Adaptive(...) method, got {type(integrator).__name__}")
     integrator.check()
+    check_integrator(integrator)
     check_system(system)
     state = checked_state(state)
     times = _checked_times(times, state)
@@ -77,9 +80,11 @@ def adaptive_rollout(
     if not isinstance(adjoint, diffrax.AbstractAdjoint):
         raise TypeError(f"adjoint must be a Diffrax adjoint, like diffrax.ForwardMode(); got {adjoint!r}")
     if controls is None or callable(controls):
-        law, jumps = _as_law(controls, state) if _is_plain(controls) else controls, False
+        law, jumps = as_law(controls, state), False
     else:
         law, jumps = _held(controls, times)
+    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
+        check_arrays(name, part)
     return _adaptive_rollout(system, integrator, state, law, times, (max_steps, adjoint, jumps))
 
 

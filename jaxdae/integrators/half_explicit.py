@@ -61,7 +61,7 @@ class HalfExplicitRungeKutta:
             that is not symmetric, by LU.
     """
 
-    tableau: Tableau = static(default=HEM4)
+    tableau: Tableau = static(one_of=Tableau, default=HEM4)
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
 

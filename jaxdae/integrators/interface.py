@@ -10,6 +10,9 @@ from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import hard_rows
+from jaxdae.requirements import came, check_requirements, offers
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
+from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -44,6 +47,9 @@ class Integrator(Protocol):
 
     A method with a class attribute `takes_linearization = True` has no memory of its own, and accepts as memory the `Linearization` at the
     start of the step by its field `solver`, where its caller has one; it then returns that of its last stage.
+
+    A method of order two whose step backward undoes its step forward has a class attribute `symmetric = True`: `Composition` takes no
+    other.
     """
 
     def init(self, system: System, state: State) -> Any:
@@ -53,6 +59,36 @@ class Integrator(Protocol):
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the memory, and what the step found out. `u` is held constant, or a law of (t, state)."""
         ...
+
+
+def check_integrator(integrator: Any) -> None:
+    """Raises where an integrator is none, or its numbers have no meaning.
+
+    Raises:
+        TypeError: as `check_roles`.
+        ValueError: requirements that are not met, see `jaxdae.requirements`.
+    """
+    check_roles(integrator)
+    check_requirements("integrator", integrator)
+
+
+def check_roles(integrator: Any) -> None:
+    """Raises TypeError where an integrator, or one inside of it, is none, or has something else in the place of solver or stabilization.
+
+    Such as text, a class, or a method that was not called.
+    """
+    name, inner = "integrator", integrator
+    while True:
+        if not offers(inner, "step"):
+            raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()); got {came(inner)}")
+        kind = type(inner).__name__
+        if not is_solver(getattr(inner, "solver", None)):
+            raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}; got {came(inner.solver)}")
+        if not is_stabilization(getattr(inner, "stabilization", None)):
+            raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}; got {came(inner.stabilization)}")
+        if not hasattr(inner, "integrator"):
+            break
+        name, inner = f"{name}.integrator", inner.integrator
 
 
 def input_at(u: Any, t: Any, state: State) -> Input:

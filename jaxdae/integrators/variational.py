@@ -44,7 +44,7 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.newton import dense_newton, simplified_newton
+from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
@@ -211,10 +212,15 @@ class Rattle:
         H. C. Andersen, J. Comput. Phys. 52 (1983); J.-P. Ryckaert, G. Ciccotti, H. J. C. Berendsen, J. Comput. Phys. 23 (1977).
     """
 
+    symmetric: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=8)
-    velocity_level: bool = static(default=True)
+    velocity_level: bool = static(one_of=bool, default=True)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     @property
     def lagrangian(self) -> TrapezoidalLagrangian:
@@ -253,12 +259,18 @@ class DiscreteEulerLagrange:
         J. E. Marsden, M. West, "Discrete mechanics and variational integrators", Acta Numerica 10 (2001).
     """
 
+    symmetric: ClassVar[bool] = True
     lagrangian: Any = MidpointLagrangian()
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=6)
     factorizations: int = static(default=1)
-    velocity_level: bool = static(default=True)
+    velocity_level: bool = static(one_of=bool, default=True)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def init(self, system: System, state: State) -> Linearization:
         """Returns the linearization at the start."""

@@ -37,6 +37,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
@@ -127,6 +128,11 @@ class ConjugateGradient:
     preconditioner: Leaf = None
     rank_tolerance: Leaf = None
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
+
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
         _check(self, jacobian.shape[0])
@@ -199,6 +205,10 @@ class BiconjugateGradient:
     tolerance: Leaf = None
     max_iterations: int | None = static(default=None)
     preconditioner: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
