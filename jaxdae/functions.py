@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 def as_pytree(function: Any, name: str = "a function") -> Any:
@@ -63,7 +64,7 @@ def checked_function(function: Any, name: str) -> Any:
 
 def _unknown_object(function: Any) -> Any:
     """Returns the object of a class unknown to JAX whose attributes a function reads, None where there is none."""
-    if isinstance(function, types.FunctionType | type):
+    if isinstance(function, types.FunctionType | type | jnp.ufunc):
         return None
     if isinstance(function, types.MethodType):
         owner = function.__self__

@@ -31,7 +31,7 @@ from jaxdae.linearization import linearize
 from jaxdae.masks import Masked
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
-from jaxdae.system import State, System, check_fit, checked, checked_state, velocity_residual
+from jaxdae.system import State, System, check_fit, checked, checked_state, velocity_residual, wanted_rate
 from jaxdae.typing import Coordinates, Input, Rows, Scalar, Square, Velocity
 
 
@@ -134,7 +134,7 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
     """Returns the state with the wanted velocity."""
     check_fit(system, state)
     with jax.named_scope("rate"):
-        wanted = checked("rate(t, x, u)", system.rate(state.t, state.q, u), state.v.shape, state.q.dtype)
+        wanted = checked("rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype)
     return State(state.t, state.q, wanted)
 
 

@@ -6,10 +6,11 @@ A class may have a method `requirements` that yields pairs (condition, text):
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         yield offers(self.law, "__call__"), "law must be a feedback law, such as PD(...)"
 
-Conditions are written with plain operators of arrays (`<=`, `&`, `|`, `~`, no functions of `jax.numpy`), entry by entry; conditions on
-structure are Python booleans. The text begins with the fields that it is about, by their names; what these hold is added to the message.
+Conditions on numbers are written with plain operators of arrays (`<=`, `&`, `|`, `~`, no functions of `jax.numpy`), entry by entry, and
+make a ValueError; conditions on what a field holds are Python booleans, and make a TypeError. The text names the fields that it is about;
+what these hold is added to the message.
 
-On the host the fields are NumPy arrays, so that nothing is computed on a device; where one is traced, a condition on it is left out. In a
+On the host numbers are NumPy arrays, so that nothing is computed on a device; where one is traced, a condition on it is left out. In a
 compiled program the same conditions make one boolean.
 """
 
@@ -89,6 +90,8 @@ def _known(x: Any) -> Any:
         # Axes of length 1 between the worlds and the rest, so that stacked and shared numbers meet entry by entry.
         moved = np.moveaxis(np.asarray(inner), x.axis, 0)
         return moved.reshape(moved.shape[0], *(1,) * (_AXES - moved.ndim), *moved.shape[1:])
+    if isinstance(x, int | float) and not isinstance(x, bool):
+        return np.asarray(x)
     if not isinstance(x, jax.Array):
         return x
     return _UNKNOWN if isinstance(x, Tracer) or not x.is_fully_addressable else np.asarray(x)
@@ -111,7 +114,7 @@ def check_requirements(name: str, tree: Any) -> None:
         try:
             for condition, text in type(thing).requirements(_Known(thing)):
                 if not (condition is True or condition is _UNKNOWN or isinstance(condition, Tracer) or np.all(condition)):
-                    raise _unmet(path, thing, text)
+                    raise _Unmet(_reason(path, thing, text, TypeError if condition is False else ValueError))
         except _Unmet as error:
             raise error.reason from None
         except TypeError as error:
@@ -203,14 +206,11 @@ class _Unmet(Exception):
         self.reason = reason
 
 
-def _unmet(path: str, thing: Any, text: str) -> _Unmet:
-    """Returns the error of a requirement: a ValueError where the fields that the text names hold numbers, else a TypeError."""
+def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Exception:
+    """Returns the error of a requirement, with what the fields hold that its text names."""
     values = {name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)}
-    held = [x.value if isinstance(x, Stacked) else x for x in values.values()]
-    numbers = all(isinstance(x, None | bool | int | float | np.generic | np.ndarray | jax.Array | tuple) for x in held)
     shown = [came(x) if len(values) == 1 else f"{name} = {came(x)}" for name, x in values.items()]
-    message = f"{path}: {type(thing).__name__}.{text}" + (f"; got {', '.join(shown)}" if shown else "")
-    return _Unmet(ValueError(message) if numbers else TypeError(message))
+    return error(f"{path}: {type(thing).__name__}.{text}" + (f"; got {', '.join(shown)}" if shown else ""))
 
 
 @functools.cache

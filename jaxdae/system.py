@@ -328,6 +328,36 @@ def check_fit(system: Any, state: State) -> None:
     checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
 
 
+def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
+    """Returns `system.force(t, q, v, u)`.
+
+    Raises:
+        TypeError: the force reads an input, but there is none.
+    """
+    return _with_input(system.force, (t, q, v, u))
+
+
+def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
+    """Returns `system.rate(t, x, u)`.
+
+    Raises:
+        TypeError: the rate reads an input, but there is none.
+    """
+    return _with_input(system.rate, (t, x, u))
+
+
+def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except (AttributeError, TypeError, ValueError) as error:
+        if arguments[-1] is not None or "None" not in str(error):
+            raise
+        raise TypeError(
+            f"this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to rollout, or u=... to other"
+            f" functions ({function.__qualname__}: {error})"
+        ) from error
+
+
 def energy(system: System, state: State) -> Scalar:
     """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)

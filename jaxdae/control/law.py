@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
+from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import not_above, offers
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
@@ -91,7 +92,7 @@ class Sum:
         """Returns the sum of the inputs (nu,)."""
         if has_memory(self):
             refuse_call(next(part for part in self.laws if has_memory(part)))
-        return self._total([law(t, state) for law in self.laws])
+        return self._total([checked_input(law, law(t, state)) for law in self.laws])
 
     def init(self, system: System, state: State) -> tuple[Any, ...]:
         """Returns the memories of the laws."""
@@ -135,7 +136,7 @@ class Saturated:
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns the limited inputs (nu,)."""
-        return clip(self.law(t, state), self.lower, self.upper)
+        return clip(checked_input(self.law, self.law(t, state)), self.lower, self.upper)
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the law."""
@@ -144,7 +145,7 @@ class Saturated:
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
         """Returns the limited inputs (nu,), and the memory of the law."""
         u, memory = update_law(self.law, t, state, memory, dt)
-        return clip(u, self.lower, self.upper), memory
+        return clip(checked_input(self.law, u), self.lower, self.upper), memory
 
 
 def clip(u: Any, lower: Any, upper: Any) -> Any:

@@ -39,6 +39,7 @@ from jaxdae.control.computed_torque import commanded
 from jaxdae.control.inputs import input_response
 from jaxdae.control.law import has_memory, is_law, refuse_call
 from jaxdae.control.outputs import output_motion
+from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
@@ -144,4 +145,4 @@ class OperationalSpace:
         x = task_dynamics(self.model, self.task, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)
         wanted = commanded(self.reference, self.kp, self.kd, t, output_motion(self.model, self.task, at))
         u = x.inverse @ (wanted - x.drift)
-        return u if self.posture is None else u + x.projector @ self.posture(t, state)
+        return u if self.posture is None else u + x.projector @ checked_input(self.posture, self.posture(t, state))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree
 from jaxdae.control.law import clip, is_law, refuse_call
 from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
+from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import not_above
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
@@ -114,7 +115,7 @@ class PID:
         error, error_rate = _errors(self, t, state)
         wanted = apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate) + memory
         if self.feedforward is not None:
-            wanted = wanted + self.feedforward(t, state)
+            wanted = wanted + checked_input(self.feedforward, self.feedforward(t, state))
         u = clip(wanted, self.lower, self.upper)
         rate = apply_gain("ki", self.ki, error)
         # Without a limit in that direction u is what was wanted, and nothing stops.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.law import init_law, is_law, update_law
-from jaxdae.integrators.interface import Integrator, StepInfo, input_at
+from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
 from jaxdae.system import State, System
 
 
@@ -55,6 +55,7 @@ class Sampled:
         with jax.named_scope("feedback"):
             period = self.every * dt
             now, updated = update_law(self.law, state.t, state, remembered, period)
+            now = checked_input(self.law, now)
             rest: tuple[Any, ...] = ()
             if self.every > 1:
                 held, count = memory[2:]

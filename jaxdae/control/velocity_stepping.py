@@ -56,7 +56,7 @@ from jaxdae.saddle_point import DiagonalMatrix, SaddlePointSolver, SchurCompleme
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -172,7 +172,7 @@ class VelocityStepping:
             ValueError: entries of groups that do not fit their rows, or a matrix-free solver with groups.
         """
         own_input, goal_input = self._inputs(input_at(u, state.t, state))
-        push = dt * system.force(state.t, state.q, state.v, own_input)
+        push = dt * applied_force(system, state.t, state.q, state.v, own_input)
         at = linearize(system, state, self.solver)
         target = self._own_target(system, state, dt)
         with jax.named_scope("goals"):

@@ -100,7 +100,7 @@ class Adaptive:
             ValueError: tolerances that are not positive, or fewer than one step.
         """
         self.check()
-        a, lam = forward_dynamics(system, state, input_at(u, state.t, state), solver=self.solver, stabilization=self.stabilization)
+        a, lam = forward_dynamics(system, state, input_at(u, state.t, state, system), solver=self.solver, stabilization=self.stabilization)
         with jax.named_scope("adaptive_steps"):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new = State(state.t + dt, q, v)

@@ -156,7 +156,7 @@ def _adaptive_rollout(system: System, integrator: Adaptive, state: State, law: A
         reached = jnp.isfinite(time)
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
-        a, lam = forward_dynamics(system, at, input_at(law, t, at), solver=solver, stabilization=integrator.stabilization)
+        a, lam = forward_dynamics(system, at, input_at(law, t, at, system), solver=solver, stabilization=integrator.stabilization)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
         return at, dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
 

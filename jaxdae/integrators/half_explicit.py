@@ -32,7 +32,7 @@ from jaxdae.integrators.lie import tangent_rate
 from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 
 _S = sqrt(6.0)
 HEM4 = Tableau(
@@ -90,7 +90,7 @@ class HalfExplicitRungeKutta:
             rates.append(tangent_rate(system, state.q, at.q, at.v) if rates else at.v)
             t, q = state.t + c * dt, system.retract(state.q, dt * combine(row, rates))
             mass = system.mass_operator(at.q)
-            free = mass_matrix.solve(mass, system.force(at.t, at.q, at.v, input_at(u, at.t, at)))
+            free = mass_matrix.solve(mass, applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)))
             pull = system.constraint_jacobian(at.t, at.q, at.v)
             push = jax.vmap(lambda j, mass=mass: mass_matrix.solve(mass, j), out_axes=1)(pull) if pull.shape[0] else pull.T
             moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))

@@ -27,7 +27,7 @@ from jaxdae.newton import dense_newton
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.system import ConstraintJacobian, State, System
+from jaxdae.system import ConstraintJacobian, State, System, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -45,7 +45,7 @@ class Unknowns:
 
 def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Returns M a - f - J^T lam (nv,) at a state."""
-    force = system.force(at.t, at.q, at.v, input_at(u, at.t, at))
+    force = applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system))
     return mass_matrix.times(system.mass_operator(at.q), a) - force - ConstraintJacobian(system, at).transpose_times(lam)
 
 

@@ -301,7 +301,7 @@ class Switching:
     def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them."""
         solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
-        u = input_at(u, state.t, state)
+        u = input_at(u, state.t, state, system)
         a, lam = forward_dynamics(Masked(system, active), state, u, solver=solver, stabilization=stabilization or NoStabilization())
         return a, jnp.where(active, lam, 0.0)
 

@@ -58,7 +58,7 @@ from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -90,7 +90,7 @@ def _moved(system: System, state: State, xi: Any, share: float, dt: Any) -> Stat
 def _lagrangian_force(system: System, at: State, u: Any) -> Any:
     """Returns F = f + (dM/dt) v."""
     along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
-    return system.force(at.t, at.q, at.v, input_at(u, at.t, at)) + along
+    return applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)) + along
 
 
 @pytree

@@ -37,7 +37,7 @@ class VectorField:
     def __call__(self, t: Any, y: tuple[Any, Any], args: Any = None) -> tuple[Any, Any]:
         """Returns (q', v') at time t (s) and y = (q, v); `args` is the input u, a law (t, state) -> u, or None."""
         state = checked_state(State(t, *y))
-        u = input_at(args, state.t, state)
+        u = input_at(args, state.t, state, self.system)
         a, _ = forward_dynamics(self.system, state, u, solver=self.solver, stabilization=self.stabilization)
         zero = jnp.zeros_like(state.t)
         rate = jax.jvp(lambda s: self.system.retract(state.q, s * state.v), (zero,), (jnp.ones_like(zero),))[1]
