@@ -97,7 +97,7 @@ def _check_fields_when_made(cls: Any) -> None:
         for name, kind in choices.items():
             value = getattr(self, name)
             if not isinstance(value, kind):
-                raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}; got {value!r}")
+                raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}, got {value!r}")
         for name in functions:
             object.__setattr__(self, name, as_pytree(getattr(self, name), f"{type(self).__name__}.{name}"))
         if own is not None:

@@ -150,7 +150,7 @@ def check_arrays(name: str, tree: Any) -> None:
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if not (isinstance(leaf, numbers) or hasattr(leaf, "__jax_array__")):
             place = f"{name}{jax.tree_util.keystr(path)}"
-            raise TypeError(f"{place} must hold numbers or arrays, or an object of a class decorated with @jaxdae.pytree; got {came(leaf)}")
+            raise TypeError(f"{place} must hold numbers or arrays, or an object of a class decorated with @jaxdae.pytree, got {came(leaf)}")
 
 
 # Conditions that many classes share.
@@ -210,7 +210,7 @@ def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Excepti
     """Returns the error of a requirement, with what the fields hold that its text names."""
     values = {name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)}
     shown = [came(x) if len(values) == 1 else f"{name} = {came(x)}" for name, x in values.items()]
-    return error(f"{path}: {type(thing).__name__}.{text}" + (f"; got {', '.join(shown)}" if shown else ""))
+    return error(f"{path}: {type(thing).__name__}.{text}" + (f", got {', '.join(shown)}" if shown else ""))
 
 
 @functools.cache

@@ -56,7 +56,7 @@ def is_stabilization(stabilization: Any) -> bool:
 def check_stabilization(stabilization: Any) -> None:
     """Raises TypeError where a stabilization is none, such as text or a class."""
     if not is_stabilization(stabilization):
-        raise TypeError(f"{STABILIZATION_TEXT}; got {came(stabilization)}")
+        raise TypeError(f"{STABILIZATION_TEXT}, got {came(stabilization)}")
 
 
 @pytree

@@ -63,44 +63,44 @@ def damping(t, state):
 PLACES = {
     "projections swapped": (
         lambda: roll(jd.Projected(RK4, jd.Projection(jd.VelocityProjection(), jd.PositionProjection()))),
-        "integrator.projection: Projection.position must be a PositionProjection(), a LinearPositionProjection() or None; got a VelocityP",
+        "integrator.projection: Projection.position must be a PositionProjection(), a LinearPositionProjection() or None, got a VelocityP",
     ),
     "velocity of positions": (
         lambda: roll(jd.Projected(RK4, jd.Projection(velocity=jd.LinearPositionProjection()))),
-        "integrator.projection: Projection.velocity must be a VelocityProjection() or None; got a LinearPositionProjection",
+        "integrator.projection: Projection.velocity must be a VelocityProjection() or None, got a LinearPositionProjection",
     ),
     "projection without Projection": (
         lambda: roll(jd.Projected(RK4, jd.PositionProjection())),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone; got a Posi",
+        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone, got a Posi",
     ),
     "projection as a class": (
         lambda: roll(jd.Projected(RK4, jd.Projection)),
-        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone; got the cl",
+        "integrator: Projected.projection must be a Projection(position, velocity), with one of them None for the other alone, got the cl",
     ),
     "no projection": (lambda: roll(jd.Projected(RK4, None)), "Projected.projection must be a Projection(position, velocity), with one of"),
     "solver as text": (
         lambda: roll(jd.RungeKutta.rk4(solver="SchurComplement")),
-        "integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(); got the text 'SchurComplement'",
+        "integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), got the text 'SchurComplement'",
     ),
     "solver as a class": (
         lambda: roll(jd.Projected(jd.RungeKutta.rk4(solver=jd.LeastSquares))),
-        "integrator.integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(); got the class LeastSquares; c",
+        "integrator.integrator: RungeKutta.solver must be a saddle-point solver, such as SchurComplement(), got the class LeastSquares; c",
     ),
     "solver of a projection": (
         lambda: roll(jd.Projected(RK4, jd.Projection(jd.PositionProjection(solver="DenseKKT")))),
-        "integrator.projection.position: PositionProjection.solver must be a saddle-point solver, such as SchurComplement(); got the text",
+        "integrator.projection.position: PositionProjection.solver must be a saddle-point solver, such as SchurComplement(), got the text",
     ),
     "solver of a law": (
         lambda: roll(controls=jc.GravityCompensation(oscillator(), "NullSpace")),
-        "controls: GravityCompensation.solver must be a saddle-point solver, such as SchurComplement(); got the text 'NullSpace'",
+        "controls: GravityCompensation.solver must be a saddle-point solver, such as SchurComplement(), got the text 'NullSpace'",
     ),
     "solver of the dynamics": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), solver=jd.SchurComplement),
-        "solver must be a saddle-point solver, such as SchurComplement(); got the class SchurComplement; call it: SchurComplement()",
+        "solver must be a saddle-point solver, such as SchurComplement(), got the class SchurComplement; call it: SchurComplement()",
     ),
     "solver of an impulse": (
         lambda: jd.constraint_impulse(oscillator(), oscillating(), solver="LeastSquares"),
-        "solver must be a saddle-point solver, such as SchurComplement(); got the text 'LeastSquares'",
+        "solver must be a saddle-point solver, such as SchurComplement(), got the text 'LeastSquares'",
     ),
     "solver of the inverse": (
         lambda: jd.kkt_inverse(oscillator(), oscillating(), solver=3.0),
@@ -108,31 +108,31 @@ PLACES = {
     ),
     "decomposition": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), solver=jd.NullSpace("qr")),
-        "solver: NullSpace.decomposition must be SingularValues(), HouseholderQR() or NormalEquations(); got the text 'qr'",
+        "solver: NullSpace.decomposition must be SingularValues(), HouseholderQR() or NormalEquations(), got the text 'qr'",
     ),
     "stabilization as text": (
         lambda: roll(jd.RungeKutta.rk4(stabilization="Baumgarte")),
-        "integrator: RungeKutta.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0); got the text 'Baumgarte'",
+        "integrator: RungeKutta.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got the text 'Baumgarte'",
     ),
     "stabilization as a class": (
         lambda: roll(jd.ExplicitEuler(stabilization=jd.Baumgarte)),
-        "integrator: ExplicitEuler.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0); got the class Baumgarte; call it",
+        "integrator: ExplicitEuler.stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got the class Baumgarte; call it",
     ),
     "stabilization of the dynamics": (
         lambda: jd.forward_dynamics(oscillator(), oscillating(), stabilization=(10.0, 10.0)),
-        "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0); got (10.0, 10.0)",
+        "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0), got (10.0, 10.0)",
     ),
     "uncalled": (
         lambda: roll(jd.RungeKutta.rk4),
-        "integrator must have a method step, like Projected(RungeKutta.rk4()); got the method RungeKutta.rk4; call it: RungeKutta.rk4(),",
+        "integrator must have a method step, like Projected(RungeKutta.rk4()), got the method RungeKutta.rk4; call it: RungeKutta.rk4(),",
     ),
     "uncalled inside": (
         lambda: roll(jd.Projected(jd.RungeKutta.rk4)),
-        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4()); got the method RungeKutta.rk4; call it: RungeKu",
+        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4()), got the method RungeKutta.rk4; call it: RungeKu",
     ),
     "class inside": (
         lambda: roll(jd.Projected(jd.Rattle)),
-        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4()); g",
+        "integrator.integrator must have a method step, like Projected(RungeKutta.rk4())",
     ),
     "composed": (
         lambda: roll(jd.Composition.suzuki4(RK4)),
@@ -144,16 +144,16 @@ PLACES = {
     ),
     "discrete lagrangian": (
         lambda: roll(jd.DiscreteEulerLagrange("midpoint")),
-        "DiscreteEulerLagrange.lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian(); got the text 'midpoint'",
+        "DiscreteEulerLagrange.lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian(), got the text 'midpoint'",
     ),
-    "root": (lambda: roll(jd.Sequential(RK4, jd.Projection())), "Sequential.root must be a PositionProjection(...); got a Projection"),
+    "root": (lambda: roll(jd.Sequential(RK4, jd.Projection())), "Sequential.root must be a PositionProjection(...), got a Projection"),
     "no goal": (
         lambda: roll(group((OUTPUT,))),
-        "groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual);",
+        "groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got",
     ),
     "a goal alone": (
         lambda: roll(group(GOAL)),
-        "integrator.groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual); got a Goal",
+        "integrator.groups[0]: GoalGroup.goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got a Goal",
     ),
     "goals of a system": (
         lambda: roll(system=jc.WithGoals(oscillator(), (OUTPUT,))),
@@ -161,7 +161,7 @@ PLACES = {
     ),
     "rows of no goals": (
         lambda: jc.goal_rows(oscillator(), GOAL, oscillating()),
-        "goals must be a tuple of Goal(output, target) or FunctionGoal(residual); got a Goal",
+        "goals must be a tuple of Goal(output, target) or FunctionGoal(residual), got a Goal",
     ),
     "groups": (lambda: roll(jc.VelocityStepping(groups=(GOAL,))), "VelocityStepping.groups must be a tuple of GoalGroup(goals=...)"),
     "motors": (
@@ -170,35 +170,35 @@ PLACES = {
     ),
     "motors of virtual work": (
         lambda: roll(jc.VelocityStepping(groups=(jc.GoalGroup(goals=(GOAL,), motors=jc.VirtualWork(OUTPUT)),))),
-        "groups[0].motors: VirtualWork.motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),); got a Coo",
+        "groups[0].motors: VirtualWork.motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),), got a Coo",
     ),
     "switching around no law": (
         lambda: roll(jd.Switching(RK4, 3.0), system=jd.Masked(oscillator(), jnp.ones(0))),
-        "integrator: Switching.law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...); got 3.0",
+        "integrator: Switching.law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...), got 3.0",
     ),
     "sampled around no law": (
         lambda: roll(jc.Sampled(RK4, oscillator())),
-        "integrator: Sampled.law must be a feedback law, such as PD(...); got an Oscillator",
+        "integrator: Sampled.law must be a feedback law, such as PD(...), got an Oscillator",
     ),
     "sampled around a class": (
         lambda: roll(jc.Sampled(RK4, jc.PD)),
-        "Sampled.law must be a feedback law, such as PD(...); got the class PD; cal",
+        "Sampled.law must be a feedback law, such as PD(...), got the class PD; cal",
     ),
     "saturated": (
         lambda: roll(controls=jc.Saturated(1.0, 0.0, 1.0)),
-        "controls: Saturated.law must be a feedback law, such as PD(...); got 1.0",
+        "controls: Saturated.law must be a feedback law, such as PD(...), got 1.0",
     ),
     "sum of a law": (
         lambda: roll(controls=jc.Sum(jc.PD(**PD))),
-        "controls: Sum.laws must be a tuple of feedback laws, such as (PD(...), law); ",
+        "controls: Sum.laws must be a tuple of feedback laws, such as (PD(...), law)",
     ),
     "feedforward": (
         lambda: roll(jc.Sampled(RK4, jc.PID(**PD, ki=1.0, feedforward=3.0))),
-        "integrator.law: PID.feedforward must be a feedback law, or None; got 3.0",
+        "integrator.law: PID.feedforward must be a feedback law, or None, got 3.0",
     ),
     "law as a class": (
         lambda: roll(controls=jc.PD),
-        "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; ",
+        "controls must be an array (steps, nu), a feedback law with __call__(t, state), or None",
     ),
     "text among numbers": (
         lambda: roll(controls=Spring("stiff")),
@@ -377,7 +377,7 @@ BATCHES = {
     "one v": (
         jd.State(0.0, STACKED.q, ONE.v),
         (None, None, 0, None),
-        "state.v must have a leading world axis, shape (worlds, nv), got (2,); ",
+        "state.v must have a leading world axis, shape (worlds, nv), got (2,)",
     ),
     "shared": (STACKED, (0, None, None, None), "state.q has shape (3, 2), but in_axes says that all worlds share it, (nq,)"),
     "parts": (ONE, (None, None, jd.State(None, 0, None), None), "state.q must have a leading world axis, shape (worlds, nq), got (2,)"),

@@ -160,7 +160,7 @@ def goal_rows(system: System, goals: tuple[Any, ...], state: State, u: Input = N
         TypeError: an output that is no array.
     """
     if not are_goals(goals):
-        raise TypeError(f"{GOALS_TEXT}; got {came(goals)}")
+        raise TypeError(f"{GOALS_TEXT}, got {came(goals)}")
     if not goals:
         raise ValueError("goals must hold at least one goal")
     error = jnp.concatenate([goal.error(state.t, state.q, u) for goal in goals])

@@ -131,7 +131,7 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
         ValueError: an integer that is no index.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
-        raise TypeError(f"{what} must hold indices, 0, 1, ...; got {index!r}")
+        raise TypeError(f"{what} must hold indices, 0, 1, ..., got {index!r}")
     if index != none and not 0 <= index < count:
         also = "" if none is None else f", or {none} for none"
         raise ValueError(f"{what} = {index} names no {kind}: there are {count}, counted from 0{also}")

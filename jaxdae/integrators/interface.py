@@ -83,12 +83,12 @@ def check_roles(integrator: Any) -> None:
     name, inner = "integrator", integrator
     while True:
         if not offers(inner, "step"):
-            raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()); got {came(inner)}")
+            raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(inner)}")
         kind = type(inner).__name__
         if not is_solver(getattr(inner, "solver", None)):
-            raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}; got {came(inner.solver)}")
+            raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}, got {came(inner.solver)}")
         if not is_stabilization(getattr(inner, "stabilization", None)):
-            raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}; got {came(inner.stabilization)}")
+            raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}, got {came(inner.stabilization)}")
         if not hasattr(inner, "integrator"):
             break
         name, inner = f"{name}.integrator", inner.integrator

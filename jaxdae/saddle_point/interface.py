@@ -93,7 +93,7 @@ def check_solver(solver: Any) -> None:
         ValueError: a negative tolerance.
     """
     if not is_solver(solver):
-        raise TypeError(f"{SOLVER_TEXT}; got {came(solver)}")
+        raise TypeError(f"{SOLVER_TEXT}, got {came(solver)}")
     check_requirements("solver", solver)
 
 

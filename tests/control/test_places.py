@@ -54,10 +54,10 @@ def test_a_place_that_does_not_exist(look, message):
 
 
 KINDS = {
-    "no tuple": (lambda: jc.Coordinates(0), "Coordinates.of must be a tuple; got 0"),
-    "half": (lambda: jc.Coordinates((0.5,))(TWO_BODIES), "Coordinates.of must hold indices, 0, 1, ...; got 0.5"),
-    "true": (lambda: jc.BodyPoint(True, POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ...; got True"),
-    "name": (lambda: jc.BodyPoint("arm", POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ...; got 'arm'"),
+    "no tuple": (lambda: jc.Coordinates(0), "Coordinates.of must be a tuple, got 0"),
+    "half": (lambda: jc.Coordinates((0.5,))(TWO_BODIES), "Coordinates.of must hold indices, 0, 1, ..., got 0.5"),
+    "true": (lambda: jc.BodyPoint(True, POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ..., got True"),
+    "name": (lambda: jc.BodyPoint("arm", POINT)(TWO_BODIES), "BodyPoint.body must hold indices, 0, 1, ..., got 'arm'"),
 }
 
 
