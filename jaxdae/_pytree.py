@@ -11,21 +11,39 @@ sweeps and tests can speak of "this leaf and no other".
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform, overload
 
 import jax
 
+from jaxdae.functions import as_pytree
+
 T = TypeVar("T")
 
 
-def static(**kwargs: Any) -> Any:
+def static(*, one_of: type | None = None, **kwargs: Any) -> Any:
     """Returns a dataclass field that is structure, not data: it is part of the compiled program's identity.
 
     Args:
+        one_of: an enumeration, or `bool`, whose members are the only values that the field takes. Other values, text among them, are an
+            error where an object is made.
         **kwargs: passed to `dataclasses.field` (for example `default=3`).
     """
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "one_of": one_of}, **kwargs)
+
+
+def function_field(**kwargs: Any) -> Any:
+    """Returns a dataclass field that may hold a function, or a tuple of functions; other values are kept as they are.
+
+    Pytrees with `__call__` are kept, so that their numbers are leaves; a plain function becomes a part of the program
+    (`jax.tree_util.Partial`), and a bound method of a pytree brings the leaves of the pytree. Callable objects that JAX cannot take apart
+    are an error where an object is made.
+
+    Args:
+        **kwargs: passed to `dataclasses.field` (for example `default=None`).
+    """
+    return dataclasses.field(metadata={"function": True}, **kwargs)
 
 
 @overload
@@ -36,7 +54,7 @@ def pytree(cls: type[T], /) -> type[T]: ...
 def pytree(cls: None = None, /, *, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+@dataclass_transform(frozen_default=True, field_specifiers=(static, function_field, dataclasses.field))
 def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     """Makes a class a frozen dataclass that JAX treats as a pytree.
 
@@ -58,8 +76,41 @@ def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     """
     if cls is None:
         return lambda wrapped: pytree(wrapped, kw_only=kw_only)
+    _check_fields_when_made(cls)
     cls = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
     return jax.tree_util.register_dataclass(cls)
+
+
+def _check_fields_when_made(cls: Any) -> None:
+    """Gives a class with fields `static(one_of=...)` or `function_field()` a `__post_init__` that sees to them, before its own.
+
+    Only these fields can be looked at there: all others hold tracers, axis numbers and sentinels while JAX takes pytrees apart.
+    """
+    declared = {name: field.metadata for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
+    choices = {name: data["one_of"] for name, data in declared.items() if data.get("one_of") is not None}
+    functions = [name for name, data in declared.items() if data.get("function")]
+    if not choices and not functions:
+        return
+    own = getattr(cls, "__post_init__", None)
+
+    def __post_init__(self: Any) -> None:
+        for name, kind in choices.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}, got {value!r}")
+        for name in functions:
+            object.__setattr__(self, name, as_pytree(getattr(self, name), f"{type(self).__name__}.{name}"))
+        if own is not None:
+            own(self)
+
+    cls.__post_init__ = __post_init__
+
+
+def _members(kind: type) -> str:
+    """Returns the values that a field may have, in words."""
+    if issubclass(kind, enum.Enum):
+        return f"one of {', '.join(str(member) for member in kind)}"
+    return "True or False" if kind is bool else f"a {kind.__name__}"
 
 
 def _step_into(tree: Any, name: str, path: str) -> Any:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.masks import hard_rows
+from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 
@@ -37,6 +38,22 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     if not isinstance(system, KinematicSystem):
         open_rows |= _exceeds(velocity_residual(rows, state), state.v, tolerance)
     return jnp.where(open_rows, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
+
+
+def first_status(system: System, integrator: Any, controls: Any, state: State, tolerance: Any, goes_on: bool) -> Any:
+    """Returns the status () that a rollout begins with: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning.
+
+    Args:
+        system: the system.
+        integrator: the method.
+        controls: inputs, a law, or None.
+        state: the start.
+        tolerance: see the module.
+        goes_on: whether the rollout goes on from another, whose end is no start.
+    """
+    status = jnp.zeros((), jnp.int32) if goes_on else start_status(system, state, tolerance)
+    met = requirements_met((system, integrator, controls))
+    return jnp.where(met, status, Status.OUT_OF_RANGE).astype(jnp.int32)
 
 
 def _exceeds(residual: Any, scale: Any, tolerance: Any) -> Any:

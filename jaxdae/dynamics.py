@@ -24,9 +24,9 @@ from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.saddle_point.interface import solve
-from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System, check_fit, check_system, checked, checked_state, constraint_terms
+from jaxdae.saddle_point.interface import check_solver, solve
+from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
+from jaxdae.system import State, System, applied_force, check_fit, check_system, checked, checked_state, constraint_terms
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -59,6 +59,10 @@ def forward_dynamics(
     """
     check_system(system)
     state = checked_state(state)
+    check_solver(solver)
+    check_stabilization(stabilization)
+    if isinstance(compliance, int | float) and compliance < 0:
+        raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
     stabilization = stabilization or NoStabilization()
     return _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization, compliance, linearization)
 
@@ -79,7 +83,7 @@ def _forward_dynamics(
     with jax.named_scope("constraint_terms"):
         terms = constraint_terms(system, state, at.jacobian)
     with jax.named_scope("force"):
-        force = system.force(state.t, state.q, state.v, u)
+        force = applied_force(system, state.t, state.q, state.v, u)
         f = checked("force(t, q, v, u)", force, state.v.shape, state.q.dtype)
     with jax.named_scope("saddle_point"):
         return solve(at.factors, at.mass, at.jacobian, at.compliance, f, stabilization.target(terms, at.mass))
@@ -100,7 +104,7 @@ def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None
     """
     state = checked_state(state)
     check_fit(system, state)
-    required = mass_matrix.times(system.mass_operator(state.q), a) - system.force(state.t, state.q, state.v, u)
+    required = mass_matrix.times(system.mass_operator(state.q), a) - applied_force(system, state.t, state.q, state.v, u)
     if lam is None:
         return required
     return required - system.constraint_jacobian(state.t, state.q, state.v).T @ lam
@@ -139,6 +143,7 @@ def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | Non
     """
     state = checked_state(state)
     check_fit(system, state)
+    check_solver(solver)
     at = linearize(system, state, solver or LeastSquares())
     rows, size = at.jacobian.shape
 

@@ -9,7 +9,10 @@ the minimum-norm correction: with P the pseudoinverse of J over the free coordin
 change nothing in the value (g is zero) and carry the exact first and second derivatives of the manifold,
 dq = (I - P J) dq_guess - P dg, with respect to parameters, guess and fixed values. They are exact at constant rank, full or not.
 
-Velocities. The projection in the mass metric, v = v_e - M^-1/2 (J M^-1/2)^+ [g'; w], also by the pseudoinverse.
+Velocities. The projection in the mass metric, v = v_e - W^-1/2 (J W^-1/2)^+ [g'; w], also by the pseudoinverse, with
+W = M + s J^T J, s > 0. Among all corrections dv with one J dv the term s |J dv|^2 is the same for all, so that the smallest in W is the
+smallest in M: for M > 0 this is the projection with W = M, whatever s is, and so are its derivatives. But W > 0 wherever no motion that the
+constraints allow is massless, and massless coordinates that the constraints determine do no harm.
 """
 
 from __future__ import annotations
@@ -209,9 +212,17 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
     residual = velocity_residual(system, state)
     if residual.shape[0] == 0:
         return state.v
-    jacobian = system.constraint_jacobian(state.t, state.q, state.v)
-    lower = jnp.linalg.cholesky(as_dense(system.mass_operator(state.q)))
     # Columns of fixed velocities are dropped before scaling, so that they act as infinitely heavy.
-    scaled = jax.scipy.linalg.solve_triangular(lower, (jacobian * free).T, lower=True).T
+    moving = system.constraint_jacobian(state.t, state.q, state.v) * free
+    lower = jnp.linalg.cholesky(_weight(as_dense(system.mass_operator(state.q)), moving, free))
+    scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
     xi = jnp.linalg.pinv(scaled, rtol=_rank_tolerance(scaled)) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)
+
+
+def _weight(mass: Any, jacobian: Any, free: Any) -> Any:
+    """Returns W = M + s J^T J (nv, nv), with s such that both terms are of one size; velocities that are massless and held get a weight."""
+    sizes = jax.lax.stop_gradient((jnp.trace(mass), jnp.sum(jacobian**2)))
+    total, rows = (jnp.where(size > 0.0, size, 1.0) for size in sizes)
+    held = (free == 0.0) & (jnp.diagonal(mass) == 0.0)
+    return mass + (total / rows) * (jacobian.T @ jacobian) + jnp.diag(jnp.where(held, total, 0.0))

@@ -32,9 +32,9 @@ from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
 from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual
+from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual, wanted_rate
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
@@ -119,6 +119,7 @@ def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, 
 def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
     """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
     check_kinematic(system)
+    check_solver(solver)
     return _feasible_velocity(system, checked_state(state), u, solver)
 
 
@@ -188,7 +189,7 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
     """Returns the state with the wanted velocity."""
     check_fit(system, state)
     with jax.named_scope("rate"):
-        wanted = checked("rate(t, x, u)", system.rate(state.t, state.q, u), state.v.shape, state.q.dtype)
+        wanted = checked("rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype)
     return State(state.t, state.q, wanted)
 
 

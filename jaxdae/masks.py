@@ -30,10 +30,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
+from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.system import State, System, check_system, checked_state, velocity_residual
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -123,7 +124,7 @@ class Masked(Wrapper):
     """
 
     system: System
-    active: Leaf
+    active: Any = function_field()
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns g (ng,), zero in rows that are off."""
@@ -199,6 +200,10 @@ class Soft(Wrapper):
     system: System
     softness: Leaf
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.softness), "softness must not be negative"
+
     def compliance(self, t: Scalar, q: Coordinates) -> Rows:
         """Returns C (nc,).
 
@@ -243,6 +248,7 @@ def constraint_impulse(
     Differentiable, but with respect to `active`; one factorization.
     """
     check_system(system)
+    check_solver(solver)
     return _constraint_impulse(system, checked_state(state), active, solver)
 
 

@@ -24,17 +24,21 @@ from typing import Any, Literal, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.batch import count_worlds, leaf_axes, spread_over_devices
-from jaxdae.consistency import start_status
+from jaxdae.consistency import first_status
+from jaxdae.functions import is_plain
 from jaxdae.guard import guarded_step, undefined_if_failed
-from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.newton import ROOT
+from jaxdae.requirements import Stacked, check_arrays, check_requirements
+from jaxdae.rollout_arguments import Plan, as_law, check_dt, checked_law, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, check_system, checked_state, default_tolerance
+from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
+
+_ARGUMENTS = ("system", "integrator", "state", "controls")
 
 
 @pytree
@@ -127,12 +131,14 @@ def rollout(
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse. From the first step that
     fails on, the derivative of every entry is NaN: no step of a gradient method should rest on it.
     """
-    plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=0)
+    plan = make_plan(controls, steps, save_every, segment, return_memory, time_axis=0)
     check_system(system)
     state = checked_state(state)
-    _check_integrator(integrator)
-    _check_dt(dt)
-    law = _as_law(controls, state) if _is_plain(controls) else controls
+    check_integrator(integrator)
+    check_dt(dt)
+    law = as_law(controls, state)
+    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
+        check_arrays(name, part)
     tolerance = checked_tolerance(start_tolerance, state.q.dtype)
     return _rollout(system, integrator, state, law, dt, memory, tolerance, plan)
 
@@ -217,25 +223,28 @@ def batch_rollout(
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
-    check_system(system)
-    if not isinstance(state, State):
-        checked_state(state)
-    _check_integrator(integrator)
-    _check_dt(dt)
-    state_axes = in_axes[2]
-    if state_axes == 0 and jnp.ndim(state.t) == 0:
-        state_axes = State(t=None, q=0, v=0)
-    plain = _is_plain(controls)
+    check_is_system(system)
+    check_dt(dt)
+    state_axes = state_axes_of(state, in_axes[2])
+    check_roles(integrator)
+    controls = checked_law(controls)
+    plain = is_plain(controls)
     arguments = (system, integrator, state, None if plain else controls)
+    for name, part in zip(_ARGUMENTS, arguments, strict=True):
+        check_arrays(name, part)
     leaves, structure = jax.tree.flatten(arguments)
     axes = leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
     worlds = count_worlds(leaves, axes)
+    # Where the leaves of a world are stacked, so are the sides of its requirements.
+    seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
+    for name, part in zip(_ARGUMENTS, seen, strict=True):
+        check_requirements(name, part)
     leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
-    plan = _plan(controls, steps, save_every, segment, return_memory, time_axis=1 if batched_controls else 0)
+    plan = make_plan(controls, steps, save_every, segment, return_memory, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
-        law = _as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
+        law = as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
@@ -243,102 +252,14 @@ def batch_rollout(
     return _batch_rollout(leaves, dt, memory, tolerance, structure, tuple(axes), worlds, plan)
 
 
-# The plan of a rollout: counts only, so that it can be static.
-
-
-@jax.tree_util.register_static
-class _Plan(tuple[int, ...]):
-    """(steps, save_every, segment, return_memory): segment is 0 for none."""
-
-    __slots__ = ()
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
-
-
-def _plan(controls: Any, steps: int | None, save_every: int, segment: int | None, return_memory: bool, time_axis: int) -> _Plan:
-    if isinstance(controls, jax.Array | np.ndarray):
-        if controls.ndim != 2 + time_axis:
-            expected = "(worlds, steps, nu)" if time_axis else "(steps, nu)"
-            raise ValueError(f"controls must have shape {expected}, got {controls.shape}")
-        given = controls.shape[time_axis]
-        if steps is not None and steps != given:
-            raise ValueError(f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree")
-        steps = given
-    elif controls is not None and not callable(controls):
-        raise TypeError(
-            f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {type(controls).__name__}"
-        )
-    if steps is None:
-        raise ValueError("steps is needed where controls are not an array")
-    steps, save_every = _positive("steps", steps), _positive("save_every", save_every)
-    if steps % save_every:
-        raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
-    if segment is None:
-        return _Plan((steps, save_every, 0, bool(return_memory)))
-    segment = _positive("segment", segment)
-    if steps % segment or (segment % save_every and save_every % segment):
-        raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
-    return _Plan((steps, save_every, segment, bool(return_memory)))
-
-
-def _check_dt(dt: Any) -> None:
-    if not isinstance(dt, int | float | np.number | np.ndarray | jax.Array):
-        raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
-    if jnp.ndim(dt) != 0:
-        raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
-    if isinstance(dt, Tracer):
-        return
-    value = np.asarray(dt)  # Comparing a JAX array would be traced inside of jit, even where its value is known.
-    if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"dt must be positive and finite, got {dt}")
-
-
-def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
-    """Returns the tolerance of a start, the default where None is given.
-
-    Raises:
-        ValueError: no number, or a negative one.
-    """
-    if tolerance is None:
-        return default_tolerance(dtype)
-    if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
-        raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
-    return tolerance
-
-
-def _check_integrator(integrator: Any) -> None:
-    if isinstance(integrator, type) or not hasattr(integrator, "step"):
-        hint = "; call it: RungeKutta.rk4(), not RungeKutta.rk4" if callable(integrator) else ""
-        raise TypeError(f"integrator must have a method step, like Projected(RungeKutta.rk4()); got {integrator!r}{hint}")
-
-
-def _is_plain(controls: Any) -> bool:
-    """Returns whether the controls are a function that JAX cannot take apart."""
-    return callable(controls) and jax.tree_util.all_leaves([controls])
-
-
-def _as_law(function: Any, state: State) -> Any:
-    """Returns a plain function of (t, state) as a pytree: itself as structure, what it captured of a differentiation as leaves."""
-    converted, captured = jax.closure_convert(function, state.t, state)
-    if not captured:
-        return jax.tree_util.Partial(function)
-    return jax.tree_util.Partial(lambda constants, t, at: converted(t, at, *constants), captured)
-
-
 # The scan.
 
 
 @partial(jax.jit, static_argnums=7)
-def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: _Plan) -> Any:
+def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Any:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
-    status = start_status(system, state, tolerance) if memory is None else jnp.zeros((), jnp.int32)
+    status = first_status(system, integrator, controls, state, tolerance, memory is not None)
     memory = integrator.init(system, state) if memory is None else memory
     law = controls if callable(controls) else None
 
@@ -352,7 +273,7 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: _Plan
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
 ) -> Any:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     system, integrator, state, controls = jax.tree.unflatten(structure, last)
@@ -368,17 +289,22 @@ def _batch_rollout(
     # Every world has a time of its own, because a failed world stops its clock.
     state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
 
+    law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
+
     def init(s: Any, i: Any, x: Any) -> Any:
         check_fit(s, checked_state(x))
-        return i.init(s, x), start_status(s, x, tolerance)
+        return i.init(s, x)
 
+    def begin(s: Any, i: Any, x: Any, feedback: Any) -> Any:
+        return first_status(s, i, feedback, x, tolerance, goes_on)
+
+    goes_on = memory is not None
+    over_worlds = {"out_axes": -1, "axis_size": worlds}
     if memory is None:
-        start_axes = (system_axes, integrator_axes, -1)
-        memory, status = jax.vmap(init, in_axes=start_axes, out_axes=-1, axis_size=worlds)(system, integrator, state)
+        memory = jax.vmap(init, in_axes=(system_axes, integrator_axes, -1), **over_worlds)(system, integrator, state)
     else:
         memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
-        status = jnp.zeros((worlds,), jnp.int32)
-    law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
+    status = jax.vmap(begin, in_axes=(system_axes, integrator_axes, -1, law_axes), **over_worlds)(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
         return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt, t_next)
@@ -398,7 +324,7 @@ def _batch_rollout(
     return (trajectory, memory) if plan[3] else trajectory
 
 
-def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: _Plan) -> tuple[Trajectory, Any]:
+def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[Trajectory, Any]:
     """Returns trajectory and memory after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
     steps, save_every, segment, _ = plan
     checkpointed = jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(ROOT))

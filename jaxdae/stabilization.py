@@ -29,12 +29,15 @@ from jaxdae import newton
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.masks import hard_rows
+from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import MassMatrix, SaddlePointSolver
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, solve
 from jaxdae.system import ConstraintTerms, State, System, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
+
+STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0)"
 
 
 class Stabilization(Protocol):
@@ -43,6 +46,17 @@ class Stabilization(Protocol):
     def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
         """Returns r (nc,), in row units per second squared."""
         ...
+
+
+def is_stabilization(stabilization: Any) -> bool:
+    """Returns whether something may stand where a stabilization belongs; None does everywhere, for `NoStabilization()`."""
+    return stabilization is None or offers(stabilization, "target")
+
+
+def check_stabilization(stabilization: Any) -> None:
+    """Raises TypeError where a stabilization is none, such as text or a class."""
+    if not is_stabilization(stabilization):
+        raise TypeError(f"{STABILIZATION_TEXT}, got {came(stabilization)}")
 
 
 @pytree
@@ -152,8 +166,12 @@ class VelocityProjection:
         solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
     """
 
-    metric: Metric = static(default=Metric.MASS)
+    metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
 
     def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its velocities projected; `previous` is not used.
@@ -194,9 +212,13 @@ class LinearPositionProjection:
         solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
     """
 
-    metric: Metric = static(default=Metric.MASS)
-    origin: Origin = static(default=Origin.ESTIMATE)
+    metric: Metric = static(one_of=Metric, default=Metric.MASS)
+    origin: Origin = static(one_of=Origin, default=Origin.ESTIMATE)
     solver: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
 
     def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its positions projected, velocities unchanged.
@@ -239,11 +261,17 @@ class PositionProjection:
         tolerance: a larger violation (row units) left over sets `Status.NOT_CONVERGED`.
     """
 
-    metric: Metric = static(default=Metric.MASS)
-    origin: Origin = static(default=Origin.ESTIMATE)
+    metric: Metric = static(one_of=Metric, default=Metric.MASS)
+    origin: Origin = static(one_of=Origin, default=Origin.ESTIMATE)
     iterations: int = static(default=3)
     solver: Leaf = None
     tolerance: Leaf = 1e-5
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
+        yield self.iterations >= 1, "iterations must be at least 1"
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its positions projected, velocities unchanged.
@@ -254,8 +282,7 @@ class PositionProjection:
             previous: the state before the step.
             at: what `linearize` returned at the origin, where it is known already.
         """
-        if self.iterations < 1:
-            raise ValueError(f"PositionProjection.iterations must be at least 1, got {self.iterations}")
+        check_requirements("projection", self)
         start = state if at is not None else _origin(self.origin, state, previous)
         system = hard_rows(system, start)
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
@@ -301,6 +328,15 @@ class Projection:
 
     position: PositionProjection | LinearPositionProjection | None = PositionProjection()
     velocity: VelocityProjection | None = VelocityProjection()
+
+    def requirements(self) -> Any:
+        """Yields what the parts have to be; see `jaxdae.requirements`."""
+        position, velocity = self.position, self.velocity
+        of_positions, of_velocities = (PositionProjection, LinearPositionProjection), (VelocityProjection, Projection)
+        fits = position is None or (offers(position, "project", "solver") and not isinstance(position, of_velocities))
+        yield fits, "position must be a PositionProjection(), a LinearPositionProjection() or None"
+        fits = velocity is None or (offers(velocity, "project", "solver") and not isinstance(velocity, (*of_positions, Projection)))
+        yield fits, "velocity must be a VelocityProjection() or None"
 
     def project(self, system: System, state: State, previous: State | None = None) -> State:
         """Returns the projected state."""

@@ -33,6 +33,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -313,6 +314,17 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
 
 
 def check_system(system: Any) -> None:
+    """Raises where `system` is no system, or its numbers have no meaning.
+
+    Raises:
+        TypeError: no instance of `System`, or its class is no pytree.
+        ValueError: requirements that are not met, see `jaxdae.requirements`.
+    """
+    check_is_system(system)
+    check_requirements("system", system)
+
+
+def check_is_system(system: Any) -> None:
     """Raises TypeError where `system` is no instance of `System`, or its class is no pytree."""
     if not isinstance(system, System):
         name = f"the class {system.__name__}" if isinstance(system, type) else type(system).__name__
@@ -346,6 +358,36 @@ def check_fit(system: Any, state: State) -> None:
         checked(method, result, shape, q.dtype, why)
     checked("constraint(t, q)", jax.eval_shape(system.constraint, state.t, q), (None,), q.dtype)
     checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
+
+
+def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
+    """Returns `system.force(t, q, v, u)`.
+
+    Raises:
+        TypeError: the force reads an input, but there is none.
+    """
+    return _with_input(system.force, (t, q, v, u))
+
+
+def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
+    """Returns `system.rate(t, x, u)`.
+
+    Raises:
+        TypeError: the rate reads an input, but there is none.
+    """
+    return _with_input(system.rate, (t, x, u))
+
+
+def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except (AttributeError, TypeError, ValueError) as error:
+        if arguments[-1] is not None or "None" not in str(error):
+            raise
+        raise TypeError(
+            f"this system reads an input u, but no controls were given: pass controls of shape (steps, nu) to rollout, or u=... to other"
+            f" functions ({function.__qualname__}: {error})"
+        ) from error
 
 
 def energy(system: System, state: State) -> Scalar:

@@ -17,6 +17,8 @@ LONGEST = 450
 
 FLOORS = {
     "_pytree": 0,
+    "functions": 0,
+    "requirements": 0,
     "typing": 0,
     "worlds": 0,
     "batch": 0,
@@ -32,10 +34,12 @@ FLOORS = {
     "dynamics": 2,
     "kinematic": 2,
     "stabilization": 2,
+    "consistency": 2,
     "initialize": 2,
     "integrators": 3,
     "guard": 3,
     "rollout": 3,
+    "rollout_arguments": 3,
     "mechanisms": 4,
     "control": 4,
     "diagnostics": 4,

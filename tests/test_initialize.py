@@ -53,6 +53,23 @@ class Chain(jd.System):
         return jnp.concatenate([0.5 * links, q[2:] - jnp.stack([self.distance, jnp.zeros_like(self.distance)])])
 
 
+@jd.pytree
+class Rod(jd.System):
+    """A point mass at (x, y) on a rod of length 1 whose angle is a coordinate of its own, q = (x, y, angle)."""
+
+    mass: Any
+    inertia: Any = 0.0
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.stack([self.mass, self.mass, jnp.asarray(self.inertia, q.dtype)]))
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(q)
+
+    def constraint(self, t, q):
+        return q[:2] - jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
+
+
 ELBOW_UP = jnp.array([0.8, 0.4, 2.2, 0.1])
 
 
@@ -155,6 +172,32 @@ class TestVelocities:
         at, _ = jd.initialize(mechanism, q, jnp.zeros(12).at[2].set(2.0), fixed_velocity=np.arange(12) == 2)
         np.testing.assert_allclose(at.v[2:9:3], 2.0, rtol=1e-13)
         np.testing.assert_allclose(at.v[9:], [-2.0 * np.sin(0.7), 2.0 * np.cos(0.7), 0.0], atol=1e-13)
+
+    def test_massless_coordinates_that_the_constraints_determine(self):
+        """The angle of a rod without inertia: velocities and their derivatives are those of the point mass at its end."""
+        at = jnp.array([0.6, 0.8, np.arctan2(0.8, 0.6)])
+        tangent = np.array([-0.8, 0.6])
+
+        def speed(wanted, mass=2.0):
+            return jd.initialize(Rod(jnp.asarray(mass)), at, wanted)[0].v
+
+        wanted = jnp.array([1.0, -0.5, 3.0])
+        # The nearest velocity of the mass along the circle; the angle follows, whatever was wanted of it.
+        along = tangent @ np.asarray(wanted)[:2]
+        np.testing.assert_allclose(speed(wanted), [*(along * tangent), along], atol=1e-14)
+        expected = np.zeros((3, 3))
+        expected[:, :2] = np.concatenate([np.outer(tangent, tangent), tangent[None]])
+        for mode in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_allclose(mode(speed)(wanted), expected, atol=1e-13)
+        np.testing.assert_allclose(jax.jacfwd(jax.jacrev(speed, 1), 1)(wanted, 2.0), np.zeros(3), atol=1e-13)
+        held, _ = jd.initialize(Rod(jnp.asarray(2.0)), at, wanted, fixed_velocity=np.array([False, False, True]))
+        np.testing.assert_allclose(held.v, [*(3.0 * tangent), 3.0], atol=1e-14)
+
+    def test_a_light_coordinate_is_the_limit_of_a_massless_one(self):
+        at, wanted = jnp.array([0.6, 0.8, np.arctan2(0.8, 0.6)]), jnp.array([1.0, -0.5, 3.0])
+        rod = Rod(jnp.asarray(2.0))
+        light = jd.initialize(Rod(jnp.asarray(2.0), jnp.asarray(1e-9)), at, wanted)[0].v
+        np.testing.assert_allclose(light, jd.initialize(rod, at, wanted)[0].v, atol=1e-8)
 
     def test_velocities_that_move_with_time(self):
         # Prescribed motion: at rest is not consistent.

@@ -143,6 +143,23 @@ class TestPreconditioner:
             block_preconditioner(*terms(), block)
 
 
+class TestInconsistentRows:
+    """Two rows that are the same and ask for different things: forces are those of least squares, multipliers are not the shortest."""
+
+    def test_conjugate_gradients_add_a_multiple_of_what_is_inconsistent(self):
+        row = [1.0, 1.3, -2.0]
+        problem = (jd.DiagonalMatrix(jnp.ones(3)), jnp.array([row, row]), None)
+        for r, longer in ((jnp.array([1.0, 2.0]), True), (jnp.array([1.5, 1.5]), False)):
+            a, lam = jd.ConjugateGradient()(*problem, r)
+            shortest_a, shortest = jd.LeastSquares()(*problem, r)
+            np.testing.assert_allclose(a, shortest_a, rtol=1e-12)
+            np.testing.assert_allclose(shortest, np.full(2, 0.75 / np.dot(row, row)), rtol=1e-12)
+            # Q r is half of the difference of the rows.
+            multiple = (lam - shortest) / np.array([-0.5, 0.5]) if longer else (lam - shortest)
+            np.testing.assert_allclose(multiple, np.full(2, multiple[0]), atol=1e-12)
+            assert (jnp.linalg.norm(lam) > 1.01 * jnp.linalg.norm(shortest)) == longer
+
+
 class TestMistakes:
     @methods
     @pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])

@@ -571,7 +571,11 @@ SINGLE = {
 }
 
 MANY = {
-    "one world": ({"state": start()}, ValueError, "state.q must have one axis, got shape ()"),
+    "one world": (
+        {"state": start()},
+        ValueError,
+        "state.q must have a leading world axis, shape (worlds, nq), got (2,); equal starts are",
+    ),
     "nothing stacked": ({"state": start(), "in_axes": (None,) * 4}, ValueError, "no leaf has a world axis; stack the start states"),
     "no worlds": ({"state": jax.tree.map(lambda x: x[:0], TWO)}, ValueError, "one positive number of worlds, got [0]"),
     "two numbers of worlds": (

@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.gravity import solve_inputs
 from jaxdae.control.inputs import input_response
 from jaxdae.control.outputs import OutputMotion, apply_gain, output_motion, reference_motion
+from jaxdae.requirements import fraction
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
 
@@ -65,13 +67,18 @@ class ComputedTorque:
     """
 
     model: System
-    output: Any
-    reference: Leaf
+    output: Any = function_field()
+    reference: Any = function_field()
     kp: Leaf
     kd: Leaf
     solver: Leaf = None
     rank_tolerance: Leaf = 1e-5
     inputs: int | None = static(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns u (nu,)."""

@@ -22,7 +22,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.control.outputs import check_index
+from jaxdae.requirements import came, offers
 from jaxdae.system import State, System
 from jaxdae.typing import Coordinates, Input
 
@@ -71,14 +73,9 @@ class Goal:
     A target that follows no rate of its own, an `InputTarget`, counts as constant over the step.
     """
 
-    output: Any
-    target: Any = None
-    rate: Any = None
-
-    def __post_init__(self) -> None:
-        """Makes plain functions pytrees."""
-        for name in ("output", "target", "rate"):
-            object.__setattr__(self, name, as_pytree(getattr(self, name)))
+    output: Any = function_field()
+    target: Any = function_field(default=None)
+    rate: Any = function_field(default=None)
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
         """Returns y (k,)."""
@@ -113,11 +110,7 @@ class FunctionGoal:
             program.
     """
 
-    residual: Any
-
-    def __post_init__(self) -> None:
-        """Makes a plain function a pytree."""
-        object.__setattr__(self, "residual", as_pytree(self.residual))
+    residual: Any = function_field()
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
         """Returns psi (k,)."""
@@ -135,6 +128,14 @@ class FunctionGoal:
     def input_count(self) -> int:
         """None of the inputs."""
         return 0
+
+
+GOALS_TEXT = "goals must be a tuple of Goal(output, target) or FunctionGoal(residual)"
+
+
+def are_goals(goals: Any) -> bool:
+    """Returns whether something is a tuple or a list of goals."""
+    return isinstance(goals, tuple | list) and all(offers(goal, "moving", "error", "error_rate") for goal in goals)
 
 
 class GoalRows(NamedTuple):
@@ -158,6 +159,8 @@ def goal_rows(system: System, goals: tuple[Any, ...], state: State, u: Input = N
         ValueError: no goal, an output that is no vector, targets that do not fit it.
         TypeError: an output that is no array.
     """
+    if not are_goals(goals):
+        raise TypeError(f"{GOALS_TEXT}, got {came(goals)}")
     if not goals:
         raise ValueError("goals must hold at least one goal")
     error = jnp.concatenate([goal.error(state.t, state.q, u) for goal in goals])
@@ -186,11 +189,6 @@ def input_count(goals: tuple[Any, ...]) -> int:
     return max((getattr(goal, "input_count", 0) for goal in goals), default=0)
 
 
-def as_pytree(function: Any) -> Any:
-    """Returns a plain function as a pytree without leaves, everything else as it is."""
-    return jax.tree_util.Partial(function) if callable(function) and jax.tree_util.all_leaves([function]) else function
-
-
 def vector(what: str, value: Any) -> Any:
     """Returns a value that must be a vector.
 
@@ -210,7 +208,12 @@ def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
     if isinstance(target, InputTarget):
         if u is None:
             raise ValueError(f"Goal.{name} is read from the inputs, but there is no input: pass controls")
-        value = jnp.asarray(u, y.dtype)[jnp.asarray(target.index)]
+        u = jnp.asarray(u, y.dtype)
+        if u.ndim != 1:
+            raise ValueError(f"Goal.{name} is read from the inputs, which must be a vector (nu,), got shape {u.shape}")
+        for k in _indices(target):
+            check_index("InputTarget.index", k, u.shape[0], "input of the goals")
+        value = u[jnp.asarray(target.index)]
     else:
         value = jnp.asarray(target(t) if callable(target) else target, y.dtype)
     if value.shape not in ((), y.shape):
@@ -221,4 +224,11 @@ def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:
 def _input_count(target: Any) -> int:
     if not isinstance(target, InputTarget):
         return 0
-    return max((target.index,) if isinstance(target.index, int) else target.index) + 1
+    count = max(_indices(target)) + 1
+    for k in _indices(target):
+        check_index("InputTarget.index", k, count, "input of the goals")
+    return count
+
+
+def _indices(target: InputTarget) -> tuple[Any, ...]:
+    return target.index if isinstance(target.index, tuple) else (target.index,)

@@ -25,7 +25,9 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.control.inputs import accelerations, count_inputs, input_matrix, mass_root
 from jaxdae.linearization import linearize
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
+from jaxdae.saddle_point.interface import SOLVER_TEXT, check_solver, is_solver
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Input, Leaf
 
@@ -55,6 +57,7 @@ def static_inputs(
     check_system(system)
     state = checked_state(state)
     check_fit(system, state)
+    check_solver(solver)
     rest = State(state.t, state.q, jnp.zeros_like(state.v))
     return _static_inputs(system, rest, count_inputs(system, inputs), solver or NullSpace(), rank_tolerance)
 
@@ -87,6 +90,11 @@ class GravityCompensation:
     solver: Leaf = None
     rank_tolerance: Leaf = 1e-5
     inputs: int | None = static(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns u (nu,)."""

@@ -21,6 +21,7 @@ from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, NullSpace, SaddlePointSolver, solve
+from jaxdae.saddle_point.interface import check_solver
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
@@ -104,6 +105,7 @@ def input_response(system: System, state: State, inputs: int | None = None, *, s
     effect = input_matrix(system, state, inputs)
     state = checked_state(state)
     check_fit(system, state)
+    check_solver(solver)
     at = linearize(system, state, solver or NullSpace())
     zero = jnp.zeros((effect.shape[1],), effect.dtype)
     drift, _ = forward_dynamics(system, state, zero, linearization=at)

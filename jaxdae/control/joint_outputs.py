@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
-from jaxdae.control.outputs import point_of_body
+from jaxdae.control.outputs import check_index, point_of_body
 from jaxdae.mechanisms.frames import Frame
 from jaxdae.trigonometry import cos_sin
 from jaxdae.typing import Coordinates as Q
@@ -61,7 +61,14 @@ class JointCoordinate:
         return cls(a, b, joint)
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (1,)."""
+        """Returns y (1,).
+
+        Raises:
+            ValueError: a body that does not exist.
+        """
+        for side in ("a", "b"):
+            if getattr(self, side) is not None:
+                check_index(f"JointCoordinate.{side}", getattr(self, side), q.shape[0] // 3, "body")
         zero = jnp.zeros((), q.dtype)
         return jnp.stack(type(self.joint).coordinate(self.joint, _frame(q, self.a), _frame(q, self.b), zero))
 
@@ -95,7 +102,12 @@ class BodyFrame:
         return cls(*point_of_body("BodyFrame", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (3,)."""
+        """Returns y (3,).
+
+        Raises:
+            ValueError: a body that does not exist.
+        """
+        check_index("BodyFrame.body", self.body, q.shape[0] // 3, "body")
         place = _frame(q, self.body).point(self.point)
         return jnp.stack([place.x, place.y, q[3 * self.body + 2]])
 

@@ -16,7 +16,9 @@ from typing import Any, NoReturn, Protocol
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
+from jaxdae._pytree import function_field, pytree
+from jaxdae.integrators.interface import checked_input
+from jaxdae.requirements import not_above, offers
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
 
@@ -39,6 +41,11 @@ class MemoryLaw(Protocol):
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
         """Returns the input u (nu,) for the time from t to t + dt, and the memory at its end."""
         ...
+
+
+def is_law(law: Any) -> bool:
+    """Returns whether something is a feedback law, with or without memory."""
+    return offers(law, "__call__") or offers(law, "init", "update")
 
 
 def has_memory(law: Any) -> bool:
@@ -74,13 +81,18 @@ class Sum:
         laws: a tuple of laws of the same inputs; some may have a memory.
     """
 
-    laws: tuple[Any, ...]
+    laws: tuple[Any, ...] = function_field()
+
+    def requirements(self) -> Any:
+        """Yields what the laws have to be; see `jaxdae.requirements`."""
+        laws = self.laws
+        yield isinstance(laws, tuple | list) and all(map(is_law, laws)), "laws must be a tuple of feedback laws, such as (PD(...), law)"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns the sum of the inputs (nu,)."""
         if has_memory(self):
             refuse_call(next(part for part in self.laws if has_memory(part)))
-        return self._total([law(t, state) for law in self.laws])
+        return self._total([checked_input(law, law(t, state)) for law in self.laws])
 
     def init(self, system: System, state: State) -> tuple[Any, ...]:
         """Returns the memories of the laws."""
@@ -113,13 +125,18 @@ class Saturated:
     respect to the law is zero, so that gradient descent does not leave a law that is saturated all of the time.
     """
 
-    law: Any
+    law: Any = function_field()
     lower: Leaf
     upper: Leaf
 
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_law(self.law), "law must be a feedback law, such as PD(...)"
+        yield not_above(self.lower, self.upper), "lower must not be above upper"
+
     def __call__(self, t: Any, state: State) -> Input:
         """Returns the limited inputs (nu,)."""
-        return clip(self.law(t, state), self.lower, self.upper)
+        return clip(checked_input(self.law, self.law(t, state)), self.lower, self.upper)
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the law."""
@@ -128,7 +145,7 @@ class Saturated:
     def update(self, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
         """Returns the limited inputs (nu,), and the memory of the law."""
         u, memory = update_law(self.law, t, state, memory, dt)
-        return clip(u, self.lower, self.upper), memory
+        return clip(checked_input(self.law, u), self.lower, self.upper), memory
 
 
 def clip(u: Any, lower: Any, upper: Any) -> Any:

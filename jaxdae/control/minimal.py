@@ -42,6 +42,7 @@ from jaxdae._pytree import pytree
 from jaxdae.control.inputs import count_inputs
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
+from jaxdae.saddle_point.interface import check_solver
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Input, Leaf
 
@@ -86,6 +87,7 @@ def linearize_equilibrium(
     unique.
     """
     state = _at_rest(system, state)
+    check_solver(solver)
     dimension = count_dimension(system, state, dimension)
     return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, solver or NullSpace())
 

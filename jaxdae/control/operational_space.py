@@ -34,12 +34,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.computed_torque import commanded
 from jaxdae.control.inputs import input_response
-from jaxdae.control.law import has_memory, refuse_call
+from jaxdae.control.law import has_memory, is_law, refuse_call
 from jaxdae.control.outputs import output_motion
+from jaxdae.integrators.interface import checked_input
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
 
@@ -119,14 +122,20 @@ class OperationalSpace:
     """
 
     model: System
-    task: Any
-    reference: Leaf
+    task: Any = function_field()
+    reference: Any = function_field()
     kp: Leaf
     kd: Leaf
-    posture: Any = None
+    posture: Any = function_field(default=None)
     solver: Leaf = None
     rank_tolerance: Leaf = 1e-5
     inputs: int | None = static(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_solver(self.solver), SOLVER_TEXT
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
+        yield self.posture is None or is_law(self.posture), "posture must be a feedback law, or None"
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns u (nu,)."""
@@ -136,4 +145,4 @@ class OperationalSpace:
         x = task_dynamics(self.model, self.task, at, self.inputs, solver=self.solver, rank_tolerance=self.rank_tolerance)
         wanted = commanded(self.reference, self.kp, self.kd, t, output_motion(self.model, self.task, at))
         u = x.inverse @ (wanted - x.drift)
-        return u if self.posture is None else u + x.projector @ self.posture(t, state)
+        return u if self.posture is None else u + x.projector @ checked_input(self.posture, self.posture(t, state))

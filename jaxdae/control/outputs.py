@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -35,8 +36,8 @@ class Coordinates:
         minus: indices to be subtracted, -1 for none (static); empty for none at all.
     """
 
-    of: tuple[int, ...] = static()
-    minus: tuple[int, ...] = static(default=())
+    of: tuple[int, ...] = static(one_of=tuple)
+    minus: tuple[int, ...] = static(one_of=tuple, default=())
 
     @classmethod
     def named(cls, mechanism: Any, *names: str | tuple[str, str]) -> Coordinates:
@@ -59,10 +60,20 @@ class Coordinates:
         return cls(tuple(known.index(a) for a, _ in pairs), tuple(-1 if b is None else known.index(b) for _, b in pairs))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (ny,)."""
+        """Returns y (ny,).
+
+        Raises:
+            ValueError: an index that no coordinate has, or not as many of `minus` as of `of`.
+        """
+        for k in self.of:
+            check_index("Coordinates.of", k, q.shape[0], "coordinate")
         y = q[jnp.asarray(self.of)]
         if not self.minus:
             return y
+        if len(self.minus) != len(self.of):
+            raise ValueError(f"Coordinates.minus must have as many entries as Coordinates.of, {len(self.of)}, got {len(self.minus)}")
+        for k in self.minus:
+            check_index("Coordinates.minus", k, q.shape[0], "coordinate", none=-1)
         minus = jnp.asarray(self.minus)
         return y - jnp.where(minus >= 0, q[minus], 0.0)
 
@@ -94,10 +105,36 @@ class BodyPoint:
         return cls(*point_of_body("BodyPoint", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (2,)."""
+        """Returns y (2,).
+
+        Raises:
+            ValueError: a body that does not exist.
+        """
+        check_index("BodyPoint.body", self.body, q.shape[0] // 3, "body")
         x, y, angle = q[3 * self.body], q[3 * self.body + 1], q[3 * self.body + 2]
         cos, sin = jnp.cos(angle), jnp.sin(angle)
         return jnp.stack([x + cos * self.point[0] - sin * self.point[1], y + sin * self.point[0] + cos * self.point[1]])
+
+
+def check_index(what: str, index: Any, count: int, kind: str, none: int | None = None) -> None:
+    """Raises where an index names nothing. Indices from the end are refused, too: a mistake in counting would name something else.
+
+    Args:
+        what: whose index it is, for the message.
+        index: 0, 1, ..., count - 1.
+        count: how many there are.
+        kind: of what.
+        none: an index that stands for none.
+
+    Raises:
+        TypeError: no integer.
+        ValueError: an integer that is no index.
+    """
+    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        raise TypeError(f"{what} must hold indices, 0, 1, ..., got {index!r}")
+    if index != none and not 0 <= index < count:
+        also = "" if none is None else f", or {none} for none"
+        raise ValueError(f"{what} = {index} names no {kind}: there are {count}, counted from 0{also}")
 
 
 def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array]:

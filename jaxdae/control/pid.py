@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree
-from jaxdae.control.law import clip, refuse_call
+from jaxdae._pytree import function_field, pytree
+from jaxdae.control.law import clip, is_law, refuse_call
 from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
+from jaxdae.integrators.interface import checked_input
+from jaxdae.requirements import not_above
 from jaxdae.system import State, System
 from jaxdae.typing import Input, Leaf
 
@@ -43,8 +45,8 @@ class PD:
     """
 
     model: System
-    output: Any
-    reference: Leaf
+    output: Any = function_field()
+    reference: Any = function_field()
     kp: Leaf
     kd: Leaf = 0.0
 
@@ -80,15 +82,20 @@ class PID:
     """
 
     model: System
-    output: Any
-    reference: Leaf
+    output: Any = function_field()
+    reference: Any = function_field()
     kp: Leaf
     ki: Leaf
     kd: Leaf = 0.0
     lower: Leaf = None
     upper: Leaf = None
     integral: Leaf = 0.0
-    feedforward: Any = None
+    feedforward: Any = function_field(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield not_above(self.lower, self.upper), "lower must not be above upper"
+        yield self.feedforward is None or is_law(self.feedforward), "feedforward must be a feedback law, or None"
 
     def __call__(self, t: Any, state: State) -> NoReturn:
         """Raises TypeError: the law has a memory."""
@@ -108,7 +115,7 @@ class PID:
         error, error_rate = _errors(self, t, state)
         wanted = apply_gain("kp", self.kp, error) + apply_gain("kd", self.kd, error_rate) + memory
         if self.feedforward is not None:
-            wanted = wanted + self.feedforward(t, state)
+            wanted = wanted + checked_input(self.feedforward, self.feedforward(t, state))
         u = clip(wanted, self.lower, self.upper)
         rate = apply_gain("ki", self.ki, error)
         # Without a limit in that direction u is what was wanted, and nothing stops.

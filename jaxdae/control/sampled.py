@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.control.law import init_law, update_law
-from jaxdae.integrators.interface import Integrator, StepInfo, input_at
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.control.law import init_law, is_law, update_law
+from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
 from jaxdae.system import State, System
 
 
@@ -31,8 +31,12 @@ class Sampled:
     """
 
     integrator: Integrator
-    law: Any
+    law: Any = function_field()
     every: int = static(default=1)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_law(self.law), "law must be a feedback law, such as PD(...)"
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""
@@ -51,6 +55,7 @@ class Sampled:
         with jax.named_scope("feedback"):
             period = self.every * dt
             now, updated = update_law(self.law, state.t, state, remembered, period)
+            now = checked_input(self.law, now)
             rest: tuple[Any, ...] = ()
             if self.every > 1:
                 held, count = memory[2:]

@@ -46,16 +46,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.control.goals import GoalRows, goal_rows, input_count
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import DiagonalMatrix, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -96,11 +97,20 @@ class GoalGroup:
 
     goals: tuple[Any, ...]
     beta: Leaf = 0.1
-    coupling: Coupling = static(default=Coupling.TOGETHER)
+    coupling: Coupling = static(one_of=Coupling, default=Coupling.TOGETHER)
     motors: VirtualWork | None = None
     limit: Leaf = None
     compliance: Leaf = None
-    active: Leaf = None
+    active: Any = function_field(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield are_goals(self.goals), GOALS_TEXT
+        yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
+        motors = self.motors
+        yield motors is None or offers(motors, "efforts", "levers"), "motors must be a VirtualWork((output, ...)) or None"
+        yield not_negative(self.limit), "limit must not be negative"
+        yield not_negative(self.compliance), "compliance must not be negative"
 
 
 @pytree
@@ -142,7 +152,14 @@ class VelocityStepping:
     beta: Leaf = 1.0
     groups: tuple[GoalGroup, ...] = ()
     solver: SaddlePointSolver = SchurComplement()
-    constraints: ConstraintOrder = static(default=ConstraintOrder.LAST)
+    constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield (self.beta >= 0) & (self.beta <= 2), "beta must lie between 0 and 2"
+        groups = self.groups
+        fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)
+        yield fits, "groups must be a tuple of GoalGroup(goals=...)"
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
@@ -155,7 +172,7 @@ class VelocityStepping:
             ValueError: entries of groups that do not fit their rows, or a matrix-free solver with groups.
         """
         own_input, goal_input = self._inputs(input_at(u, state.t, state))
-        push = dt * system.force(state.t, state.q, state.v, own_input)
+        push = dt * applied_force(system, state.t, state.q, state.v, own_input)
         at = linearize(system, state, self.solver)
         target = self._own_target(system, state, dt)
         with jax.named_scope("goals"):

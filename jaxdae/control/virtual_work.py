@@ -43,9 +43,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae._pytree import pytree, static
-from jaxdae.control.goals import as_pytree, output_jacobian, vector
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.control.goals import output_jacobian, vector
 from jaxdae.masks import hard_rows
+from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import DiagonalMatrix, NullSpace, SingularValues
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
@@ -150,17 +151,18 @@ class VirtualWork:
     with virtual work, by the factor r^2.
     """
 
-    motors: tuple[Any, ...]
-    lever: Any = None
-    project: bool = static(default=True)
-    metric: Metric = static(default=Metric.EUCLIDEAN)
+    motors: tuple[Any, ...] = function_field()
+    lever: Any = function_field(default=None)
+    project: bool = static(one_of=bool, default=True)
+    metric: Metric = static(one_of=Metric, default=Metric.EUCLIDEAN)
     rank_tolerance: Leaf = RANK_TOLERANCE
 
-    def __post_init__(self) -> None:
-        """Makes plain functions pytrees."""
-        if isinstance(self.motors, tuple):
-            object.__setattr__(self, "motors", tuple(as_pytree(motor) for motor in self.motors))
-        object.__setattr__(self, "lever", as_pytree(self.lever))
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        motors = self.motors
+        outputs = isinstance(motors, tuple) and all(offers(motor, "__call__") for motor in motors)
+        yield outputs, "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)"
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def jacobian(self, system: System, state: State) -> Matrix:
         """Returns J_m (nm, nv).

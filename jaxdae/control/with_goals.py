@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.control.goals import GOALS_TEXT, are_goals
 from jaxdae.masks import Wrapper
 from jaxdae.system import State, System
 from jaxdae.typing import Coordinates, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
@@ -57,6 +58,10 @@ class WithGoals(Wrapper):
 
     system: System
     goals: tuple[Any, ...]
+
+    def requirements(self) -> Any:
+        """Yields what the goals have to be; see `jaxdae.requirements`."""
+        yield are_goals(self.goals), GOALS_TEXT
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns g of the system, then psi of the goals (ng,)."""

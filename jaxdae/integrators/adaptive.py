@@ -28,6 +28,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
+from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
 from jaxdae.status import Status
@@ -77,6 +78,11 @@ class Adaptive:
     method: Any = static(default=None)
     max_steps: int = static(default=256)
 
+    def requirements(self) -> Any:
+        """Yields what the tolerances have to satisfy; see `jaxdae.requirements`."""
+        yield self.rtol > 0, "rtol must be positive"
+        yield self.atol > 0, "atol must be positive"
+
     def init(self, system: System, state: State) -> Any:
         """Returns (step, state of the controller): the step to take next in s, zero for not known yet."""
         zero = jnp.zeros_like(state.t)
@@ -94,7 +100,7 @@ class Adaptive:
             ValueError: tolerances that are not positive, or fewer than one step.
         """
         self.check()
-        a, lam = forward_dynamics(system, state, input_at(u, state.t, state), solver=self.solver, stabilization=self.stabilization)
+        a, lam = forward_dynamics(system, state, input_at(u, state.t, state, system), solver=self.solver, stabilization=self.stabilization)
         with jax.named_scope("adaptive_steps"):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new = State(state.t + dt, q, v)
@@ -111,10 +117,7 @@ class Adaptive:
         check_projection(self.projection)
         if not isinstance(self.max_steps, int) or self.max_steps < 1:
             raise ValueError(f"Adaptive.max_steps must be an integer of at least 1, got {self.max_steps!r}")
-        for name in ("rtol", "atol"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"Adaptive.{name} must be positive, got {value}")
+        check_requirements("integrator", self)
 
     def diffrax_method(self) -> Any:
         """Returns the method; `diffrax.Dopri8()` where none is given."""

@@ -17,13 +17,15 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.consistency import start_status
+from jaxdae.consistency import first_status
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
-from jaxdae.integrators.interface import input_at, step_info
+from jaxdae.integrators.interface import check_integrator, input_at, step_info
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
-from jaxdae.rollout import Trajectory, _as_law, _is_plain, checked_tolerance
+from jaxdae.requirements import check_arrays
+from jaxdae.rollout import Trajectory
+from jaxdae.rollout_arguments import as_law, checked_tolerance
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -71,6 +73,7 @@ def adaptive_rollout(
     if not isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be an Adaptive(...) method, got {type(integrator).__name__}")
     integrator.check()
+    check_integrator(integrator)
     check_system(system)
     state = checked_state(state)
     times = _checked_times(times, state)
@@ -81,9 +84,11 @@ def adaptive_rollout(
     if not isinstance(adjoint, diffrax.AbstractAdjoint):
         raise TypeError(f"adjoint must be a Diffrax adjoint, like diffrax.ForwardMode(); got {adjoint!r}")
     if controls is None or callable(controls):
-        law, jumps = _as_law(controls, state) if _is_plain(controls) else controls, False
+        law, jumps = as_law(controls, state), False
     else:
         law, jumps = _held(controls, times)
+    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
+        check_arrays(name, part)
     tolerance = checked_tolerance(start_tolerance, state.q.dtype)
     return _adaptive_rollout(system, integrator, state, law, times, tolerance, (max_steps, adjoint, jumps))
 
@@ -131,7 +136,7 @@ def _adaptive_rollout(
     system: System, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
 ) -> Trajectory:
     check_fit(system, state)
-    begun = start_status(system, state, tolerance)
+    begun = first_status(system, integrator, law, state, tolerance, goes_on=False)
     diffrax, ours = load_diffrax()
     max_steps, adjoint, jumps = plan
     solver = integrator.solver
@@ -159,7 +164,7 @@ def _adaptive_rollout(
         reached = jnp.isfinite(time) & (begun == Status.OK)
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
-        a, lam = forward_dynamics(system, at, input_at(law, t, at), solver=solver, stabilization=integrator.stabilization)
+        a, lam = forward_dynamics(system, at, input_at(law, t, at, system), solver=solver, stabilization=integrator.stabilization)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
         status = jnp.where(begun == Status.OK, status, begun)
         info = dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)

@@ -58,7 +58,8 @@ class Composition:
     """Steps of a symmetric method of order two, of lengths gamma_i h; of the order of its coefficients.
 
     Attributes:
-        integrator: a symmetric method of order two: `Rattle`, `DiscreteEulerLagrange`, `ImplicitMidpoint`.
+        integrator: a symmetric method of order two: `Rattle`, `DiscreteEulerLagrange`, `ImplicitMidpoint`, or one of your own that says so
+            by a class attribute `symmetric = True`. The order of others would not rise.
         coefficients: gamma_i; they sum to 1. `Composition.yoshida4(...)` and its sisters fill them in.
 
     At high orders the parts have to be solved to round-off for the whole to be as accurate as it could be: `Rattle(iterations=12)`.
@@ -69,6 +70,11 @@ class Composition:
 
     integrator: Integrator
     coefficients: tuple[float, ...] = static(default=SUZUKI4)
+
+    def requirements(self) -> Any:
+        """Yields what the method has to be; see `jaxdae.requirements`."""
+        is_symmetric = getattr(self.integrator, "symmetric", False) is True
+        yield is_symmetric, "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are"
 
     @classmethod
     def yoshida4(cls, integrator: Integrator) -> Composition:

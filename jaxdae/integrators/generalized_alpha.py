@@ -30,6 +30,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
 from jaxdae.newton import dense_newton
+from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf
@@ -92,6 +93,11 @@ class GeneralizedAlpha:
     iterations: int = static(default=8)
     factorizations: int = static(default=1)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield (self.rho_inf >= 0) & (self.rho_inf <= 1), "rho_inf must lie between 0 and 1"
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def init(self, system: System, state: State) -> AlphaMemory:
         """Returns the memory of a method that has not started: its first step asks for the accelerations, which may need an input."""

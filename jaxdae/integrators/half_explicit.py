@@ -32,7 +32,7 @@ from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 
 _S = sqrt(6.0)
 HEM4 = Tableau(
@@ -61,7 +61,7 @@ class HalfExplicitRungeKutta:
             that is not symmetric, by LU.
     """
 
-    tableau: Tableau = static(default=HEM4)
+    tableau: Tableau = static(one_of=Tableau, default=HEM4)
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
 
@@ -91,7 +91,7 @@ class HalfExplicitRungeKutta:
             xi = dt * combine(row, rates)
             t, q = state.t + c * dt, system.retract(state.q, xi)
             mass = system.mass_operator(at.q)
-            free = mass_matrix.solve(mass, system.force(at.t, at.q, at.v, input_at(u, at.t, at)))
+            free = mass_matrix.solve(mass, applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)))
             pull = system.constraint_jacobian(at.t, at.q, at.v)
             push = jax.vmap(lambda j, mass=mass: mass_matrix.solve(mass, j), out_axes=1)(pull) if pull.shape[0] else pull.T
             moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))

@@ -24,9 +24,10 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
 from jaxdae.newton import dense_newton
+from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.system import ConstraintJacobian, State, System
+from jaxdae.system import ConstraintJacobian, State, System, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -44,7 +45,7 @@ class Unknowns:
 
 def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Returns M a - f - J^T lam (nv,) at a state."""
-    force = system.force(at.t, at.q, at.v, input_at(u, at.t, at))
+    force = applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system))
     return mass_matrix.times(system.mass_operator(at.q), a) - force - ConstraintJacobian(system, at).transpose_times(lam)
 
 
@@ -112,6 +113,10 @@ class BackwardEuler:
     factorizations: int = static(default=1)
     tolerance: Leaf = None
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
+
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
         return ()
@@ -134,10 +139,15 @@ class ImplicitMidpoint:
     """
 
     takes_linearization: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=6)
     factorizations: int = static(default=1)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import hard_rows
+from jaxdae.requirements import came, check_requirements, offers
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
+from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -44,6 +50,9 @@ class Integrator(Protocol):
 
     A method with a class attribute `takes_linearization = True` has no memory of its own, and accepts as memory the `Linearization` at the
     start of the step by its field `solver`, where its caller has one; it then returns that of its last stage.
+
+    A method of order two whose step backward undoes its step forward has a class attribute `symmetric = True`: `Composition` takes no
+    other.
     """
 
     def init(self, system: System, state: State) -> Any:
@@ -55,9 +64,72 @@ class Integrator(Protocol):
         ...
 
 
-def input_at(u: Any, t: Any, state: State) -> Input:
-    """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step."""
-    return u(t, state) if callable(u) else u
+def check_integrator(integrator: Any) -> None:
+    """Raises where an integrator is none, or its numbers have no meaning.
+
+    Raises:
+        TypeError: as `check_roles`.
+        ValueError: requirements that are not met, see `jaxdae.requirements`.
+    """
+    check_roles(integrator)
+    check_requirements("integrator", integrator)
+
+
+def check_roles(integrator: Any) -> None:
+    """Raises TypeError where an integrator, or one inside of it, is none, or has something else in the place of solver or stabilization.
+
+    Such as text, a class, or a method that was not called.
+    """
+    name, inner = "integrator", integrator
+    while True:
+        if not offers(inner, "step"):
+            raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(inner)}")
+        kind = type(inner).__name__
+        if not is_solver(getattr(inner, "solver", None)):
+            raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}, got {came(inner.solver)}")
+        if not is_stabilization(getattr(inner, "stabilization", None)):
+            raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}, got {came(inner.stabilization)}")
+        if not hasattr(inner, "integrator"):
+            break
+        name, inner = f"{name}.integrator", inner.integrator
+
+
+def input_at(u: Any, t: Any, state: State, system: Any = None) -> Input:
+    """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step.
+
+    Args:
+        u: input array, feedback law or None.
+        t: time in s.
+        state: where the law is evaluated.
+        system: whose inputs these are, all of them; it may know how many it has.
+
+    Raises:
+        TypeError: a law that returns no array.
+        ValueError: a law that returns something other than a vector, or not as many inputs as the system has.
+    """
+    return checked_input(u, u(t, state), system) if callable(u) else u
+
+
+def checked_input(law: Any, u: Any, system: Any = None) -> Input:
+    """Returns what a feedback law returned, which must be a vector (nu,); errors of `input_at`."""
+    count = _count_inputs(system)
+    if isinstance(u, jax.Array | np.ndarray) and u.ndim == 1 and (not count or u.shape == (count,)):
+        return u
+    function = law.func if isinstance(law, functools.partial) else law
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    expected = f"a vector of the {count} inputs, shape ({count},)" if count else "a vector of inputs (nu,)"
+    got = f"shape {u.shape}" if isinstance(u, jax.Array | np.ndarray) else came(u)
+    error = ValueError if isinstance(u, jax.Array | np.ndarray) else TypeError
+    raise error(f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of numbers")
+
+
+def _count_inputs(system: Any) -> int | None:
+    """Returns how many inputs a system, or the one inside of a wrapper, says that it has; None where it does not."""
+    while system is not None:
+        if isinstance(getattr(system, "n_inputs", None), int):
+            return system.n_inputs
+        system = getattr(system, "system", None)
+    return None
 
 
 def known_linearization(memory: Any) -> Linearization | None:
@@ -80,14 +152,14 @@ def stage_dynamics(
     """
     if known is None and keep:
         known = linearize(system, at, method.solver)
-    stage_input = input_at(u, at.t, at)
+    stage_input = input_at(u, at.t, at, system)
     solution = forward_dynamics(system, at, stage_input, solver=method.solver, stabilization=method.stabilization, linearization=known)
     return solution, known
 
 
 def dynamics_at_start(method: Any, system: System, state: State, memory: Any, u: Any) -> tuple[Velocity, Rows]:
     """Returns (a, lam) at the start of the step of a method that does not need them but as a first guess, and for its report."""
-    given = input_at(u, state.t, state)
+    given = input_at(u, state.t, state, system)
     return forward_dynamics(system, state, given, solver=method.solver, linearization=known_linearization(memory))
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
 from jaxdae.linearization import linearize
+from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
 from jaxdae.system import State, System, default_tolerance
@@ -40,6 +41,13 @@ class Projected:
 
     integrator: Integrator
     projection: Projection = Projection()
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield (
+            offers(self.projection, "resolved"),
+            "projection must be a Projection(position, velocity), with one of them None for the other alone",
+        )
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the wrapped integrator, or the `Linearization` at the state where steps and projections share it."""

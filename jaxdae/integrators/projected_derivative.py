@@ -47,7 +47,7 @@ class ProjectedDerivative:
     """
 
     integrator: RungeKutta | ExplicitEuler = RungeKutta()
-    metric: Metric = static(default=Metric.MASS)
+    metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
 
     def init(self, system: System, state: State) -> tuple[()]:

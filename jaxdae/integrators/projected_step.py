@@ -59,8 +59,12 @@ class ProjectedStep:
 
     integrator: Integrator
     point: Leaf = 0.0
-    metric: Metric = static(default=Metric.MASS)
+    metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield (self.point >= 0) & (self.point <= 1), "point must lie between 0 and 1"
 
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the wrapped integrator."""

@@ -40,6 +40,7 @@ from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
 from jaxdae.integrators.tangent import is_flat, tangent_rate
 from jaxdae.newton import dense_newton
+from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.system import State, System, velocity_residual
@@ -122,6 +123,10 @@ class RadauIIA:
     iterations: int = static(default=6)
     factorizations: int = static(default=1)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""

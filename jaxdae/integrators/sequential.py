@@ -47,6 +47,10 @@ class Sequential:
     integrator: Integrator
     root: PositionProjection = PositionProjection(iterations=8)
 
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield isinstance(self.root, PositionProjection), "root must be a PositionProjection(...)"
+
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the wrapped integrator."""
         return self._method.init(system, state)

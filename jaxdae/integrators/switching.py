@@ -46,10 +46,11 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import function_field, pytree, static
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import Integrator, StepInfo, input_at, step_info
 from jaxdae.masks import Masked, constraint_impulse
+from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import NoStabilization, PositionProjection
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
@@ -94,6 +95,11 @@ class Unilateral:
 
     direction: Leaf
     follows: tuple[int, ...] | None = static(default=None)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        s = self.direction
+        yield (s == 1) | (s == -1) | (s == 0), "direction must be 1, -1 or 0 for each row"
 
     def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
         """Returns the rows that are to be on (nc,)."""
@@ -142,6 +148,10 @@ class Scheduled:
 
     on: Leaf
     off: Leaf
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield not_above(self.on, self.off), "on must not be later than off"
 
     def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
         """Returns the rows whose span holds the time (nc,)."""
@@ -203,8 +213,12 @@ class Switching:
     """
 
     integrator: Integrator
-    law: Any
+    law: Any = function_field()
     events: int = static(default=1)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield offers(self.law, "__call__"), "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)"
 
     def init(self, system: System, state: State) -> SwitchingMemory:
         """Returns the rows that are on at the start.
@@ -287,7 +301,7 @@ class Switching:
     def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them."""
         solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
-        u = input_at(u, state.t, state)
+        u = input_at(u, state.t, state, system)
         a, lam = forward_dynamics(Masked(system, active), state, u, solver=solver, stabilization=stabilization or NoStabilization())
         return a, jnp.where(active, lam, 0.0)
 

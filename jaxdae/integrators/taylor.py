@@ -36,7 +36,7 @@ class Taylor:
         S. Savin, "Contact-aware Control", lecture 5, equation (4).
     """
 
-    jerk: bool = static(default=True)
+    jerk: bool = static(one_of=bool, default=True)
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()

@@ -44,7 +44,7 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -53,11 +53,12 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.newton import dense_newton, simplified_newton
+from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -89,7 +90,7 @@ def _moved(system: System, state: State, xi: Any, share: float, dt: Any) -> Stat
 def _lagrangian_force(system: System, at: State, u: Any) -> Any:
     """Returns F = f + (dM/dt) v."""
     along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
-    return system.force(at.t, at.q, at.v, input_at(u, at.t, at)) + along
+    return applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)) + along
 
 
 @pytree
@@ -211,10 +212,15 @@ class Rattle:
         H. C. Andersen, J. Comput. Phys. 52 (1983); J.-P. Ryckaert, G. Ciccotti, H. J. C. Berendsen, J. Comput. Phys. 23 (1977).
     """
 
+    symmetric: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=8)
-    velocity_level: bool = static(default=True)
+    velocity_level: bool = static(one_of=bool, default=True)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     @property
     def lagrangian(self) -> TrapezoidalLagrangian:
@@ -253,12 +259,18 @@ class DiscreteEulerLagrange:
         J. E. Marsden, M. West, "Discrete mechanics and variational integrators", Acta Numerica 10 (2001).
     """
 
+    symmetric: ClassVar[bool] = True
     lagrangian: Any = MidpointLagrangian()
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=6)
     factorizations: int = static(default=1)
-    velocity_level: bool = static(default=True)
+    velocity_level: bool = static(one_of=bool, default=True)
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
+        yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def init(self, system: System, state: State) -> Linearization:
         """Returns the linearization at the start."""

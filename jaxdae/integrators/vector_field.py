@@ -21,7 +21,8 @@ from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import input_at
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.stabilization import NoStabilization, Projection, Stabilization
+from jaxdae.saddle_point.interface import check_solver
+from jaxdae.stabilization import NoStabilization, Projection, Stabilization, check_stabilization
 from jaxdae.system import State, System, check_system, checked_state
 
 
@@ -36,7 +37,7 @@ class VectorField:
     def __call__(self, t: Any, y: tuple[Any, Any], args: Any = None) -> tuple[Any, Any]:
         """Returns (q', v') at time t (s) and y = (q, v); `args` is the input u, a law (t, state) -> u, or None."""
         state = checked_state(State(t, *y))
-        u = input_at(args, state.t, state)
+        u = input_at(args, state.t, state, self.system)
         a, _ = forward_dynamics(self.system, state, u, solver=self.solver, stabilization=self.stabilization)
         zero = jnp.zeros_like(state.t)
         rate = jax.jvp(lambda s: self.system.retract(state.q, s * state.v), (zero,), (jnp.ones_like(zero),))[1]
@@ -65,6 +66,8 @@ def vector_field(system: System, *, solver: SaddlePointSolver | None = None, sta
         ... )
     """
     check_system(system)
+    check_solver(solver)
+    check_stabilization(stabilization)
     return VectorField(system, solver or SchurComplement(), stabilization or NoStabilization())
 
 
@@ -107,6 +110,7 @@ def projected_solver(
     check_system(system)
     check_method(method)
     check_projection(projection)
+    check_solver(solver)
     return ours.ProjectedSolver(method, system, projection, solver or SchurComplement())
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.functions import as_pytree
 from jaxdae.mechanisms import forces as force_groups
 from jaxdae.mechanisms import joints as joint_groups
 from jaxdae.mechanisms import specs
@@ -188,9 +189,8 @@ class _Builder:
 
     def prescribed(self, spec: specs.PrescribedMotion) -> tuple[str, Any]:
         joint: Any = self.joints[spec.joint]
-        # A plain function is structure; JAX cannot take it apart.
-        plain = jax.tree_util.all_leaves([spec.motion])
-        motion = jax.tree_util.Partial(spec.motion) if plain else jax.tree.map(_float, spec.motion)
+        # A plain function is structure: it has no leaves.
+        motion = jax.tree.map(_float, as_pytree(spec.motion, f"joint {spec.name!r}: motion"))
         common = self.common(spec, joint.a, joint.b)
         if isinstance(joint, specs.Revolute):
             key = self.motion_key("prescribed_angle", motion)

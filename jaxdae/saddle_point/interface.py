@@ -42,6 +42,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.mass import MassMatrix
@@ -74,6 +75,26 @@ class SaddlePointSolver(Protocol):
     def __call__(self, mass: MassMatrix, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for one right-hand side; differentiable with respect to every argument."""
         ...
+
+
+SOLVER_TEXT = "solver must be a saddle-point solver, such as SchurComplement()"
+
+
+def is_solver(solver: Any) -> bool:
+    """Returns whether something may stand where a saddle-point solver belongs; None does everywhere, for a default."""
+    return solver is None or offers(solver, "factorize")
+
+
+def check_solver(solver: Any) -> None:
+    """Raises where a solver is none, or its numbers have no meaning.
+
+    Raises:
+        TypeError: text, a class, or anything else that is no solver.
+        ValueError: a negative tolerance.
+    """
+    if not is_solver(solver):
+        raise TypeError(f"{SOLVER_TEXT}, got {came(solver)}")
+    check_requirements("solver", solver)
 
 
 @jax.custom_jvp

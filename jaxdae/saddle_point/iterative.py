@@ -14,7 +14,13 @@ and gamma, which vanishes when the reducible part of the residual does, ends the
 what rounding errors of r amount to, |P r|^2 tr(S) eps^2, for an r that is nothing but an irreducible residue has no first value to
 speak of. It ends as well where the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero: what is left
 then lies along dependent rows, which a state near the manifold makes nearly, not exactly dependent. A second round on the recomputed
-residual takes off what rounding has added. Started from zero and without preconditioner, lam is the shortest.
+residual takes off what rounding has added.
+
+*Which multipliers.* Started from zero and without preconditioner, lam lies in the span of b, S b, S^2 b, ..., b = r - J M^-1 f. For
+consistent rows b is in the range of S, and so is lam: it is the shortest. What is inconsistent, Q b with the projector Q onto the null
+space of S, is in that span as well, and lam is the shortest plus a multiple of Q b. It makes the same force J^T lam and the same
+accelerations, those of least squares, and leaves the same residual Q b, but it is longer. `LeastSquares`, `NullSpace` and `Proximal`
+return the shortest in both cases.
 
 *Biconjugate gradients*, stabilized, are what the virtual-work formulation uses for the same equation; taken from `jax.scipy`.
 
@@ -37,6 +43,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import jacobian as constraint_jacobian
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
@@ -117,8 +124,10 @@ class ConjugateGradient:
         rank_tolerance: directions in which J M^-1/2 is smaller than this fraction of its Frobenius norm count as dependent; None for
             eps^(1/2). See `LeastSquares.tolerance`.
 
-    Dependent rows are allowed. Accelerations are unique and their derivatives exact; without a preconditioner lam is the shortest, and its
-    derivative is exact up to multipliers without force. Needs M positive definite.
+    Dependent rows are allowed. Accelerations are unique, and their derivatives exact for consistent r; they satisfy inconsistent rows in
+    the least-squares sense. Without a preconditioner and for consistent r, lam is the shortest, and its derivative is exact up to
+    multipliers without force; for inconsistent r it is longer by a multiple of the part of r that no accelerations can produce. Needs M
+    positive definite.
     """
 
     matrix_free: ClassVar[bool] = True
@@ -126,6 +135,11 @@ class ConjugateGradient:
     max_iterations: int | None = static(default=None)
     preconditioner: Leaf = None
     rank_tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
+        yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
@@ -199,6 +213,10 @@ class BiconjugateGradient:
     tolerance: Leaf = None
     max_iterations: int | None = static(default=None)
     preconditioner: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.requirements import fraction
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
 from jaxdae.saddle_point.mass import MassMatrix
@@ -66,6 +67,10 @@ class LeastSquares:
     """
 
     tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> LeastSquaresFactors:
         """Returns the mass factors and the singular values of the scaled Jacobian."""

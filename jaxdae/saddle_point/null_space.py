@@ -36,6 +36,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve, solve_once
 from jaxdae.saddle_point.mass import MassMatrix, as_dense
@@ -101,6 +102,10 @@ class SingularValues:
     """
 
     tolerance: Leaf = 1e-5
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def decompose(self, jacobian: Jacobian) -> SVDDecomposition:
         """Returns the decomposition; one SVD, some 20 nv^3 operations."""
@@ -272,6 +277,10 @@ class NullSpace:
     """
 
     decomposition: Any = SingularValues()
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield offers(self.decomposition, "decompose"), "decomposition must be SingularValues(), HouseholderQR() or NormalEquations()"
 
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:
         """Returns the decomposition of J, and the Cholesky factor of the reduced mass matrix."""

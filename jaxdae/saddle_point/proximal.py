@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
 from jaxdae.saddle_point.mass import MassMatrix
@@ -92,14 +93,18 @@ class Proximal:
     regularization: Leaf = None
     iterations: int = static(default=5)
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.regularization is None or self.regularization > 0, "regularization must be positive"
+        yield self.iterations >= 1, "iterations must be at least 1"
+
     def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> ProximalFactors:
         """Returns the factors; O(nc^2 nv + nc^3) for diagonal M.
 
         Raises:
             ValueError: no iteration.
         """
-        if self.iterations < 1:
-            raise ValueError(f"Proximal.iterations must be at least 1, got {self.iterations}")
+        check_requirements("solver", self)
         mass_factors = mass_matrix.factorize(mass)
         scaled = mass_factors.scaled_rows(jacobian)
         delassus = small_matrix.product_transposed(scaled, scaled)

@@ -1,0 +1,141 @@
+"""What users hand over to rollouts, looked at on the host before anything is compiled: counts, feedback laws, stacked states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdae.functions import checked_function, is_plain
+from jaxdae.requirements import came, check_requirements
+from jaxdae.system import State, checked_state, default_tolerance
+
+
+def state_axes_of(state: Any, axes: Any) -> Any:
+    """Returns the axes of the worlds in the states; one number serves stacked q and v with a `t` that is a single number.
+
+    Raises:
+        TypeError: no `State`.
+        ValueError: q or v that are not stacked along the axis that is named, or are stacked where none is.
+    """
+    if not isinstance(state, State):
+        checked_state(state)
+    if axes == 0 and jnp.ndim(state.t) == 0:
+        axes = State(t=None, q=0, v=0)
+    for name, length in (("q", "nq"), ("v", "nv")):
+        axis, shape = getattr(axes, name, axes), jnp.shape(getattr(state, name))
+        if axis is None and len(shape) != 1:
+            raise ValueError(f"batch_rollout: state.{name} has shape {shape}, but in_axes says that all worlds share it, ({length},)")
+        if isinstance(axis, int) and len(shape) != 2:
+            raise ValueError(
+                f"batch_rollout: state.{name} must have a leading world axis, shape (worlds, {length}), got {shape}; equal starts are"
+                f" jnp.tile(state.{name}, (worlds, 1)), or in_axes=(..., None, ...) for the state where other arguments are stacked"
+            )
+    return axes
+
+
+def checked_law(controls: Any) -> Any:
+    """Returns the controls, of a bound method of a pytree the pytree that stands for it.
+
+    Raises:
+        TypeError: a class, or an object with `__call__` of a class that is no pytree.
+    """
+    if isinstance(controls, type):
+        raise TypeError(f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {came(controls)}")
+    return checked_function(controls, "controls")
+
+
+def as_law(controls: Any, state: State) -> Any:
+    """Returns controls as a pytree whose numbers have a meaning; a plain function as structure, with what it captured of a differentiation.
+
+    Raises:
+        TypeError: a class, or an object with `__call__` of a class that is no pytree.
+        ValueError: requirements that are not met, see `jaxdae.requirements`.
+    """
+    function = checked_law(controls)
+    if not is_plain(function):
+        check_requirements("controls", function)
+        return function
+    converted, captured = jax.closure_convert(function, state.t, state)
+    if not captured:
+        return jax.tree_util.Partial(function)
+    return jax.tree_util.Partial(lambda constants, t, at: converted(t, at, *constants), captured)
+
+
+# The plan of a rollout: counts only, so that it can be static.
+
+
+@jax.tree_util.register_static
+class Plan(tuple[int, ...]):
+    """(steps, save_every, segment, return_memory): segment is 0 for none."""
+
+    __slots__ = ()
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, return_memory: bool, time_axis: int) -> Plan:
+    """Returns the plan of a rollout.
+
+    Raises:
+        ValueError: counts that are not positive or do not divide, controls of another shape.
+        TypeError: counts that are no integers, controls that are none.
+    """
+    if isinstance(controls, jax.Array | np.ndarray):
+        if controls.ndim != 2 + time_axis:
+            expected = "(worlds, steps, nu)" if time_axis else "(steps, nu)"
+            raise ValueError(f"controls must have shape {expected}, got {controls.shape}")
+        given = controls.shape[time_axis]
+        if steps is not None and steps != given:
+            raise ValueError(f"steps is {steps}, but controls hold {given} steps; leave steps out or make them agree")
+        steps = given
+    elif controls is not None and not callable(controls):
+        raise TypeError(
+            f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {type(controls).__name__}"
+        )
+    if steps is None:
+        raise ValueError("steps is needed where controls are not an array")
+    steps, save_every = _positive("steps", steps), _positive("save_every", save_every)
+    if steps % save_every:
+        raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
+    if segment is None:
+        return Plan((steps, save_every, 0, bool(return_memory)))
+    segment = _positive("segment", segment)
+    if steps % segment or (segment % save_every and save_every % segment):
+        raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
+    return Plan((steps, save_every, segment, bool(return_memory)))
+
+
+def check_dt(dt: Any) -> None:
+    """Raises where dt is no positive number; where it is traced, its value is not looked at."""
+    if not isinstance(dt, int | float | np.number | np.ndarray | jax.Array):
+        raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
+    if jnp.ndim(dt) != 0:
+        raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
+    if isinstance(dt, Tracer):
+        return
+    value = np.asarray(dt)  # Comparing a JAX array would be traced inside of jit, even where its value is known.
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"dt must be positive and finite, got {dt}")
+
+
+def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
+    """Returns the tolerance of a start, the default where None is given.
+
+    Raises:
+        ValueError: no number, or a negative one.
+    """
+    if tolerance is None:
+        return default_tolerance(dtype)
+    if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
+        raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
+    return tolerance
