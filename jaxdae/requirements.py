@@ -220,15 +220,32 @@ def _fields(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(f.name for f in fields if not f.metadata.get("static", False)), tuple(f.name for f in fields)
 
 
+@functools.cache
+def _is_object(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) and kind is not Stacked
+
+
+@functools.cache
+def _is_inner(kind: type) -> bool:
+    """Returns whether objects may lie inside of one of this type."""
+    return _is_object(kind) or issubclass(kind, tuple | list | dict | functools.partial)
+
+
+@functools.cache
+def _demands(kind: type) -> bool:
+    return isinstance(getattr(kind, "requirements", None), types.FunctionType)
+
+
 def _demanding(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Yields every object with requirements, those outside before those inside, with its place."""
-    if tree is None or isinstance(tree, float | int | jax.Array | np.ndarray | str | type | Stacked):
-        return
-    if dataclasses.is_dataclass(tree):
-        if isinstance(getattr(type(tree), "requirements", None), types.FunctionType):
+    kind = type(tree)
+    if _is_object(kind):
+        if _demands(kind):
             yield path, tree
-        for name in _fields(type(tree))[0]:
-            yield from _demanding(f"{path}.{name}", getattr(tree, name))
+        for name in _fields(kind)[0]:
+            child = getattr(tree, name)
+            if _is_inner(type(child)):
+                yield from _demanding(f"{path}.{name}", child)
     elif isinstance(tree, tuple | list):
         for k, entry in enumerate(tree):
             yield from _demanding(f"{path}[{k}]", entry)

@@ -154,8 +154,10 @@ def check_gradients(
         seed: of the directions.
 
     Raises:
-        ValueError: as `reparametrize`.
+        ValueError: as `reparametrize`; a tolerance that is not positive.
     """
+    if not tolerance > 0:
+        raise ValueError(f"check_gradients: tolerance must be positive, got {tolerance}")
     paths = reparametrize(parameters, trainable).paths
     parameters = jax.tree.map(jnp.asarray, parameters)
     start = {path: get_leaf(parameters, path) for path in paths}

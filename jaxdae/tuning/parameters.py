@@ -99,6 +99,8 @@ class AtLeast:
 
     def outside(self, x: Any) -> str:
         """Returns what is wrong with values that are not above the bound."""
+        if not _all(np.asarray(self.scale) > 0):
+            return f"has a bound whose scale {_show(self.scale)} is not positive;"
         return "" if _all(x > np.asarray(self.lower)) else f"must be above {_show(self.lower)}"
 
 
@@ -124,6 +126,8 @@ class AtMost:
 
     def outside(self, x: Any) -> str:
         """Returns what is wrong with values that are not below the bound."""
+        if not _all(np.asarray(self.scale) > 0):
+            return f"has a bound whose scale {_show(self.scale)} is not positive;"
         return "" if _all(x < np.asarray(self.upper)) else f"must be below {_show(self.upper)}"
 
 

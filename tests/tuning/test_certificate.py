@@ -148,3 +148,8 @@ def test_leaves_that_do_not_matter_pass():
     assert report.passed
     assert report.leaves[1].forward == report.leaves[1].difference == 0.0
     np.testing.assert_allclose(report.leaves[0].forward ** 2, 64.0)
+
+
+def test_a_tolerance_is_positive():
+    with pytest.raises(ValueError, match="check_gradients: tolerance must be positive, got -1e-06"):
+        check_gradients(lambda x: x, 1.0, tolerance=-1e-6)

@@ -84,6 +84,8 @@ MISTAKES = {
     "above": ({"gains.alpha": AtMost(9.5)}, ValueError, "'gains.alpha' must be below 9.5, and starts at 10"),
     "outside": ({"gains.alpha": Between(0.0, 10.0)}, ValueError, "'gains.alpha' must be between 0 and 10, and starts at 10"),
     "swapped": ({"gains.alpha": Between(20.0, 0.0)}, ValueError, "a lower bound 20 that is not below its upper bound 0"),
+    "scale below": ({"gains.alpha": AtLeast(0.0, scale=-1.0)}, ValueError, "has a bound whose scale -1 is not positive"),
+    "scale above": ({"gains.alpha": AtMost(20.0, scale=0.0)}, ValueError, "has a bound whose scale 0 is not positive"),
     "empty mask": ({"state.q": Entries(np.zeros(3, bool))}, ValueError, "the mask of 'state.q' selects none"),
     "mask of a wrong shape": ({"state.q": Entries(np.ones(2, bool))}, ValueError, r"boolean of shape \(3,\), got bool of shape \(2,\)"),
     "masked entry": ({"state.q": Entries(np.array([True, True, False]), Positive())}, ValueError, "'state.q' must be above 0"),
