@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
-from jaxdae.batch import count_worlds, leaf_axes, spread_over_devices
+from jaxdae.batch import count_worlds, device_axes, leaf_axes, spread_over_devices, varying
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
 from jaxdae.guard import guarded_step, undefined_if_failed
@@ -334,7 +334,7 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
         count, at, carried, info = carry
         # Time from the count, not by summation: in single precision the sum would drift.
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
-        new, carried, now = checkpointed(at, carried, info.status, u, t_next)
+        new, carried, now = varying(checkpointed(at, carried, info.status, u, t_next), axes)
         info = dataclasses.replace(
             now,
             violation=jnp.maximum(info.violation, now.violation),
@@ -361,9 +361,10 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
         return carry, Trajectory(carry[1], carry[3])
 
     first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
-    shapes = jax.eval_shape(step, state, memory, status, first_input, t0)[2]
-    info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), status=status)
-    carry = (jnp.zeros((), jnp.int32), state, memory, info)
+    shapes = jax.eval_shape(step, state, memory, status, first_input, t0)
+    axes = device_axes(shapes)
+    info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[2]), status=status)
+    carry = (jnp.zeros((), jnp.int32), *varying((state, memory, info), axes))
     blocks = _grouped(inputs, steps // save_every)
     if segment < save_every or segment == 0:
         last, trajectory = _repeat(block, carry, blocks, steps // save_every)

@@ -52,8 +52,8 @@ class Kinematic:
         solver: a saddle-point solver.
     """
 
-    tableau: Tableau = static(default=RK4)
-    projected: bool = static(default=True)
+    tableau: Tableau = static(one_of=Tableau, default=RK4)
+    projected: bool = static(one_of=bool, default=True)
     solver: SaddlePointSolver = SchurComplement()
 
     @classmethod
@@ -84,7 +84,7 @@ class Kinematic:
             xi = dt * combine(coefficients, slopes)
             return State(t, system.retract(state.q, xi), state.v), xi
 
-        given = input_at(u, state.t, state)
+        given = input_at(u, state.t, state, system)
         start, lam, status = feasible_velocity(system, state, given, self.solver)  # pyright: ignore[reportArgumentType]
         slopes = [start if self.projected else self._slope(system, state, u)]
         xi, slope = jnp.zeros_like(start), slopes[0]
@@ -103,7 +103,7 @@ class Kinematic:
         return new, memory, step_info(system, new, (new.v - start) / dt, lam, status=status)
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
-        stage_input = input_at(u, at.t, at)
+        stage_input = input_at(u, at.t, at, system)
         if self.projected:
             return feasible_velocity(system, at, stage_input, self.solver)[0]
         return unprojected_rate(system, at, stage_input, self.solver)
@@ -166,5 +166,5 @@ def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any
     """
     if not isinstance(system, KinematicSystem):
         return state, jnp.asarray(Status.OK, jnp.int32)
-    v, _, status = feasible_velocity(system, state, input_at(u, state.t, state), getattr(integrator, "solver", None))
+    v, _, status = feasible_velocity(system, state, input_at(u, state.t, state, system), getattr(integrator, "solver", None))
     return State(state.t, state.q, v), status

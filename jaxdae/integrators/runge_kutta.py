@@ -98,7 +98,7 @@ class RungeKutta:
         Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999).
     """
 
-    tableau: Tableau = static(default=RK4)
+    tableau: Tableau = static(one_of=Tableau, default=RK4)
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()

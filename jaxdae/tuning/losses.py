@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.rollout import Trajectory
 from jaxdae.status import Status
@@ -94,8 +95,14 @@ def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_aver
         trajectory: from `rollout` or `batch_rollout`.
         rows: which multipliers, as an index, a slice or an array of indices of the rows; all by default.
         over: as in `tracking`.
+
+    Raises:
+        ValueError: an index of no row.
     """
     lam = trajectory.info.lam
+    known = () if rows is None or isinstance(rows, slice | jax.core.Tracer) else np.asarray(rows)
+    if np.size(known) and not np.issubdtype(known.dtype, np.bool_) and not np.all((known >= -lam.shape[-1]) & (known < lam.shape[-1])):
+        raise ValueError(f"reaction: rows must be indices of the {lam.shape[-1]} constraint rows, got {rows}")
     return _over(over, lam if rows is None else lam[..., rows], trajectory)
 
 

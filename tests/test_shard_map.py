@@ -1,0 +1,54 @@
+"""Rollouts inside of `jax.shard_map`, on two devices of a process of its own."""
+
+import pathlib
+import subprocess
+import sys
+
+import jaxdae
+
+PROGRAM = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import jaxdae as jd
+
+@jd.pytree
+class Pendulum(jd.System):
+    mass: jax.Array
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+    def force(self, t, q, v, u):
+        return jnp.stack([jnp.zeros_like(self.mass), -9.81 * self.mass])
+    def constraint(self, t, q):
+        return 0.5 * (q @ q - 1.0)[None]
+
+system, method = Pendulum(jnp.asarray(1.3)), jd.Projected(jd.RungeKutta.rk4())
+q = jnp.array([[0.0, -1.0], [1.0, 0.0], [0.6, -0.8], [0.0, 1.0]])
+
+def batch(q):
+    return jd.batch_rollout(system, method, jd.State(0.0, q, jnp.zeros_like(q)), dt=0.01, steps=3).state.q
+
+def one(q):
+    return jd.rollout(system, method, jd.State(0.0, q, jnp.zeros_like(q)), dt=0.01, steps=3).state.q
+
+expected = np.asarray(batch(q))
+for kind in (AxisType.Explicit, AxisType.Auto):
+    mesh = jax.make_mesh((2,), ("world",), axis_types=(kind,))
+    placed = jax.device_put(q, NamedSharding(mesh, P("world")))
+    for run in (batch, jax.vmap(one)):
+        with jax.set_mesh(mesh):
+            found = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=P("world"), out_specs=P("world")))(placed)
+        np.testing.assert_allclose(np.asarray(jax.device_get(found)), expected, atol=1e-14)
+print("good")
+"""
+
+
+def test_every_device_rolls_out_its_own_worlds():
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    root = pathlib.Path(jaxdae.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, cwd=root, env={**environment, "PYTHONPATH": str(root)}
+    )
+    assert done.stdout.endswith("good\n"), done.stderr[-2000:]
