@@ -144,3 +144,25 @@ class TestDerivatives:
         good = jax.grad(height)(1.0, 1, controls.at[2].set(0.0))
         np.testing.assert_allclose(jax.grad(height)(1.0, 1, controls), good, rtol=1e-12)
         assert np.isnan(jax.grad(height)(1.0, 2, controls))
+
+
+class TestRanges:
+    """A number without a meaning is an error where it is known, and a status where it is traced."""
+
+    def run(self, softness, starts):
+        soft = jd.Soft(pendulum(), softness)
+        return jd.batch_rollout(soft, RK4, starts, dt=0.01, steps=2, in_axes=(jd.batch_axes(soft, "softness"), None, None, None))
+
+    def test_world_by_world(self):
+        softness = jnp.array([0.0, 1.0, -1.0])
+        with pytest.raises(ValueError, match=r"system: Soft.softness must not be negative, got \[ 0.  1. -1.\]"):
+            self.run(softness, at())
+        found = jax.jit(self.run)(softness, at())
+        np.testing.assert_array_equal(found.info.status, [[OK] * 2, [OK] * 2, [jd.Status.OUT_OF_RANGE] * 2])
+
+    def test_a_fit_that_leaves_the_range_gets_no_gradient_there(self):
+        def value(softness):
+            return jd.rollout(jd.Soft(pendulum(), softness), RK4, at(), dt=0.01, steps=2).state.q[-1, 1]
+
+        assert np.isfinite(jax.grad(value)(0.1))
+        assert np.isnan(jax.grad(value)(-0.1))
