@@ -151,7 +151,8 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
         conflict |= _is_blocked(wanted, v, here)
     met = ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
     status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
-    return jnp.where(found, status, Status.SINGULAR).astype(jnp.int32)
+    told: Any = jnp.where(found, status, Status.SINGULAR)
+    return told.astype(jnp.int32)
 
 
 def _is_blocked(wanted: Velocity, v: Velocity, here: Linearization) -> Any:

@@ -299,22 +299,17 @@ def _batch_rollout(
         return first_status(s, i, feedback, x, tolerance, goes_on)
 
     goes_on = memory is not None
-    over_worlds = {"out_axes": -1, "axis_size": worlds}
+    over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
     if memory is None:
-        memory = jax.vmap(init, in_axes=(system_axes, integrator_axes, -1), **over_worlds)(system, integrator, state)
+        memory = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
     else:
         memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
-    status = jax.vmap(begin, in_axes=(system_axes, integrator_axes, -1, law_axes), **over_worlds)(system, integrator, state, law)
+    status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
         return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt, t_next)
 
-    vectorized = jax.vmap(
-        one,
-        in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes, -1),
-        out_axes=-1,
-        axis_size=worlds,
-    )
+    vectorized = over_worlds(one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes, -1))
 
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
         return vectorized(system, integrator, at, carried, status, law, u, t_next)

@@ -137,7 +137,12 @@ def velocity_rows_jacobian(system: System, t: Scalar, q: Coordinates, v: Velocit
 def velocity_rows_bias(system: System, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
     """Returns the entries (nw,) of gamma that `velocity_constraint` gives: its derivative along the motion at constant v."""
     along = _motion(system, t, q, v)
-    return jax.jvp(lambda s: system.velocity_constraint(*along(s), v), (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
+
+    def rows(s: Array) -> Array:
+        moved_t, moved_q = along(s)
+        return system.velocity_constraint(moved_t, moved_q, v)
+
+    return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
 def _motion(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Any:

@@ -154,7 +154,8 @@ def _status(at: _At) -> Any:
     """Returns how the iteration ended (); a point that is not finite is never taken but for the start."""
     finite = jnp.all(jnp.isfinite(at.residual)) & jnp.all(jnp.isfinite(at.jacobian))
     ended: Any = jnp.where(at.done, Status.OK, Status.NOT_CONVERGED)
-    return jnp.where(finite, ended, Status.NONFINITE).astype(jnp.int32)
+    status: Any = jnp.where(finite, ended, Status.NONFINITE)
+    return status.astype(jnp.int32)
 
 
 def _linearized(residual: Any, z: Any) -> tuple[Any, Any]:

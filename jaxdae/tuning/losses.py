@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdae.rollout import Trajectory
 from jaxdae.status import Status
@@ -100,10 +101,15 @@ def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_aver
         ValueError: an index of no row.
     """
     lam = trajectory.info.lam
-    known = () if rows is None or isinstance(rows, slice | jax.core.Tracer) else np.asarray(rows)
-    if np.size(known) and not np.issubdtype(known.dtype, np.bool_) and not np.all((known >= -lam.shape[-1]) & (known < lam.shape[-1])):
-        raise ValueError(f"reaction: rows must be indices of the {lam.shape[-1]} constraint rows, got {rows}")
+    if rows is not None and not isinstance(rows, slice | Tracer):
+        _check_rows(np.asarray(rows), lam.shape[-1])
     return _over(over, lam if rows is None else lam[..., rows], trajectory)
+
+
+def _check_rows(rows: np.ndarray, count: int) -> None:
+    # Indices of JAX arrays that are out of range are moved into it in silence.
+    if rows.dtype != bool and not np.all((rows >= -count) & (rows < count)):
+        raise ValueError(f"reaction: rows must be indices of the {count} constraint rows, got {rows}")
 
 
 def nan_if_failed(trajectory: Trajectory, value: Any) -> Any:
