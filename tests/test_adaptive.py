@@ -252,7 +252,7 @@ class TestAdaptive:
         failed = run(dataclasses.replace(pendulum(), mass=jnp.zeros(())), method, start(), 0.05)
         np.testing.assert_array_equal(failed.info.status, jd.Status.NONFINITE)
         # The tolerance of the projection is kept an eye on.
-        strict = dataclasses.replace(method, projection=jd.Projection(jd.PositionProjection(tolerance=-1.0)))
+        strict = dataclasses.replace(method, projection=jd.Projection(jd.PositionProjection(tolerance=1e-300)))
         np.testing.assert_array_equal(run(pendulum(), strict, start(), 0.05).info.status, jd.Status.NOT_CONVERGED)
 
     def test_batch_is_loop(self):
@@ -291,10 +291,10 @@ class TestAdaptive:
             np.testing.assert_allclose(reverse[k], difference, rtol=1e-5)
         forward = jax.jit(lambda d: jax.jvp(end, (x,), (d,))[1])(jnp.ones(3))
         np.testing.assert_allclose(forward, jnp.sum(reverse), rtol=1e-10)
-        # A world that fails keeps its start, and the derivative of its start.
+        # A world that fails keeps its start, and has no derivative.
         failed = gradient(x.at[2].set(1000.0))
         np.testing.assert_allclose(failed[0], 0.6 * 1.1 + 0.6 * 1.4, rtol=1e-14)
-        np.testing.assert_allclose(failed[1], [0.6, 0.6, 0.0], rtol=1e-14)
+        assert np.all(np.isnan(failed[1]))
 
     def test_second_derivatives(self):
         memory = METHOD.init(pendulum(), start())

@@ -326,7 +326,9 @@ def reaching():
             group(Goal(Coordinates((1,)), 1.0 + x[0]), beta=x[1], motors=pushing, limit=x[2]),
             group(Goal(Coordinates((0,)), -0.1), beta=0.1, coupling=Coupling.AFTER, compliance=x[3], active=x[4] > 0.0),
         )
-        trajectory = jd.rollout(system, VelocityStepping(x[5], goals), jd.State(at.t, at.q + jnp.array([0.0, 1e-3]), at.v), dt=H, steps=6)
+        # The constraint begins open, for its beta to be seen.
+        off = jd.State(at.t, at.q + jnp.array([0.0, 1e-3]), at.v)
+        trajectory = jd.rollout(system, VelocityStepping(x[5], goals), off, dt=H, steps=6, start_tolerance=jnp.inf)
         return trajectory.state.q[-1, 0] + 1e-3 * trajectory.info.efforts[0][-1, 0], trajectory
 
     return jax.jit(final), final, count, jnp.array([0.05, 0.5, 800.0, 0.5, 1.0, 0.9])
