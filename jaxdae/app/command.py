@@ -66,7 +66,11 @@ def run(
 
 
 _OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
-_RESUME = typer.Option("--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped.")
+_RESUME = typer.Option(
+    "--resume",
+    metavar="RUN",
+    help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more iterations, beyond its end.",
+)
 
 
 @app.command()
@@ -124,29 +128,51 @@ def plot(
     """Redraw plots and report of a run."""
     from jaxdae.app import run_folder
 
-    parts = (run_folder.CONFIG, run_folder.RECORD, run_folder.RESULTS)
+    _expect_parts(folder, (run_folder.CONFIG, run_folder.RECORD))
+    record = run_folder.read_record(folder)
+    if "learned" in record:
+        _draw_learned(folder, record)
+    else:
+        _expect_parts(folder, (run_folder.RESULTS,))
+        if "results" not in record:
+            _stop(
+                f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again",
+                code=2,
+            )
+        from jaxdae.app.run import draw
+        from jaxdae.app.schema import Config
+
+        draw(folder, Config.model_validate(record["config"]), record)
+    _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _expect_parts(folder: pathlib.Path, parts: tuple[str, ...]) -> None:
     missing = [part for part in parts if not (folder / part).exists()]
     if missing:
         what = "no such folder" if not folder.is_dir() else f"a folder without {', '.join(missing)}"
         _stop(f"{folder}: got {what}, expected the folder of a run, for example runs/NAME-TIME", code=2)
-    record = run_folder.read_record(folder)
-    if "results" not in record:
-        _stop(
-            f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again",
-            code=2,
-        )
-    from jaxdae.app.run import draw
+
+
+def _draw_learned(folder: pathlib.Path, record: dict[str, Any]) -> None:
+    """Draws the plots of a run of tune or optimize again, and its report where it finished."""
+    from jaxdae.app import run_folder
+    from jaxdae.app.learn import write_report
+    from jaxdae.app.learned_plots import HISTORY, draw_learned
     from jaxdae.app.schema import Config
 
-    draw(folder, Config.model_validate(record["config"]), record)
-    _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+    if not (folder / HISTORY).exists():
+        _stop(f"{folder}: got a run that was stopped before its first checkpoint, expected {HISTORY}; --resume continues it", code=2)
+    config = Config.model_validate(record["config"])
+    draw_learned(folder, folder / run_folder.PLOTS, config, record["learned"]["command"])
+    if record["finished"]:
+        write_report(folder, config, record)
 
 
 def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:
     from jaxdae.app import run_folder
 
-    if (config is None) == (resume is None) or (resume is not None and overrides):
-        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG, with --set or not, or --resume RUN alone", code=2)
+    if (config is None) == (resume is None):
+        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
     if resume is not None:
         missing = [part for part in (run_folder.CONFIG, run_folder.RECORD) if not (resume / part).exists()]
         what = f"a folder without {', '.join(missing)}" if resume.is_dir() else "no such folder"
@@ -155,8 +181,11 @@ def _learn(command: str, config: str | None, overrides: list[str] | None, out: p
         record = run_folder.read_record(resume)
         if record.get("learned", {}).get("command") != command:
             _stop(f"--resume: got {resume}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again", code=2)
-        if record["finished"]:
-            _stop(f"--resume: got {resume}, which finished at {record['finished']}; there is nothing to continue", code=2)
+        from jaxdae.app.lengthen import refusal
+
+        refused = refusal(resume, record, command, tuple(overrides or ()))
+        if refused:
+            _stop(f"--resume: got {refused}", code=2)
     source = str(config if resume is None else resume / run_folder.CONFIG)
     checked, worlds = _load(source, overrides)
     if getattr(checked, command) is None:

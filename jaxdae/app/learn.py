@@ -1,12 +1,10 @@
 """`jaxdae tune` and `jaxdae optimize`: fits whose run folder can be continued after any interruption.
 
 The folder holds the resolved config and the checkpoint from the beginning on. Continuing reads both: the same config makes the same
-program, whose fingerprint the checkpoint carries. History, plots and report are written at the end, each whole or not at all.
+program, whose fingerprint the checkpoint carries. The history follows every checkpoint; plots and report are written at the end.
 """
 
-import csv
 import dataclasses
-import io
 import pathlib
 import time
 from typing import Any
@@ -18,17 +16,16 @@ import yaml
 from jaxdae import tuning
 from jaxdae.app import run_folder
 from jaxdae.app.build import Worlds
+from jaxdae.app.history import History, table, write_text
+from jaxdae.app.learned_plots import CONTROLS, HISTORY, draw_learned
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.run import begin, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
-from jaxdae.app.style import line_style, styled
 
 CHECKPOINT = "checkpoint.npz"
-HISTORY = "history.csv"
 TUNED = "tuned.yaml"
-CONTROLS = "controls.csv"
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -60,7 +57,7 @@ def learn(
     """Runs the section of a command, `tune` or `optimize`, in a new folder or in the one to be continued.
 
     Args:
-        config: a config that has the section.
+        config: a config that has the section; of a run that is continued its own, or one with more iterations.
         worlds: its worlds.
         command: the name of the section, for the record.
         console: for progress.
@@ -79,6 +76,15 @@ def learn(
     else:
         folder, record = resume, run_folder.read_record(resume)
         record["learned"]["resumed"] += 1
+    history = History(folder / HISTORY)
+
+    def saved(told: tuning.FitStep, recorded: dict[str, Any]) -> None:
+        # A checkpoint that is there has been found to be of this fit: only now the folder takes over what was lengthened.
+        _keep_config(folder, config, record)
+        history.write(told, recorded)
+
+    if not (folder / CHECKPOINT).exists():
+        _keep_config(folder, config, record)
     started = time.perf_counter()
     with precision(config):
         found = objective(config, worlds, section)
@@ -92,10 +98,9 @@ def learn(
             clip=section.optimizer.clip,
             record=lambda numbers: numbers,
             progress=_Progress(section.iterations, console),
-            checkpoint=tuning.Checkpoint(folder / CHECKPOINT, every=section.checkpoint_every),
+            checkpoint=tuning.Checkpoint(folder / CHECKPOINT, every=section.checkpoint_every, saved=saved),
         )
-        controls = None if found.controls is None else [np.asarray(found.controls(p)) for p in (found.parameters, result.parameters)]
-    _write(folder, config, section, found, result, controls)
+        _write(folder, config, section, found, result)
     numbers = {name.replace("/", "."): np.asarray(x).tolist() for name, x in result.parameters.items()}
     summary = {
         "loss_at_start": float(result.history.loss[0]),
@@ -106,7 +111,19 @@ def learn(
     }
     record["learned"] |= summary | {"parameters": numbers}
     finish(folder, record, timing={"wall_s": time.perf_counter() - started})
+    if config.output.plots:
+        draw_learned(folder, folder / run_folder.PLOTS, config, command)
     return Learned(folder, result, record)
+
+
+def _keep_config(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
+    """Writes a config that differs from that of the record; its run did not finish then."""
+    resolved = run_folder.resolved(config)
+    if record["config"] == resolved:
+        return
+    run_folder.write_config(folder, config)
+    record |= {"config": resolved, "finished": None}
+    run_folder.write_record(folder, record)
 
 
 class _Progress:
@@ -151,81 +168,22 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
     return "\n".join(lines)
 
 
-def _write(
-    folder: pathlib.Path, config: Config, section: Tune | Optimize, found: Objective, result: tuning.FitResult, controls: Any
-) -> None:
-    """Writes history, tuned config or controls, and plots."""
-    history = {name: np.asarray(getattr(result.history, name)) for name in ("loss", "gradient_norm", "learning_rate", "update_norm")}
-    columns = {"iteration": np.arange(1, section.iterations + 1), **history, "skipped": np.asarray(result.history.skipped).astype(int)}
-    recorded = {name.replace("/", "."): np.asarray(x) for name, x in result.recorded.items()}
-    scalars = {name: x for name, x in recorded.items() if x.ndim == 1}
-    _write_text(folder / HISTORY, _csv(columns | scalars))
-    if controls is None:
+def _write(folder: pathlib.Path, config: Config, section: Tune | Optimize, found: Objective, result: tuning.FitResult) -> None:
+    """Writes tuned config or controls."""
+    if found.controls is None:
         values = tuned_values(config, found, result.parameters)
         text = yaml.safe_dump(
             run_folder.resolved(Config.model_validate(values)), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
         )
-        _write_text(folder / TUNED, text)
-    else:
-        instants = config.dt * np.arange(config.steps)
-        names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
-        _write_text(folder / CONTROLS, _csv({"t": instants, **{name: controls[1][:, k] for k, name in enumerate(names)}}))
-    if config.output.plots:
-        _draw(folder / run_folder.PLOTS, config, history, np.asarray(result.history.skipped), scalars, list(found.parameters), controls)
+        write_text(folder / TUNED, text)
+        return
+    controls = np.asarray(found.controls(result.parameters))
+    names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
+    columns = {"t": config.dt * np.arange(config.steps), **{name: controls[:, k] for k, name in enumerate(names)}}
+    write_text(folder / CONTROLS, table(columns))
 
 
 def write_report(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
     """Writes the report of a finished fit beside its plots."""
     pictures = sorted(path.stem for path in (folder / run_folder.PLOTS).glob("*.png"))
-    _write_text(folder / run_folder.REPORT, report_text(config, record, pictures) + "\n")
-
-
-def _csv(columns: dict[str, Any]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True))
-    return text.getvalue()
-
-
-def _write_text(file: pathlib.Path, text: str) -> None:
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
-
-
-def _draw(folder: pathlib.Path, config: Config, history: Any, skipped: Any, scalars: Any, names: list[str], controls: Any) -> None:
-    folder.mkdir(exist_ok=True)
-    iterations = np.arange(1, len(skipped) + 1)
-    with styled() as figure_class:
-        figure = figure_class(figsize=(8, 6), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        for axes, key, label in ((upper, "loss", "loss"), (lower, "gradient_norm", "norm of the gradient")):
-            axes.plot(iterations, np.where(skipped, np.nan, history[key]), **line_style(0))
-            if np.all(history[key][~skipped] > 0):
-                axes.set_yscale("log")
-            axes.set_ylabel(label)
-            for k in iterations[skipped]:
-                axes.axvline(k, color="#d0d0d0", linewidth=0.8, zorder=0)
-        upper.set_title(f"{config.name}" + (f": {int(skipped.sum())} iterations skipped (gray)" if skipped.any() else ""))
-        lower.set_xlabel("iteration")
-        figure.savefig(folder / "history.png")
-        if scalars:
-            figure = figure_class(figsize=(8, 1.2 + 1.8 * len(scalars)), layout="constrained")
-            panels = figure.subplots(len(scalars), 1, sharex=True, squeeze=False)[:, 0]
-            for k, (axes, (name, x)) in enumerate(zip(panels, scalars.items(), strict=True)):
-                axes.plot(iterations, x, **line_style(k))
-                axes.set_ylabel(name)
-            panels[-1].set_xlabel("iteration")
-            figure.savefig(folder / "parameters.png")
-        if controls is not None:
-            instants = config.dt * np.arange(config.steps)
-            figure = figure_class(figsize=(8, 1.2 + 2.2 * len(names)), layout="constrained")
-            panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
-            for k, (axes, name) in enumerate(zip(panels, names, strict=True)):
-                for which, label in ((0, "start"), (1, "optimized")):
-                    axes.step(instants, controls[which][:, k], where="post", label=label, **line_style(1 - which))
-                axes.set_ylabel(name)
-            panels[0].legend()
-            panels[-1].set_xlabel("time in s")
-            figure.savefig(folder / "controls.png")
+    write_text(folder / run_folder.REPORT, report_text(config, record, pictures) + "\n")
