@@ -304,13 +304,14 @@ def animate(path: pathlib.Path, mechanism: Any, here: Problem, method: Any, data
     for gains in ("constant 5/s", "time constant 10 h", "tuned"):
         alpha, beta = (float(data[name].sel(gains=gains)[-1]) for name in ("alpha", "beta"))
         shown[gains] = method(stabilization=jaxdae.Baumgarte(jnp.asarray(alpha), jnp.asarray(beta)))
-    lines = {}
+    lines, status = {}, {}
     for name, integrator in shown.items():
         trajectory = jaxdae.rollout(here.system, integrator, here.state, **plan)
         lines[name] = outlines(mechanism, np.asarray(trajectory.state.q))
-    times = np.asarray(trajectory.state.t)
+        status[name] = np.asarray(trajectory.info.status)
+    times = h * np.arange(1, plan["steps"] + 1)
     tips = {name: x[:, -1] for name, x in lines.items()}
-    write_animation(path, times, lines, traces=tips, title=f"steps of {h:g} s")
+    write_animation(path, times, lines, traces=tips, status=status, title=f"steps of {h:g} s")
 
 
 def main() -> int:

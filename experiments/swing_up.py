@@ -260,7 +260,7 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
     allowed = np.array([ALLOWED[unit] for unit in units])
     close = (np.abs(away[:, -1]) <= allowed).all(axis=1) & (np.abs(rates[:, -1]) <= ALLOWED_RATE).all(axis=1)
     kept = (np.abs(torques) <= task.limits).all(axis=(1, 2))
-    status = np.asarray(trajectory.info.status)[:, -1]
+    status = np.pad(np.asarray(trajectory.info.status), ((0, 0), (1, 0)), constant_values=int(jaxdae.Status.OK))
     fields = {
         "torque": (("start", "knot", "motor"), torques),
         "q": (("start", "time", "coordinate"), q),
@@ -268,9 +268,9 @@ def judge(config: Any, settings: Settings, task: Task, z: np.ndarray) -> xr.Data
         "away": (("start", "time", "goal"), away),
         "rate": (("start", "time", "goal"), rates),
         "violation": (("start",), np.asarray(trajectory.info.violation).max(axis=1)),
-        "status": (("start",), status),
+        "status": (("start", "time"), status),
         "kept": (("start",), kept),
-        "success": (("start",), close & kept & (status == jaxdae.Status.OK)),
+        "success": (("start",), close & kept & (status[:, -1] == jaxdae.Status.OK)),
     }
     names = {
         "time": ("time", config.dt * config.save_every * np.arange(q.shape[1]), {"units": "s"}),
@@ -429,7 +429,8 @@ def main() -> int:
     if settings.outlines:
         lines = {body: placed(task, q, body, points) for body, points in settings.outlines.items()}
         traces = {body: placed(task, q, body, point)[:, 0] for body, point in settings.traced.items()}
-        write_animation(folder / "swing_up.gif", data.time.values, lines, traces=traces, title=config.name)
+        status = dict.fromkeys(lines, data.status.values[best])
+        write_animation(folder / "swing_up.gif", data.time.values, lines, traces=traces, status=status, title=config.name)
     sentences.append(f"Search and judgment of all starts together took {wall:.3g} s, compilation included.")
     headings = ("start", "success", "away from the target", "rates")
     table = [

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdae.app.failure import Failure, entries_in_view, first_failure
 from jaxdae.app.style import GRAY, line_style, styled
 
 _FASTEST, _SLOWEST = 30.0, 10.0  # frames a second: beyond, viewers skip frames; below, motion looks like slides
@@ -20,13 +21,15 @@ def write_animation(
     *,
     traces: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
     title: str = "",
     frames: int = 100,
 ) -> pathlib.Path:
     """Writes a GIF of plane motion, and returns its path. Axes have one scale, and limits that hold everything at all times.
 
     Played in real time where 10 to 30 frames a second can do that, else as near to it as they can. NaN is not drawn: a line with NaN is
-    hidden, or interrupted there.
+    hidden, or interrupted there. What belongs to a world that failed is drawn up to its failure, which the title tells; where all lines
+    failed, the pictures end there.
 
     Args:
         path: the file, ending in ".gif"; written whole or not at all.
@@ -34,6 +37,7 @@ def write_animation(
         lines: polylines by name, each (time, vertices, 2) in m.
         traces: paths by name, each (time, 2) in m, drawn up to the present.
         points: fixed markers by name, each (k, 2) in m.
+        status: `jaxdae.Status` of the world of lines by their names, each (time,); it holds for the trace of the same name too.
         title: above the picture, before the time.
         frames: how many pictures, spread evenly over the entries; fewer where there are fewer entries.
 
@@ -43,14 +47,38 @@ def write_animation(
     path, times = pathlib.Path(path), np.asarray(times, float)
     groups = {name: dict(given or {}) for name, given in (("lines", lines), ("traces", traces), ("points", points))}
     groups = {name: {key: np.asarray(x, float) for key, x in group.items()} for name, group in groups.items()}
-    _check(path, times, groups, frames)
-    shown = np.unique(np.linspace(0, len(times) - 1, min(frames, len(times))).round().astype(int))
+    status = {name: np.asarray(x) for name, x in (status or {}).items()}
+    _check(path, times, groups, status, frames)
+    failures = {name: failure for name, x in status.items() if (failure := first_failure(x, times)) is not None}
+    end = _end_at_failures(groups, failures, len(times))
+    shown = np.unique(np.linspace(0, end - 1, min(frames, end)).round().astype(int))
     with styled() as figure_class:
-        _write(path, figure_class, times, groups, title, shown)
+        _write(path, figure_class, times, groups, "\n".join([title, *_told(failures, len(groups["lines"]))]), shown)
     return path
 
 
-def _check(path: pathlib.Path, times: np.ndarray, groups: dict[str, dict[str, np.ndarray]], frames: int) -> None:
+def _end_at_failures(groups: dict[str, dict[str, np.ndarray]], failures: dict[str, Failure], entries: int) -> int:
+    """Hides what belongs to failed worlds from where they fail or run away; returns how many entries are left to show."""
+    ends = dict.fromkeys(groups["lines"], entries)
+    for name, failure in failures.items():
+        ends[name] = entries_in_view(groups["lines"][name][: max(failure.entry, 1)])
+        for group in (groups["lines"], groups["traces"]):
+            if name in group:
+                group[name] = group[name].copy()
+                group[name][ends[name] :] = np.nan
+    return max(ends.values(), default=entries)
+
+
+def _told(failures: dict[str, Failure], lines: int) -> list[str]:
+    """Returns the failures in words, with the names of their lines unless they are one failure of all lines."""
+    if len(failures) == lines and len(set(failures.values())) == 1:
+        return [f"{next(iter(failures.values()))}"]
+    return [f"{name} {failure}" for name, failure in failures.items()]
+
+
+def _check(
+    path: pathlib.Path, times: np.ndarray, groups: dict[str, dict[str, np.ndarray]], status: dict[str, np.ndarray], frames: int
+) -> None:
     if path.suffix != ".gif":
         raise ValueError(f"path must end in .gif, got {path.name!r}")
     if frames < 1:
@@ -64,6 +92,10 @@ def _check(path: pathlib.Path, times: np.ndarray, groups: dict[str, dict[str, np
             if x.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, x.shape, strict=True)):
                 wanted = ", ".join("any" if n is None else str(n) for n in shape)
                 raise ValueError(f"{group}[{name!r}] must have shape ({wanted}), got {x.shape}")
+    for name, x in status.items():
+        if name not in groups["lines"] or x.shape != times.shape:
+            what = f"shape {x.shape}" if name in groups["lines"] else f"no such line in {list(groups['lines'])}"
+            raise ValueError(f"status[{name!r}] must have shape ({times.size},) and the name of a line, got {what}")
     if not any(np.isfinite(x).all(axis=-1).any() for entries in groups.values() for x in entries.values()):
         raise ValueError("nothing to draw: no lines, traces or points with finite numbers")
 
@@ -100,7 +132,8 @@ def _write(
         index += 1
     axes.tick_params(colors=GRAY)
     figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
-    axes.set_title(title or " ")
+    heading, *told = title.split("\n")
+    axes.set_title("\n".join([heading or " ", *told]))
     # Laid out once: to do it anew for every picture takes twice the time, and would let the axes tremble.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -114,7 +147,7 @@ def _write(
                 bar.set_data(*groups["lines"][name][k].T)
             for name, trace in paths.items():
                 trace.set_data(*groups["traces"][name][: k + 1].T)
-            axes.set_title(f"{title}   t = {times[k]:.2f} s".strip())
+            axes.set_title("\n".join([f"{heading}   t = {times[k]:.2f} s".strip(), *told]))
             writer.grab_frame()
     partial.replace(path)
 

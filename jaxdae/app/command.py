@@ -16,12 +16,12 @@ _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
 
-app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def main() -> None:
     """Runs the command line."""
-    app()
+    app(prog_name="jaxdae")
 
 
 def _print_version(wanted: bool | None) -> None:
@@ -69,7 +69,11 @@ def run(
 
 
 _OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
-_RESUME = typer.Option("--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped.")
+_RESUME = typer.Option(
+    "--resume",
+    metavar="RUN",
+    help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more iterations, beyond its end.",
+)
 
 
 @app.command()
@@ -126,14 +130,17 @@ def plot(
 ) -> None:
     """Redraw plots and report of a run."""
     from jaxdae.app import files, opened, run_folder
+    from jaxdae.app.learn import draw as draw_fit
     from jaxdae.app.problems import Refused
-    from jaxdae.app.run import draw
+    from jaxdae.app.run import draw as draw_simulation
 
-    found = opened.simulation(folder)
-    if found.record.get("stopped"):
-        _note(f"{folder} is not complete: {found.record['stopped']}")
+    found = opened.drawable(folder)
+    reason = run_folder.incomplete(found.record)
+    if reason:
+        _note(f"{folder} is not complete: {reason}")
+    draw = draw_fit if found.is_fit else draw_simulation
     try:
-        draw(folder, found.config, found.record)
+        draw(folder, found.config, found.record, pictures=True)
     except OSError as error:
         raise Refused(files.explained(error, folder)) from error
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
@@ -142,9 +149,10 @@ def plot(
 def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:
     from jaxdae.app import opened, run_folder
 
-    if (config is None) == (resume is None) or (resume is not None and overrides):
-        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG, with --set or not, or --resume RUN alone", code=2)
-    with contextlib.nullcontext() if resume is None else opened.fit(resume, command) as found:
+    if (config is None) == (resume is None):
+        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
+    continued = contextlib.nullcontext() if resume is None else opened.fit(resume, command, tuple(overrides or ()))
+    with continued as found:
         source = str(config) if found is None else str(found.folder / run_folder.CONFIG)
         _learn_checked(command, source, overrides, out, found)
 
@@ -155,7 +163,7 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
     if getattr(checked, command) is None:
         _stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
     from jaxdae.app import space
-    from jaxdae.app.learn import learn, rows, write_report
+    from jaxdae.app.learn import learn, rows
 
     console = _console()
     space.check(found.folder if found else out, space.fit_bytes(checked, getattr(checked, command)), "take fewer iterations")
@@ -167,7 +175,6 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
         done = learn(checked, worlds, command, console, parent=out, source=source, resume=found)
     except ValueError as error:
         _stop(f"{command} failed: {error}", code=1)
-    write_report(done.folder, checked, done.record)
     for label, value in rows(done.record):
         console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)

@@ -1,12 +1,13 @@
 """Reads and checks a config: all of its mistakes at once, closed loops included."""
 
+from functools import partial
 from typing import Any, get_args
 
 import pydantic
 import yaml
 
 from jaxdae.app.crosscheck import crosscheck
-from jaxdae.app.explain import explain
+from jaxdae.app.explain import default_at, explain
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import JOINTS
@@ -26,7 +27,7 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
     Raises:
         ConfigError: with every mistake that was found.
     """
-    document = read(path, overrides)
+    document = read(path, overrides, partial(default_at, Config))
     problems = list(document.problems)
     config = None
     try:

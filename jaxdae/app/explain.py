@@ -38,6 +38,25 @@ def field_at(model: type[pydantic.BaseModel], data: object, location: Location) 
     return found.annotation, found.constraints, found.description
 
 
+def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...]) -> Any:
+    """Returns the default at a path of keys as plain values, of a section what it was given; None where there is none.
+
+    Args:
+        model: the schema.
+        path: keys of sections, from the outside in.
+    """
+    value: Any = None
+    for key in path:
+        field = model.model_fields.get(key)
+        if field is None:
+            return None
+        value = None if field.is_required() else field.get_default()
+        inside = [type(value)] if isinstance(value, pydantic.BaseModel) else list(_alternatives(field.annotation))
+        # What is no section has no keys: the loop ends at the next one.
+        model = inside[0] if len(inside) == 1 and _is_section(inside[0]) else pydantic.BaseModel
+    return value.model_dump(exclude_unset=True) if isinstance(value, pydantic.BaseModel) else value
+
+
 def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
     """Returns an annotation and its constraints in words: `a number > 0`."""
     bounds = " and ".join(_bound(item) for item in constraints if _bound(item))
@@ -51,7 +70,7 @@ def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
             words.append("a list of numbers" if Ellipsis in arguments else f"a list of {len(arguments)} numbers")
         elif origin in (list, dict):
             words.append({list: "a list", dict: "a mapping of names to numbers"}[origin])
-        elif isinstance(alternative, type) and issubclass(alternative, pydantic.BaseModel):
+        elif _is_section(alternative):
             words.append("a mapping")
         else:
             words.append({float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(alternative, "a value"))
@@ -71,7 +90,7 @@ class _Walk:
     @property
     def models(self) -> list[type[pydantic.BaseModel]]:
         alternatives = [self.chosen] if self.chosen else _alternatives(self.annotation)
-        return [a for a in alternatives if isinstance(a, type) and issubclass(a, pydantic.BaseModel)]
+        return [a for a in alternatives if _is_section(a)]
 
     def choose(self, tag: object) -> bool:
         """Picks the member of a union by its tag; False where there is nothing to choose or no such tag."""
@@ -169,6 +188,10 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
                 yield from _alternatives(argument)
     else:
         yield annotation
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
 
 
 def _metadata(annotation: Any) -> tuple[Any, ...]:

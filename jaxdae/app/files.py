@@ -62,12 +62,17 @@ def _too_large(size: int, largest: int) -> tuple[str, str]:
 
 
 def write_text(file: pathlib.Path, text: str) -> None:
-    """Writes a file whole or not at all: beside it first, then put in its place. A link in its place is replaced, not followed."""
+    """Writes a file whole or not at all: beside it first, forced to the disk, then put in its place.
+
+    A link in its place is replaced, not followed.
+    """
     partial = file.with_name(file.name + ".partial")
     partial.unlink(missing_ok=True)
     try:
         with partial.open("x", encoding="utf-8") as stream:
             stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         partial.replace(file)
     except OSError:
         partial.unlink(missing_ok=True)

@@ -1,12 +1,11 @@
 """`jaxdae tune` and `jaxdae optimize`: fits whose run folder can be continued after any interruption.
 
 The folder holds the resolved config and the checkpoint from the beginning on. Continuing reads both: the same config makes the same
-program, whose fingerprint the checkpoint carries. History, plots and report are written at the end, each whole or not at all.
+program, whose fingerprint the checkpoint carries. The history follows every checkpoint; plots and report are written at the end, and
+again by `jaxdae plot`.
 """
 
-import csv
 import dataclasses
-import io
 import pathlib
 import time
 from typing import Any
@@ -18,14 +17,15 @@ import yaml
 from jaxdae import tuning
 from jaxdae.app import files, interrupts, opened, run_folder
 from jaxdae.app.build import Worlds
+from jaxdae.app.history import History, table
+from jaxdae.app.learned_plots import draw_learned
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Failed, Refused
-from jaxdae.app.run import begin, finish
+from jaxdae.app.run import begin, draw_finished, finish
 from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, TUNED
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
-from jaxdae.app.style import line_style, styled
 from jaxdae.tuning.checkpoint import CheckpointError
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -59,7 +59,7 @@ def learn(
     """Runs the section of a command, `tune` or `optimize`, in a new folder or in the one to be continued.
 
     Args:
-        config: a config that has the section.
+        config: a config that has the section; of a run that is continued its own, or one with more iterations.
         worlds: its worlds.
         command: the name of the section, for the record.
         console: for progress.
@@ -74,40 +74,94 @@ def learn(
         KeyboardInterrupt: with what is left behind in words.
     """
     if resume is not None:
-        resume.record["learned"]["resumed"] += 1
-        return _continuable(config, worlds, command, console, resume.folder, resume.record)
+        return _finished(_Place(resume.folder, resume.record, config, command), worlds, console)
     folder, record = begin(config, parent, source)
     with opened.lock(folder):
-        record |= {"learned": {"command": command, "resumed": 0}}
-        return _continuable(config, worlds, command, console, folder, record)
+        place = _Place(folder, record, config, command)
+        return _finished(place, worlds, console)
 
 
-def _continuable(
-    config: Config, worlds: Worlds, command: str, console: rich.console.Console, folder: pathlib.Path, record: dict[str, Any]
-) -> Learned:
-    """Runs a fit in its folder, and says how it is continued where it is stopped."""
-    told = f"{folder} is not complete; jaxdae {command} --resume {folder} continues it"
+@dataclasses.dataclass
+class _Place:
+    """The run folder of a fit.
+
+    Attributes:
+        folder: the folder.
+        record: what its `run.json` holds.
+        config: the config of the fit, perhaps with more iterations than that of the record.
+        command: `tune` or `optimize`.
+        taken: whether this fit has written there.
+    """
+
+    folder: pathlib.Path
+    record: dict[str, Any]
+    config: Config
+    command: str
+    taken: bool = False
+
+    @property
+    def section(self) -> Tune | Optimize:
+        """Returns the section of the config that says what is learned."""
+        return getattr(self.config, self.command)
+
+    @property
+    def told(self) -> str:
+        """Returns what a fit that ends early leaves behind, in words."""
+        if self.record["complete"]:
+            return f"the results in {self.folder} are complete, and jaxdae plot {self.folder} draws them"
+        return f"{self.folder} is not complete; jaxdae {self.command} --resume {self.folder} continues it"
+
+    def take(self) -> None:
+        """Writes that this fit works here, and its config; what was told of an end before holds no more."""
+        if self.taken:
+            return
+        with interrupts.held():
+            resolved = run_folder.resolved(self.config)
+            if self.record["config"] != resolved:
+                run_folder.write_config(self.folder, self.config)
+            before = self.record.get("learned")
+            learned = {"command": self.command, "resumed": 0 if before is None else before["resumed"] + 1}
+            self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
+            self.record.pop("stopped", None)
+            run_folder.write_record(self.folder, self.record)
+            self.taken = True
+
+
+def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> Learned:
+    """Runs a fit to its end, and says how it is continued where it is stopped before."""
+    clock = time.perf_counter()
     try:
-        run_folder.write_record(folder, record)
-        return _learn(config, worlds, command, console, folder, record)
+        found, result = _fitted(place, worlds, console)
+        with interrupts.held():
+            _write(place, found, result)
+            finish(place.folder, place.record, learned=_learned(place, result), timing={"wall_s": time.perf_counter() - clock})
     except CheckpointError as error:
         raise Refused(f"--resume: {error}") from None
     except KeyboardInterrupt:
         interrupts.forget()
-        finish(folder, record, "interrupted")
-        raise KeyboardInterrupt(told) from None
+        if place.taken and not place.record["complete"]:
+            finish(place.folder, place.record, "interrupted")
+        raise KeyboardInterrupt(place.told) from None
     except OSError as error:
-        raise Failed(f"{files.explained(error, folder)}; {told}") from error
+        raise Failed(f"{files.explained(error, place.folder)}; {place.told}") from error
+    draw_finished(draw, place.folder, place.config, place.record)
+    return Learned(place.folder, result, place.record)
 
 
-def _learn(
-    config: Config, worlds: Worlds, command: str, console: rich.console.Console, folder: pathlib.Path, record: dict[str, Any]
-) -> Learned:
+def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tuple[Objective, tuning.FitResult]:
     """Runs a fit, from its checkpoint where there is one."""
-    section: Tune | Optimize = getattr(config, command)
-    started = time.perf_counter()
-    with precision(config):
-        found = objective(config, worlds, section)
+    section, history = place.section, History(place.folder / HISTORY)
+    if not (place.folder / CHECKPOINT).exists():
+        place.take()
+
+    def saved(told: tuning.FitStep, recorded: dict[str, Any]) -> None:
+        # A checkpoint that was there has been found to be of this fit: a folder of another one stays as it was.
+        with interrupts.held():
+            place.take()
+            history.write(told, recorded)
+
+    with precision(place.config):
+        found = objective(place.config, worlds, section)
         interrupts.check()
         result = tuning.fit(
             found.loss if found.batch_loss is None else found.batch_loss,
@@ -119,21 +173,21 @@ def _learn(
             clip=section.optimizer.clip,
             record=lambda numbers: numbers,
             progress=_Progress(section.iterations, console),
-            checkpoint=tuning.Checkpoint(folder / CHECKPOINT, every=section.checkpoint_every),
+            checkpoint=tuning.Checkpoint(place.folder / CHECKPOINT, every=section.checkpoint_every, saved=saved),
         )
-        controls = None if found.controls is None else [np.asarray(found.controls(p)) for p in (found.parameters, result.parameters)]
-    _write(folder, config, section, found, result, controls)
-    numbers = {name.replace("/", "."): np.asarray(x).tolist() for name, x in result.parameters.items()}
-    summary = {
+    return found, result
+
+
+def _learned(place: _Place, result: tuning.FitResult) -> dict[str, Any]:
+    """Returns what the record of a finished fit holds of it."""
+    return place.record["learned"] | {
         "loss_at_start": float(result.history.loss[0]),
         "loss": result.loss,
         "best_iteration": result.best_step,
-        "iterations": section.iterations,
+        "iterations": place.section.iterations,
         "skipped": result.skipped,
+        "parameters": {name.replace("/", "."): np.asarray(x).tolist() for name, x in result.parameters.items()},
     }
-    record["learned"] |= summary | {"parameters": numbers}
-    finish(folder, record, timing={"wall_s": time.perf_counter() - started})
-    return Learned(folder, result, record)
 
 
 class _Progress:
@@ -167,88 +221,46 @@ def rows(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> str:
-    """Returns the report of a fit, in Markdown."""
+    """Returns the report of a fit, in Markdown; of one that is not complete that it is not, and its pictures."""
     command = record["learned"]["command"]
     lines = [f"# {config.name}: {command}", ""]
     if config.description:
         lines += [config.description.strip(), ""]
-    lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(record)), ""]
-    what = f"`jaxdae run {TUNED}` simulates the tuned mechanism." if command == "tune" else f"`{CONTROLS}` holds the inputs at every step."
-    lines += [what + f" `{HISTORY}` holds every iteration.", ""]
+    reason = run_folder.incomplete(record)
+    if reason:
+        lines += [f"**The run is not complete:** {reason}. `jaxdae {command} --resume` continues it.", ""]
+    else:
+        what = (
+            f"`jaxdae run {TUNED}` simulates the tuned mechanism." if command == "tune" else f"`{CONTROLS}` holds the inputs at every step."
+        )
+        lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(record)), "", what, ""]
+    lines += [f"`{HISTORY}` holds every iteration.", ""]
     lines += [line for name in pictures for line in (f"![{name}]({run_folder.PLOTS}/{name}.png)", "")]
     return "\n".join(lines)
 
 
-def _write(
-    folder: pathlib.Path, config: Config, section: Tune | Optimize, found: Objective, result: tuning.FitResult, controls: Any
-) -> None:
-    """Writes history, tuned config or controls, and plots."""
-    history = {name: np.asarray(getattr(result.history, name)) for name in ("loss", "gradient_norm", "learning_rate", "update_norm")}
-    columns = {"iteration": np.arange(1, section.iterations + 1), **history, "skipped": np.asarray(result.history.skipped).astype(int)}
-    recorded = {name.replace("/", "."): np.asarray(x) for name, x in result.recorded.items()}
-    scalars = {name: x for name, x in recorded.items() if x.ndim == 1}
-    files.write_text(folder / HISTORY, _csv(columns | scalars))
-    if controls is None:
+def _write(place: _Place, found: Objective, result: tuning.FitResult) -> None:
+    """Writes the tuned config or the inputs."""
+    config, section = place.config, place.section
+    if found.controls is None:
         values = tuned_values(config, found, result.parameters)
         text = yaml.safe_dump(
             run_folder.resolved(Config.model_validate(values)), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
         )
-        files.write_text(folder / TUNED, text)
-    else:
-        instants = config.dt * np.arange(config.steps)
-        names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
-        files.write_text(folder / CONTROLS, _csv({"t": instants, **{name: controls[1][:, k] for k, name in enumerate(names)}}))
-    if config.output.plots:
+        files.write_text(place.folder / TUNED, text)
+        return
+    with precision(config):
+        controls = np.asarray(found.controls(result.parameters))
+    names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
+    columns = {"t": config.dt * np.arange(config.steps), **{name: controls[:, k] for k, name in enumerate(names)}}
+    files.write_text(place.folder / CONTROLS, table(columns))
+
+
+def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures: bool) -> None:
+    """Draws the plots of a fit, where they are wanted, and writes its report; of one that is not complete what there is."""
+    drawn = []
+    if pictures:
         with run_folder.pictures(folder) as place:
-            _draw(place, config, history, np.asarray(result.history.skipped), scalars, list(found.parameters), controls)
-
-
-def write_report(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
-    """Writes the report of a finished fit beside its plots."""
-    pictures = sorted(path.stem for path in (folder / run_folder.PLOTS).glob("*.png"))
-    files.write_text(folder / run_folder.REPORT, report_text(config, record, pictures) + "\n")
-
-
-def _csv(columns: dict[str, Any]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True))
-    return text.getvalue()
-
-
-def _draw(folder: pathlib.Path, config: Config, history: Any, skipped: Any, scalars: Any, names: list[str], controls: Any) -> None:
-    folder.mkdir(exist_ok=True)
-    iterations = np.arange(1, len(skipped) + 1)
-    with styled() as figure_class:
-        figure = figure_class(figsize=(8, 6), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        for axes, key, label in ((upper, "loss", "loss"), (lower, "gradient_norm", "norm of the gradient")):
-            axes.plot(iterations, np.where(skipped, np.nan, history[key]), **line_style(0))
-            if np.all(history[key][~skipped] > 0):
-                axes.set_yscale("log")
-            axes.set_ylabel(label)
-            for k in iterations[skipped]:
-                axes.axvline(k, color="#d0d0d0", linewidth=0.8, zorder=0)
-        upper.set_title(f"{config.name}" + (f": {int(skipped.sum())} iterations skipped (gray)" if skipped.any() else ""))
-        lower.set_xlabel("iteration")
-        figure.savefig(folder / "history.png")
-        if scalars:
-            figure = figure_class(figsize=(8, 1.2 + 1.8 * len(scalars)), layout="constrained")
-            panels = figure.subplots(len(scalars), 1, sharex=True, squeeze=False)[:, 0]
-            for k, (axes, (name, x)) in enumerate(zip(panels, scalars.items(), strict=True)):
-                axes.plot(iterations, x, **line_style(k))
-                axes.set_ylabel(name)
-            panels[-1].set_xlabel("iteration")
-            figure.savefig(folder / "parameters.png")
-        if controls is not None:
-            instants = config.dt * np.arange(config.steps)
-            figure = figure_class(figsize=(8, 1.2 + 2.2 * len(names)), layout="constrained")
-            panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
-            for k, (axes, name) in enumerate(zip(panels, names, strict=True)):
-                for which, label in ((0, "start"), (1, "optimized")):
-                    axes.step(instants, controls[which][:, k], where="post", label=label, **line_style(1 - which))
-                axes.set_ylabel(name)
-            panels[0].legend()
-            panels[-1].set_xlabel("time in s")
-            figure.savefig(folder / "controls.png")
+            drawn = draw_learned(folder, place, config, record)
+    text = report_text(config, record, [file.stem for file in drawn])
+    files.write_text(folder / run_folder.REPORT, text + "\n")

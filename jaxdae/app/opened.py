@@ -1,8 +1,8 @@
 """Opens run folders that are already there, to draw them or to continue them: the one place that knows what they must hold.
 
 Run folders are copied, edited, cut off by full disks and mixed up. All that is to be used later is checked here, before anything is
-written: the record `run.json` by its schema, `config.yaml` against the config in the record, the results against the digests in it, and
-what will be written against links that lead elsewhere.
+written: the record `run.json` by its schema, `config.yaml` against the config in the record, the results against the digests in it, the
+history of a fit that was killed against its checkpoint, and what will be written against links that lead elsewhere.
 """
 
 import contextlib
@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 import pydantic
 
-from jaxdae.app import files, run_folder
+from jaxdae.app import files, history, lengthen, run_folder
 from jaxdae.app.problems import ConfigError, Refused
 from jaxdae.app.schema import Config
 from jaxdae.app.source import read
 from jaxdae.tuning import checkpoint
 
 _RECORD_BYTES = 100_000_000
+_EXAMPLE = "the folder of a run, for example runs/NAME-TIME"
 _SAME = "use the folder as the run left it"
 _WRITTEN_BY_FITS = (
     run_folder.RECORD,
@@ -33,6 +34,7 @@ _WRITTEN_BY_FITS = (
     run_folder.CONTROLS,
     run_folder.LOCK,
 )
+_LAST_OF_FITS = {"tune": run_folder.TUNED, "optimize": run_folder.CONTROLS}
 
 
 class _Environment(pydantic.BaseModel, extra="allow", strict=True):
@@ -50,6 +52,13 @@ class _Record(pydantic.BaseModel, extra="allow", strict=True):
     environment: _Environment
     config: dict[str, Any]
     digests: dict[str, str] = {}
+
+    @pydantic.field_validator("complete")
+    @classmethod
+    def _agrees(cls, complete: bool, info: Any) -> bool:
+        if "finished" in info.data and complete != (info.data["finished"] is not None):
+            raise ValueError("a run is complete when it has finished")
+        return complete
 
 
 class _Results(pydantic.BaseModel, extra="allow", strict=True):
@@ -82,6 +91,19 @@ class _FitRecord(_Record):
     learned: _Learned
 
 
+class _Found(_Learned):
+    loss_at_start: float
+    loss: float
+    best_iteration: int = pydantic.Field(ge=0)
+    iterations: int = pydantic.Field(ge=1)
+    skipped: int = pydantic.Field(ge=0)
+    parameters: dict[str, float | list[float]]
+
+
+class _FinishedFitRecord(_Record):
+    learned: _Found
+
+
 @dataclasses.dataclass(frozen=True)
 class Opened:
     """A run folder that holds what it should.
@@ -97,58 +119,114 @@ class Opened:
     record: dict[str, Any]
 
     @property
+    def is_fit(self) -> bool:
+        """Returns whether it is a run of `jaxdae tune` or `jaxdae optimize`."""
+        return "learned" in self.record
+
+    @property
     def has_checkpoint(self) -> bool:
         """Returns whether a fit wrote a checkpoint before it was interrupted."""
         return (self.folder / run_folder.CHECKPOINT).exists()
 
 
-def simulation(folder: pathlib.Path) -> Opened:
-    """Returns the folder of a `jaxdae run` whose results are whole, for drawing.
+def drawable(folder: pathlib.Path) -> Opened:
+    """Returns the folder of a run, of a simulation or of a fit, whose results are whole; of one that was stopped those that there are.
 
     Raises:
         Refused: for anything else.
     """
-    example = "the folder of a run, for example runs/NAME-TIME"
-    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD, run_folder.RESULTS), example)
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
     record = _record(folder)
+    return _drawable_fit(folder, record) if "learned" in record else _drawable_simulation(folder, record)
+
+
+def _drawable_simulation(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     if "results" not in record and not record.get("complete"):
         raise Refused(f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again")
+    _check_parts(folder, (run_folder.RESULTS,), _EXAMPLE)
     _validated(folder, _SimulationRecord, record)
     config = _config(folder, record)
-    _check_digests(folder, record["digests"])
+    _check_digests(folder, record, run_folder.RESULTS)
     _check_targets(folder, (run_folder.REPORT,))
     return Opened(folder, config, record)
 
 
+def _drawable_fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
+    found = _fit(folder, record)
+    if record["complete"]:
+        _check_digests(folder, record, run_folder.HISTORY, _LAST_OF_FITS[record["learned"]["command"]])
+    elif record.get("digests"):
+        _check_digests(folder, record, run_folder.HISTORY)
+    elif not (folder / run_folder.HISTORY).exists():
+        what = "a run that was stopped before its first checkpoint"
+        raise Refused(f"{folder}: got {what}, expected {run_folder.HISTORY}; --resume continues it")
+    else:
+        _check_history(found)
+    return found
+
+
 @contextlib.contextmanager
-def fit(folder: pathlib.Path, command: str) -> Iterator[Opened]:
-    """Gives the folder of an interrupted `jaxdae tune` or `jaxdae optimize`, locked, for continuing it.
+def fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> Iterator[Opened]:
+    """Gives the folder of a `jaxdae tune` or `jaxdae optimize` that these overrides can continue or lengthen, locked.
 
     Raises:
         Refused: for anything else, and for a run that another process works on.
     """
-    _interrupted_fit(folder, command)
+    _continuable_fit(folder, command, overrides)
     with lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
-        yield _interrupted_fit(folder, command)
+        yield _continuable_fit(folder, command, overrides)
 
 
-def _interrupted_fit(folder: pathlib.Path, command: str) -> Opened:
+def _continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...]) -> Opened:
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:
         raise Refused(f"--resume: got {folder}, which is no run of jaxdae {command}; run its {run_folder.CONFIG} again")
-    _validated(folder, _FitRecord, record)
-    if record["complete"] or record["finished"]:
-        raise Refused(f"--resume: got {folder}, which finished at {record['finished']}; there is nothing to continue")
+    found = _fit(folder, record)
+    refusal = lengthen.refusal(folder, record, command, overrides)
+    if refusal:
+        raise Refused(f"--resume: got {refusal}")
+    return found
+
+
+def _fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
+    """Returns the folder of a fit, whatever it is wanted for, whose record, config and checkpoint are whole."""
+    _validated(folder, _FinishedFitRecord if record.get("complete") else _FitRecord, record)
     config = _config(folder, record)
+    if getattr(config, record["learned"]["command"]) is None:
+        raise _damaged(folder / run_folder.RECORD, f"a config without a section {record['learned']['command']}")
     _check_targets(folder, _WRITTEN_BY_FITS)
-    if (folder / run_folder.CHECKPOINT).exists():
-        try:
-            checkpoint.load(folder / run_folder.CHECKPOINT)
-        except checkpoint.CheckpointError as error:
-            raise Refused(f"--resume: {error}") from None
-    return Opened(folder, config, record)
+    found = Opened(folder, config, record)
+    if found.has_checkpoint:
+        _checkpoint(folder)
+    return found
+
+
+def _checkpoint(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        return checkpoint.load(folder / run_folder.CHECKPOINT)[1]
+    except checkpoint.CheckpointError as error:
+        raise Refused(str(error)) from None
+
+
+def _check_history(found: Opened) -> None:
+    """Raises where the history of a fit that was killed, or goes on, is not that of its checkpoint, or the beginning of it.
+
+    Whoever was killed may have written a checkpoint but not yet its history, and whoever goes on writes both meanwhile. So the history is
+    read before the checkpoint, and holds its first rows.
+    """
+    file = found.folder / run_folder.HISTORY
+    text = _text(file, checkpoint.LARGEST)
+    if not found.has_checkpoint:
+        raise _damaged(found.folder / run_folder.CHECKPOINT, "no such file")
+    section = getattr(found.config, found.record["learned"]["command"])
+    try:
+        expected = history.table_of_checkpoint(_checkpoint(found.folder), section)
+    except (ValueError, KeyError):
+        raise _damaged(found.folder / run_folder.CHECKPOINT, "a checkpoint of another fit") from None
+    if text.count("\n") < 2 or not text.endswith("\n") or not expected.startswith(text):
+        raise _damaged(file, f"a table that is not that of {run_folder.CHECKPOINT}")
 
 
 @contextlib.contextmanager
@@ -205,6 +283,8 @@ def _text(file: pathlib.Path, largest: int) -> str:
         raise _damaged(file, f"a file that cannot be read ({error.strerror})") from None
     except files.Unreadable as error:
         raise _damaged(file, str(error)) from None
+    except UnicodeDecodeError as error:
+        raise _damaged(file, f"bytes that are no text ({error.reason})") from None
 
 
 def _validated(folder: pathlib.Path, model: type[pydantic.BaseModel], record: dict[str, Any]) -> None:
@@ -251,9 +331,9 @@ def _difference(recorded: Any, written: Any, path: str) -> str:
     return next(found for key, one, other in pairs if (found := _difference(one, other, f"{path}.{key}".lstrip("."))))
 
 
-def _check_digests(folder: pathlib.Path, digests: dict[str, str]) -> None:
-    """Raises where a file of the results is not what the run wrote."""
-    wrong = []
+def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str) -> None:
+    """Raises where a file of the results is not what the run wrote; those that are required must be among them."""
+    wrong, digests = [], record.get("digests", {})
     for name, expected in digests.items():
         parts = pathlib.PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts:
@@ -264,7 +344,7 @@ def _check_digests(folder: pathlib.Path, digests: dict[str, str]) -> None:
             raise _damaged(folder / name, f"a file that cannot be read ({error.strerror})") from None
         if not same:
             wrong.append(name)
-    if not any(name.startswith(f"{run_folder.RESULTS}/") for name in digests):
+    if any(all(pathlib.PurePosixPath(name).parts[:1] != (part,) for name in digests) for part in required):
         raise _damaged(folder / run_folder.RECORD, "a record without the digests of the results")
     if wrong:
         more = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""

@@ -72,6 +72,13 @@ def outline(mechanism: Mechanism) -> Outline:
     return Outline({name: _hull(places) for name, places in distinct.items()}, joints, links, _distinct(ground_points), slides)
 
 
+def places(mechanism: Mechanism, poses: np.ndarray) -> np.ndarray:
+    """Returns where all that is drawn of a mechanism is at poses (time, bodies, 3), (time, points, 2) in m; the ground is left out."""
+    shape = outline(mechanism)
+    points = [_placed(poses[:, index], place) for index, name in enumerate(shape.bodies) for place in _with_center(shape.joints[name])]
+    return np.stack(points, axis=1)
+
+
 def draw(axes: Any, mechanism: Mechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
     """Draws a mechanism at several instants into matplotlib axes, early ones pale, the last one strong.
 

@@ -7,11 +7,13 @@ import numpy as np
 import xarray as xr
 
 from jaxdae.app import picture
+from jaxdae.app.failure import Failures, entries_in_view
 from jaxdae.app.schema import Config
 from jaxdae.app.style import COLORS, GRAY, line_style, styled
 
 _POINTS = 2000
 _WORLDS_IN_BAND = 1024
+_RAN_AWAY = 100.0  # times the usual size
 _ROWS = (("x", "m"), ("y", "m"), ("theta", "rad"))
 
 
@@ -28,23 +30,29 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
 
 
 def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of x, y and theta of all bodies; a band spans the worlds."""
+    """Returns a figure of x, y and theta of all bodies; a band spans the worlds that did not fail."""
     names = [body.name for body in config.mechanism.bodies]
-    thin = _thinned(data)
-    q = thin.q.isel(world=slice(0, _WORLDS_IN_BAND)).values
+    failures = Failures(data.status.values, data.time.values)
+    chosen = _thinned(failures)
+    time, survived = data.time.values[chosen], failures.survived[:_WORLDS_IN_BAND]
+    nominal = failures.drawn(data.q.isel(world=slice(0, 1)).values)[0, chosen]
+    band = data.q.isel(world=survived, time=chosen).values
     figure = figure_class(figsize=(9, 7.5), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True)
     for row, (axes, (coordinate, unit)) in enumerate(zip(panels, _ROWS, strict=True)):
         for index, name in enumerate(names):
-            values = q[..., 3 * index + row]
             style = line_style(index)
-            if len(values) > 1:
-                axes.fill_between(thin.time, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.18, linewidth=0)
-            axes.plot(thin.time, values[0], label=name, **style)
+            if data.sizes["world"] > 1 and len(band):
+                values = band[..., 3 * index + row]
+                axes.fill_between(time, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.18, linewidth=0)
+            _draw_nominal(axes, failures, time, nominal[:, 3 * index + row], label=name, **style)
         axes.set_ylabel(f"{coordinate} in {unit}")
-        axes.margins(x=0)
-    worlds = f"; bands: {len(q)} worlds" if len(q) > 1 else ""
-    panels[0].set_title(f"{config.name}: centers of mass and angles, nominal world{worlds}")
+        _fit_time(axes, failures)
+        if failures.nominal is not None:
+            _fit_values(axes, nominal[:, row::3], band[..., row::3])
+    worlds = f"; bands: {len(band)} worlds" if data.sizes["world"] > 1 and len(band) else ""
+    worlds += " that did not fail" if worlds and str(failures) else ""
+    _set_title(panels[0], f"{config.name}: centers of mass and angles, nominal world{worlds}", failures)
     panels[-1].set_xlabel("time in s")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     return figure
@@ -52,16 +60,14 @@ def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     """Returns a figure of the constraint violation of positions and velocities, log axes."""
+    failures = Failures(data.status.values, data.time.values)
     figure = figure_class(figsize=(9, 5.5), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     drawn = (("violation", "largest |g|", "m or rad"), ("velocity_violation", "largest |dg/dt|", "m/s or rad/s"))
     for axes, (name, quantity, unit) in zip(panels, drawn, strict=True):
-        values = data[name].values
-        time, peaks = _peaks(data.time.values, values)
-        _draw_peaks(axes, time, peaks)
+        _draw_peaks(axes, failures, data[name].values)
         axes.set_ylabel(f"{quantity} in {unit}")
-        axes.margins(x=0)
-    panels[0].set_title(f"{config.name}: constraint violation, largest of all steps\n{_method(config)}")
+    _set_title(panels[0], f"{config.name}: constraint violation, largest of all steps\n{_method(config)}", failures)
     if data.sizes["world"] > 1:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     panels[-1].set_xlabel("time in s")
@@ -70,52 +76,50 @@ def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     """Returns a figure of the energies, and of what is missing in their balance."""
-    thin = _thinned(data)
+    failures = Failures(data.status.values, data.time.values)
+    chosen = _thinned(failures)
     figure = figure_class(figsize=(9, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    kinetic, potential, work = (thin[name].values for name in ("kinetic_energy", "potential_energy", "work"))
-    lines = (
-        ("kinetic", kinetic[0]),
-        ("potential", potential[0]),
-        ("kinetic + potential", (kinetic + potential)[0]),
-        ("work done on it", work[0]),
+    kinetic, potential, work = (
+        failures.drawn(data[name].isel(world=slice(0, 1)).values)[0, chosen] for name in ("kinetic_energy", "potential_energy", "work")
     )
+    with np.errstate(over="ignore", invalid="ignore"):
+        lines = [("kinetic", kinetic), ("potential", potential), ("kinetic + potential", kinetic + potential)]
+    if np.any(np.nan_to_num(work)):
+        lines.append(("work done on it", work))
     for index, (label, values) in enumerate(lines):
-        if label != "work done on it" or np.any(values):
-            upper.plot(thin.time, values, label=label, **line_style(index))
+        _draw_nominal(upper, failures, data.time.values[chosen], values, label=label, **line_style(index))
     upper.set_ylabel("energy in J")
-    upper.set_title(f"{config.name}: energy of the nominal world")
+    _fit_time(upper, failures)
+    if failures.nominal is not None:
+        _fit_values(upper, np.stack([values for _, values in lines], axis=1), np.zeros(0))
+    _set_title(upper, f"{config.name}: energy of the nominal world", failures)
     upper.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    time, peaks = _peaks(data.time.values, np.abs(balance(data)))
-    _draw_peaks(lower, time, peaks)
+    _draw_peaks(lower, failures, np.abs(balance(data)))
     lower.set_ylabel("error of the balance\n|E - E(0) - work| in J")
     lower.set_xlabel("time in s")
-    if len(peaks) > 1:
+    if data.sizes["world"] > 1:
         lower.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    for axes in (upper, lower):
-        axes.margins(x=0)
     return figure
 
 
 def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of the mechanism of the nominal world at several instants."""
-    time = data.time.values
-    wanted = config.output.overlay
-    instants = np.linspace(time[0], time[-1], 6) if wanted is None else np.asarray(wanted)
-    chosen = np.unique(np.abs(time[None, :] - instants[:, None]).argmin(axis=1))
-    nominal = data.q.isel(world=0)
-    shape = (-1, len(config.mechanism.bodies), 3)
-    stride = max(1, len(time) // _POINTS)
+    """Returns a figure of the mechanism of the nominal world at several instants, up to its failure where it failed."""
+    nominal = data.q.isel(world=0).values.reshape(data.sizes["time"], len(config.mechanism.bodies), 3)
+    failures = Failures(data.status.values, data.time.values)
+    title = f"{config.name}: nominal world"
+    if failures.nominal is not None:
+        nominal = nominal[failures.good[0]]
+        seen = entries_in_view(picture.places(config.mechanism, nominal))
+        if seen < len(nominal):
+            nominal = nominal[:seen]
+            title += f"\ndrawn up to t = {data.time.values[seen - 1]:.4g} s, where it runs out of the picture"
+    time = data.time.values[: len(nominal)]
+    chosen = _instants(config, time)
     figure = figure_class(figsize=(8.5, 6.5), layout="constrained")
     axes = figure.subplots()
-    picture.draw(
-        axes,
-        config.mechanism,
-        time[chosen],
-        nominal.isel(time=chosen).values.reshape(shape),
-        nominal.isel(time=slice(None, None, stride)).values.reshape(shape),
-    )
-    axes.set_title(f"{config.name}: nominal world")
+    picture.draw(axes, config.mechanism, time[chosen], nominal[chosen], nominal[:: max(1, len(time) // _POINTS)])
+    _set_title(axes, title, failures)
     axes.grid(color="#f0f0f0")
     axes.tick_params(colors=GRAY)
     return figure
@@ -123,37 +127,96 @@ def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 def balance(data: xr.Dataset) -> np.ndarray:
     """Returns E - E(0) - work (world, time) in J, zero for an exact simulation."""
-    total = data.kinetic_energy.values + data.potential_energy.values
-    return total - total[:, :1] - data.work.values
+    # Worlds that ran away before they failed may have overflown.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = data.kinetic_energy.values + data.potential_energy.values
+        return total - total[:, :1] - data.work.values
 
 
-def _thinned(data: xr.Dataset) -> xr.Dataset:
-    """Returns the data set with at most about as many instants as a plot can show."""
-    return data.isel(time=slice(None, None, max(1, data.sizes["time"] // _POINTS)))
+def _instants(config: Config, time: np.ndarray) -> np.ndarray:
+    """Returns the entries nearest to the instants of the picture; those beyond the last entry are left out, unless none is left."""
+    if config.output.overlay is None:
+        wanted = np.linspace(time[0], time[-1], 6)
+    else:
+        wanted = np.asarray(config.output.overlay)
+        within = wanted[wanted <= time[-1] * (1.0 + 1e-9)]
+        wanted = within if within.size else time[-1:]
+    return np.unique(np.abs(time[None, :] - wanted[:, None]).argmin(axis=1))
+
+
+def _thinned(failures: Failures) -> np.ndarray:
+    """Returns about as many entries as a plot can show, with the last good one of the nominal world."""
+    count = len(failures.time)
+    return np.union1d(np.arange(0, count, max(1, count // _POINTS)), np.flatnonzero(failures.good[0])[-1:])
 
 
 def _peaks(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the largest value of each stretch of time: peaks survive where points do not fit."""
     stride = max(1, len(time) // _POINTS)
     starts = np.arange(0, len(time), stride)
-    return time[starts], np.maximum.reduceat(values, starts, axis=1)
+    return time[starts], np.fmax.reduceat(values, starts, axis=1)
 
 
-def _draw_peaks(axes: Any, time: np.ndarray, peaks: np.ndarray) -> None:
-    """Draws the nominal world and the largest of all on a log axis over whole decades, two at least.
+def _draw_nominal(axes: Any, failures: Failures, time: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    """Draws the nominal world; where it failed at once a dot, because a line of one point is not seen."""
+    at_once = failures.nominal is not None and failures.good[0].sum() == 1
+    axes.plot(time, values, **style, **({"marker": "o", "clip_on": False} if at_once else {}))
+
+
+def _set_title(axes: Any, title: str, failures: Failures) -> None:
+    axes.set_title("\n".join(line for line in (title, str(failures)) if line))
+
+
+def _fit_time(axes: Any, failures: Failures) -> None:
+    """Marks the failure of the nominal world, where the time axis ends unless another world goes on."""
+    time, end = failures.time, failures.end
+    axes.margins(x=0)
+    if failures.nominal is not None:
+        axes.axvline(time[failures.good[0]][-1], color="black", linestyle=":", linewidth=1.2, label="nominal world fails")
+    if time[0] < end < time[-1]:
+        axes.set_xlim(time[0], min(time[0] + 1.03 * (end - time[0]), time[-1]))
+    elif time[0] < time[-1]:
+        axes.set_xlim(time[0], time[-1])
+
+
+def _fit_values(axes: Any, nominal: np.ndarray, band: np.ndarray) -> None:
+    """Keeps values that ran away before a failure from hiding all others: they leave the axes, which tell how far they went.
+
+    Args:
+        axes: where they are drawn.
+        nominal: of the nominal world (time, lines), NaN beyond its failure.
+        band: of the worlds that did not fail.
+    """
+    good = np.abs(nominal[np.isfinite(nominal).all(axis=-1)])
+    # The first half tells how large values are before they run away.
+    usual = max(float(np.max(good[: max(1, len(good) // 2)])), float(np.max(np.abs(band), initial=0.0)), 1e-9)
+    largest = float(np.max(good))
+    if largest > _RAN_AWAY * usual:
+        axes.set_ylim(-5.0 * usual, 5.0 * usual)
+        note = {"va": "top", "fontsize": 9, "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}}
+        axes.text(0.01, 0.97, f"runs away, up to {largest:.1e}", transform=axes.transAxes, **note)
+
+
+def _draw_peaks(axes: Any, failures: Failures, values: np.ndarray) -> None:
+    """Draws the nominal world and the largest of those that did not fail on a log axis over whole decades, two at least.
 
     Zero is drawn at the lower edge, and round-off does not look like a mountain range.
     """
+    worlds, survived = len(values), failures.survived
+    shown = np.concatenate([failures.drawn(values)[:1], values[survived]])
+    time, peaks = _peaks(failures.time, shown)
     positive = peaks[np.isfinite(peaks) & (peaks > 0)]
     low, high = (np.log10(positive.min()), np.log10(positive.max())) if positive.size else (-18.0, -16.0)
     low, high = np.floor(low), np.ceil(high)
     low = min(low, high - 2)
-    if len(peaks) > 1:
-        largest = np.maximum(peaks.max(axis=0), 10.0**low)
-        axes.plot(time, largest, color=COLORS[1], linewidth=0.9, label=f"largest of {len(peaks)} worlds")
-    axes.plot(time, np.maximum(peaks[0], 10.0**low), color=COLORS[0], linewidth=0.9, label="nominal world")
+    if worlds > 1 and survived.size:
+        largest = np.maximum(peaks[1:].max(axis=0), 10.0**low)
+        which = "worlds" if survived.size == worlds else "worlds\nthat did not fail"
+        axes.plot(time, largest, color=COLORS[1], linewidth=0.9, label=f"largest of {survived.size} {which}")
+    _draw_nominal(axes, failures, time, np.maximum(peaks[0], 10.0**low), color=COLORS[0], linewidth=0.9, label="nominal world")
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
+    _fit_time(axes, failures)
 
 
 def _method(config: Config) -> str:

@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from jaxdae.app import files
+from jaxdae.app import files, run_folder
 from jaxdae.app.schema import Config
 
 
@@ -54,8 +54,9 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
         lines += [config.description.strip(), ""]
     versions = record["environment"]["versions"]
     lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(config, record)), ""]
-    if record.get("stopped"):
-        lines += [f"**The run is not complete:** {record['stopped']}.", ""]
+    reason = run_folder.incomplete(record)
+    if reason:
+        lines += [f"**The run is not complete:** {reason}.", ""]
     if record["results"].get("failure"):
         lines += [f"**The simulation failed:** {record['results']['failure']}", ""]
     for picture in pictures:

@@ -5,6 +5,7 @@ import datetime
 import pathlib
 import shutil
 import time
+from collections.abc import Callable
 from typing import Any
 
 import rich.console
@@ -84,7 +85,7 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
         raise files.failed(error, folder) from error
     if stopped:
         raise KeyboardInterrupt(_interrupted(folder, config, record))
-    _draw_finished(folder, config, record)
+    draw_finished(draw, folder, config, record)
     return Run(folder, summary, record)
 
 
@@ -100,10 +101,22 @@ def _interrupted(folder: pathlib.Path, config: Config, record: dict[str, Any]) -
     return f"{told}; jaxdae plot {folder} draws what there is"
 
 
-def _draw_finished(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
+def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
+    """Draws a run that has just finished, and says that its results are complete where that is stopped.
+
+    Args:
+        draw: of simulations or of fits.
+        folder: the run folder.
+        config: its config.
+        record: what its `run.json` holds.
+
+    Raises:
+        Failed: the disk let the pictures down.
+        KeyboardInterrupt: with what is left behind in words.
+    """
     told = f"the results in {folder} are complete, and jaxdae plot {folder} draws them"
     try:
-        draw(folder, config, record)
+        draw(folder, config, record, pictures=config.output.plots)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(told) from None
     except OSError as error:
@@ -162,16 +175,16 @@ def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", **fo
     run_folder.write_record(folder, record)
 
 
-def draw(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
-    """Draws plots and report of a run, over those that are there."""
+def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures: bool) -> None:
+    """Draws the plots of a run, where they are wanted, and writes its report, over those that are there."""
     from jaxdae.app import plots, results
 
-    pictures = []
-    if config.output.plots:
+    shown = []
+    if pictures:
         with results.read(folder / run_folder.RESULTS) as data, run_folder.pictures(folder) as place:
             drawn = plots.draw_all(place, config, data)
-        pictures = [folder / run_folder.PLOTS / file.name for file in drawn]
-    report.write(folder / run_folder.REPORT, config, record, pictures)
+        shown = [folder / run_folder.PLOTS / file.name for file in drawn]
+    report.write(folder / run_folder.REPORT, config, record, shown)
 
 
 def table(config: Config, record: dict[str, Any]) -> rich.table.Table:

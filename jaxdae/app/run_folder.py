@@ -62,9 +62,15 @@ def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
     files.write_text(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
 
 
+def incomplete(record: dict[str, Any]) -> str:
+    """Returns why the run of a record is not complete; empty of one that is."""
+    return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"
+
+
 def digests(folder: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of every file of the results, by its path in the run folder."""
-    found = sorted(file for file in (folder / RESULTS).rglob("*") if file.is_file())
+    """Returns the SHA-256 of every file of the results, of a simulation or of a fit, by its path in the run folder."""
+    candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS))]
+    found = sorted(file for file in candidates if file.is_file())
     return {file.relative_to(folder).as_posix(): files.digest(file) for file in found}
 
 

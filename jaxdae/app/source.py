@@ -9,6 +9,7 @@ list indices. It is written with dots, elements of a list by their names: `mecha
 import difflib
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -35,19 +36,23 @@ class Document:
         name: the file, as it was given.
     """
 
-    def __init__(self, name: str, text: str, overrides: tuple[str, ...] = ()):
+    def __init__(
+        self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Callable[[tuple[str, ...]], Any] = lambda path: None
+    ):
         """Reads a config from its text.
 
         Args:
             name: the file, as messages should call it.
             text: YAML.
             overrides: `path.to.key=value` each, the value in YAML.
+            defaults: keys -> what the config holds there where nothing is written; None where it holds nothing.
 
         Raises:
             ConfigError: where the text is no YAML at all, so that nothing else can be looked at.
         """
         self.name = name
         self.problems: list[Problem] = []
+        self._defaults = defaults
         self._root = self._compose(text, name)
         for override in overrides:
             self._override(override)
@@ -230,7 +235,7 @@ class Document:
         if position is None:
             used = len(parts) if done and done[-1] in _DOTTED_KEYS else 1
             key = yaml.ScalarNode("tag:yaml.org,2002:str", ".".join(parts[:used]), yaml.Mark(label, 0, 0, 0, None, 0))
-            below: yaml.Node = value if used == len(parts) else yaml.MappingNode("tag:yaml.org,2002:map", [], key.start_mark)
+            below = value if used == len(parts) else self._default([*done, key.value], label)
             node.value.append((key, below))
             position = len(node.value) - 1
         key, child = node.value[position]
@@ -241,13 +246,21 @@ class Document:
             node.value[position] = (key, child)
             self._graft(child, parts[used:], [*done, *parts[:used]], value, label)
 
+    def _default(self, path: list[str], label: str) -> yaml.Node:
+        """Returns what an override changes a part of where the file says nothing: the default, or an empty mapping."""
+        default = self._defaults(tuple(path))
+        if not isinstance(default, dict | list | tuple):
+            default = {}
+        return self._compose(yaml.safe_dump(default), label)
 
-def read(path: str, overrides: tuple[str, ...] = ()) -> Document:
+
+def read(path: str, overrides: tuple[str, ...] = (), defaults: Callable[[tuple[str, ...]], Any] = lambda path: None) -> Document:
     """Returns the config in a file, with overrides.
 
     Args:
         path: YAML file.
         overrides: `path.to.key=value` each, the value in YAML.
+        defaults: as `Document` takes them.
 
     Raises:
         ConfigError: where the file is missing, cannot be read, or is not YAML.
@@ -267,7 +280,7 @@ def read(path: str, overrides: tuple[str, ...] = ()) -> Document:
         raise ConfigError([Problem(path, "", f"a name that no file has ({error})", "a config file", "check the path")]) from None
     except OSError as error:
         raise ConfigError([Problem(path, "", f"an unreadable file ({error.strerror})", "a config file", "check its permissions")]) from None
-    return Document(path, text, overrides)
+    return Document(path, text, overrides, defaults)
 
 
 def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:

@@ -16,7 +16,7 @@ import json
 import os
 import pathlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -39,10 +39,13 @@ class Checkpoint:
     Attributes:
         file: the path of the file, which ends in .npz.
         every: steps from one checkpoint to the next; the last step is always saved.
+        saved: called after every checkpoint, and with the one that is continued, with the history so far (`FitStep` with a leading axis of
+            steps) and what `record` returned.
     """
 
     file: str | os.PathLike[str]
     every: int = 10
+    saved: Callable[[Any, Any], None] | None = None
 
 
 def fingerprint(program: str, numbers: Any) -> dict[str, str]:

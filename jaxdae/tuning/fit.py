@@ -165,6 +165,7 @@ def fit(
         columns = [stored[str(k)] for k in range(template.num_leaves)]
         history = [[column[k] for column in columns] for k in range(count)]
         carried = jax.tree.map(jnp.asarray, carried)
+        _tell(checkpoint, template, stored)
     for count in range(len(history), steps):
         carried, told = compiled(carried, parameters, fixed_batch)
         told = jax.device_get(told)
@@ -178,7 +179,9 @@ def fit(
         if progress is not None:
             progress(count, told[0])
         if file is not None and checkpoint is not None and ((count + 1) % checkpoint.every == 0 or count + 1 == steps):
-            checkpoints.write(file, jax.device_get(carried), _stacked(history), identity)
+            stored = _stacked(history)
+            checkpoints.write(file, jax.device_get(carried), stored, identity)
+            _tell(checkpoint, template, stored)
     told, recorded = jax.tree.unflatten(template, list(_stacked(history).values()))
     return _result(chosen, parameters, carried, told, recorded, None if starts is None else axes)
 
@@ -287,6 +290,12 @@ def _learning_rate(state: Any, like: Any) -> Any:
 
 def _stacked(history: Sequence[Any]) -> dict[str, np.ndarray]:
     return {str(k): np.stack(column) for k, column in enumerate(zip(*history, strict=True))}
+
+
+def _tell(checkpoint: Checkpoint | None, template: Any, stored: dict[str, np.ndarray]) -> None:
+    """Hands the history of a checkpoint to who wants to know of it."""
+    if checkpoint is not None and checkpoint.saved is not None:
+        checkpoint.saved(*jax.tree.unflatten(template, [stored[str(k)] for k in range(template.num_leaves)]))
 
 
 def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, told: FitStep, recorded: Any, axes: Any) -> FitResult:

@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 
+from jaxdae import Status
 from jaxdae.app import write_animation
 
 TIMES = np.linspace(0.0, 2.0, 41)
@@ -43,6 +45,26 @@ def test_what_is_nan_is_not_drawn(tmp_path):
     assert last > 100
 
 
+def failing(entry):
+    return np.where(np.arange(41) < entry, Status.OK, Status.NONFINITE)
+
+
+def test_a_failed_world_is_drawn_up_to_its_failure(tmp_path, monkeypatch):
+    titles = []
+    monkeypatch.setattr(Axes, "set_title", lambda axes, text: titles.append(text))
+    away = BAR * np.where(TIMES < 0.75, 1.0, 1e25)[:, None, None]
+    lines, status = {"a": BAR, "b": away}, {"a": failing(41), "b": failing(21)}
+    pictures, _ = frames_of(write_animation(tmp_path / "two.gif", TIMES, lines, traces={"b": away[:, 1]}, status=status, frames=9))
+    # The other world goes on, and sets the limits: what runs away before it fails does not.
+    assert len(pictures) == 9
+    assert titles[-1] == "t = 2.00 s\nb failed at t = 1 to 1.05 s (NONFINITE)"
+    both, alone = (np.sum(np.all(np.abs(pictures[k].astype(int) - [0, 158, 115]) < 40, axis=-1)) for k in (2, 3))
+    assert both > alone + 50
+    pictures, _ = frames_of(write_animation(tmp_path / "one.gif", TIMES, {"b": BAR}, status={"b": failing(1)}, title="bar", frames=41))
+    assert len(pictures) == 1
+    assert titles[-1] == "bar   t = 0.00 s\nfailed at t = 0 to 0.05 s (NONFINITE)"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -51,6 +73,8 @@ def test_what_is_nan_is_not_drawn(tmp_path):
         ({"times": TIMES[:, None]}, r"times must have shape \(time,\) with at least one entry, got \(41, 1\)"),
         ({"lines": {"bar": BAR[1:]}}, r"lines\['bar'\] must have shape \(41, any, 2\), got \(40, 2, 2\)"),
         ({"traces": {"tip": BAR}}, r"traces\['tip'\] must have shape \(41, 2\), got \(41, 2, 2\)"),
+        ({"status": {"rod": TIMES}}, r"status\['rod'\] must have .* the name of a line, got no such line in \['bar'\]"),
+        ({"status": {"bar": TIMES[1:]}}, r"status\['bar'\] must have shape \(41,\) .* got shape \(40,\)"),
         ({"points": {"goal": [1.0, 2.0]}}, r"points\['goal'\] must have shape \(any, 2\), got \(2,\)"),
         ({"lines": {"bar": np.full_like(BAR, np.nan)}}, "nothing to draw"),
     ],

@@ -279,3 +279,12 @@ def test_version_and_help(command):
     assert code == 0
     for word in ("run", "check", "plot"):
         assert word in out
+
+
+def test_shells_complete_the_command(command, monkeypatch):
+    assert "--install-completion" in command("--help")[1]
+    for words, expected in (("jaxdae ", "run tune optimize check plot"), ("jaxdae opt", "optimize"), ("jaxdae tune --re", "--resume")):
+        for name, value in (("_JAXDAE_COMPLETE", "complete_bash"), ("COMP_WORDS", words), ("COMP_CWORD", str(words.count(" ")))):
+            monkeypatch.setenv(name, value)
+        code, out, err = command()
+        assert (code, out.split(), err) == (0, expected.split(), "")

@@ -278,3 +278,18 @@ def test_overrides_reach_lists_by_name_and_index_shorthands_and_new_sections():
     assert document.data["integrator"] == {"type": "rk4", "projection": {"metric": "euclidean"}}
     assert document.data["start"] == {"velocities": {"crank.theta": 4}}
     assert (document.data["batch"], document.data["dt"]) == ({"size": 8}, 1e-3)
+
+
+def test_overrides_of_parts_of_defaults(tmp_path):
+    """As configs/README.md has it, `--set gravity.y=0`, also where the file leaves gravity out."""
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump(FREE))
+    config, _ = load(str(file), ("gravity.y=0", "integrator.projection.iterations=5", "batch.size=2"))
+    assert config.mechanism.gravity == (0.0, 0.0)
+    assert (config.integrator.type, config.integrator.projection.iterations) == ("rk4", 5)
+    # One part changes, the other keeps its default.
+    assert load(str(file), ("mechanism.gravity.x=1",))[0].mechanism.gravity == (1.0, -9.81)
+    (line,) = messages(tmp_path, FREE, "gravity.z=1")
+    assert "--set gravity.z=1: mechanism.gravity.z: got 'z', expected an element of the list" in line
+    (line,) = messages(tmp_path, FREE, "stabilization.alpha=5")
+    assert "got no type, expected a type; add type: one of none, baumgarte, multiplier_feedback" in line

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 
+import jax
 import numpy as np
 import pytest
 import typer.testing
@@ -15,7 +16,9 @@ from jaxdae.app import learn, opened, progress, run_folder
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
-from jaxdae.tuning import checkpoint
+from jaxdae.app.schema import Config
+from jaxdae.app.source import read
+from jaxdae.tuning import FitResult, FitStep, checkpoint
 
 ARM = """
 name: arm
@@ -32,15 +35,16 @@ integrator: {type: semi_implicit_euler, projection: none}
 tune:
   parameters: [{path: forces.motor.torque, lower: 0, upper: 10}]
   loss: [{type: velocity, coordinate: arm.theta, target: 0}]
-  optimizer: {type: adam, learning_rate: 0.2}
+  optimizer: {type: adam, learning_rate: 0.2, schedule: constant}
   iterations: 12
 optimize:
   inputs: [{force: motor, knots: 3, lower: -8, upper: 8}]
   loss: [{type: effort}]
-  optimizer: {type: adam, learning_rate: 0.5}
+  optimizer: {type: adam, learning_rate: 0.5, schedule: constant}
   iterations: 10
 """
 BLOCKS = 4
+write_checkpoint, read_checkpoint = checkpoint.write, checkpoint.read
 
 
 def command(*arguments):
@@ -60,14 +64,50 @@ def content(folder):
     return found
 
 
+def fit_of(iterations, interrupted=False):
+    """Returns what stands for `fit`: it leaves a checkpoint and its history behind, and nothing is compiled."""
+
+    def fit(loss, parameters, *arguments, checkpoint, **options):
+        losses = 1.0 / np.arange(1.0, iterations + 1)
+        told = FitStep(losses, losses / 2, losses / 3, losses * 0 + 0.1, losses < 0, losses)
+        recorded = {name: np.stack([np.asarray(x)] * iterations) for name, x in parameters.items()}
+        history = {str(k): x for k, x in enumerate(jax.tree.leaves((told, recorded)))}
+        write_checkpoint(pathlib.Path(checkpoint.file), {"x": np.ones(3)}, history, {"program": "a", "numbers": "b", "jax": "c"})
+        checkpoint.saved(told, recorded)
+        if interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+        return FitResult(parameters, parameters, losses[-1], iterations - 1, 0, told, recorded)
+
+    return fit
+
+
+def changed(folder, **entries):
+    """Changes entries of the record of a run; None removes one."""
+    record = json.loads((folder / "run.json").read_text()) | entries
+    (folder / "run.json").write_text(json.dumps({key: x for key, x in record.items() if x is not None or key == "finished"}))
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with a config and three interrupted runs below it: run, tune, optimize. Ctrl-C is a real signal."""
+def worlds(tmp_path_factory):
+    """The worlds of the config, whose loops are closed once."""
+    file = tmp_path_factory.mktemp("config") / "arm.yaml"
+    file.write_text(ARM)
+    return load(str(file))[1]
+
+
+@pytest.fixture
+def closed(worlds, monkeypatch):
+    """Loads without closing the loops anew."""
+    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, worlds):
+    """A folder with a config and runs below it: interrupted, killed and finished ones. Ctrl-C is a real signal."""
     place = tmp_path_factory.mktemp("runs")
     (place / "arm.yaml").write_text(ARM)
-    loaded = load(str(place / "arm.yaml"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdae.app.config.load", lambda *arguments: loaded)
+        patch.setattr("jaxdae.app.config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
         update = progress.Progress.update
 
         def interrupted(self, done):
@@ -80,23 +120,22 @@ def place(tmp_path_factory):
         assert code == 130
         assert "is not complete: interrupted after 4 of 10 steps; jaxdae plot " in err
 
-        def fit(loss, *arguments, checkpoint, **options):
-            identity = {"program": "a", "numbers": "b", "jax": "c"}
-            checkpoint_module.write(pathlib.Path(checkpoint.file), {"x": np.ones(3)}, {"0": np.ones(2)}, identity)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        checkpoint_module = checkpoint
-        patch.setattr(learn.tuning, "fit", fit)
         for name in ("tune", "optimize"):
+            patch.setattr(learn.tuning, "fit", fit_of(4, interrupted=True))
             code, _, err = command(name, place / "arm.yaml", "--out", place / name)
             assert code == 130
             assert f"is not complete; jaxdae {name} --resume " in err
+            (folder,) = (place / name).iterdir()
+            killed = pathlib.Path(shutil.copytree(folder, place / f"{name}-killed" / folder.name))
+            changed(killed, stopped=None, digests={})
+            patch.setattr(learn.tuning, "fit", fit_of(10))
+            assert command(name, place / "arm.yaml", "--out", place / f"{name}-finished")[0] == 0
     return place
 
 
 @pytest.fixture
 def copy(place, tmp_path):
-    """Returns a copy of an interrupted run."""
+    """Returns a copy of a run."""
 
     def copied(kind):
         (folder,) = (place / kind).iterdir()
@@ -158,23 +197,32 @@ DAMAGES = [removed, emptied, cut, replaced_by_noise, replaced_by_another, replac
 OF_RESULTS = DAMAGES[:4]  # There are many of them; what no file is at all is told by the same lines as elsewhere.
 
 
-@pytest.mark.parametrize("kind", ["run", "tune", "optimize"])
-def test_every_file_damaged_in_every_way(copy, kind):
+WRITTEN_ANEW = ("history.csv", "tuned.yaml", "controls.csv")
+FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in ("", "-killed", "-finished")]
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [("plot", kind) for kind in ("run", *FITS)] + [(kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")],
+)
+def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
-    action = ["plot"] if kind == "run" else [kind, "--resume"]
+    arguments = ["plot"] if action == "plot" else [action, "--resume"]
     anew = ("report.md", "plots", "lock")
     files = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.relative_to(whole).parts[0] not in anew]
-    assert len(files) >= (50 if kind == "run" else 3)
+    assert len(files) >= (50 if kind == "run" else 5 if kind.endswith("finished") else 4)
     for file in files:
         name, data = file.relative_to(whole), file.read_bytes()
         for damage in OF_RESULTS if len(name.parts) > 2 else DAMAGES:
-            if damage is removed and file.name == "checkpoint.npz":
+            if damage is removed and file.name == "checkpoint.npz" and (action, kind[-6:]) != ("plot", "killed"):
                 continue  # Nothing is lost then but time, see below.
+            if action != "plot" and file.name in WRITTEN_ANEW and damage in DAMAGES[:5]:
+                continue  # They are written again, see below.
             damage(file, whole / ("config.yaml" if name.name != "config.yaml" else "run.json"))
             if file.is_file() and not file.is_symlink() and file.read_bytes() == data:
                 continue  # An empty file, cut.
             before = content(whole) if (file.is_file() and not file.is_symlink()) or not file.exists() else None
-            code, out, err = command(*action, whole)
+            code, out, err = command(*arguments, whole)
             what = f"{name} {damage.__name__}: {err}"
             assert (code, out) == (2, ""), what
             assert 1 <= len(err.splitlines()) <= 2, what
@@ -182,6 +230,147 @@ def test_every_file_damaged_in_every_way(copy, kind):
             assert before is None or content(whole) == before, what
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
             file.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_fits_are_drawn_as_far_as_they_came(copy, kind):
+    folder = copy(kind)
+    shutil.rmtree(folder / "plots", ignore_errors=True)
+    code, out, err = command("plot", folder)
+    assert (code, "drawn into" in out) == (0, True)
+    reason = {"killed": "it goes on at this moment, or was killed", "finished": ""}.get(kind.rpartition("-")[2], "interrupted")
+    assert err == (f"note: {folder} is not complete: {reason}\n" if reason else "")
+    last = {"parameters.png"} if kind.startswith("tune") else {"controls.png"} if not reason else set()
+    assert {path.name for path in (folder / "plots").iterdir()} == {"history.png"} | last
+    report = (folder / "report.md").read_text()
+    assert (f"**The run is not complete:** {reason}." in report) == bool(reason)
+    assert ("| loss | 1 at the start, 0.1 at iteration 10 |" in report) == (not reason)
+    assert not list(folder.glob("plots.*"))
+
+
+@pytest.mark.parametrize("kind", ["tune", "tune-killed", "tune-finished"])
+def test_tables_whose_content_was_changed(copy, kind):
+    folder = copy(kind)
+    file = folder / "history.csv"
+    text = file.read_text()
+    header, first, *rest = text.splitlines(keepends=True)
+    for change in (
+        text.replace("0.5", "nan", 1),
+        text.replace("0.5", "0.6", 1),
+        text.replace("loss", "lost", 1),
+        text.replace("forces.motor.torque", "forces.motor.tork", 1),
+        header,
+        header + "".join(rest),
+        text + rest[-1],
+        text[:-1],
+    ):
+        file.write_text(change)
+        code, out, err = command("plot", folder)
+        assert (code, out, err.count("\n")) == (2, "", 1), change
+        assert str(file) in err
+    # Whoever is killed between a checkpoint and its table leaves the one before.
+    file.write_text(header + first)
+    assert command("plot", folder)[0] == (0 if kind == "tune-killed" else 2)
+    file.rename(folder / "elsewhere.csv")
+    file.symlink_to("elsewhere.csv")
+    code, _, err = command("plot", folder)
+    assert (code, "a symbolic link" in err) == (2, True)
+
+
+def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
+    folder = copy("tune-killed")
+    for name in ("history.csv", "checkpoint.npz"):
+        (folder / name).unlink()
+        code, _, err = command("plot", folder)
+        assert (code, "a run that was stopped before its first checkpoint, expected history.csv" in err) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["tune", "optimize-killed"])
+def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypatch, kind):
+    folder, name = copy(kind), kind.split("-")[0]
+    before = (folder / "history.csv").read_text()
+    cut(folder / "history.csv", None)
+    monkeypatch.setattr(learn.tuning, "fit", fit_of(10))
+    assert command(name, "--resume", folder)[0] == 0
+    assert (folder / "history.csv").read_text().startswith(before)
+    assert command("plot", folder)[0] == 0
+    assert json.loads((folder / "run.json").read_text())["learned"]["resumed"] == 1
+
+
+def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monkeypatch):
+    folder = copy("optimize-finished")
+    shutil.rmtree(folder / "plots")
+    longer = ("optimize", "--resume", folder, "--set", "optimize.iterations=20")
+    before = content(folder)
+
+    def press(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def another(*arguments, checkpoint, **options):
+        read_checkpoint(pathlib.Path(checkpoint.file), {"x": np.ones(3)}, {"program": "z", "numbers": "b", "jax": "c"})
+
+    # What ends before the checkpoint was looked at leaves the shorter run as it was.
+    for fit, code, message in (
+        (press, 130, "are complete, and jaxdae plot"),
+        (another, 2, "is of another fit: its fit has another loss"),
+    ):
+        monkeypatch.setattr(learn.tuning, "fit", fit)
+        got, _, err = command(*longer)
+        assert (got, message in err) == (code, True)
+        assert content(folder) == before
+    monkeypatch.setattr(learn.tuning, "fit", fit_of(15, interrupted=True))
+    assert command(*longer)[0] == 130
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["complete"], record["finished"], record["stopped"]) == (False, None, "interrupted")
+    assert record["learned"] == {"command": "optimize", "resumed": 1}
+    assert record["config"]["optimize"]["iterations"] == 20
+    code, _, err = command("plot", folder)
+    assert (code, "is not complete: interrupted" in err) == (0, True)
+    # The inputs in the folder are still those of the shorter run.
+    assert {path.name for path in (folder / "plots").iterdir()} == {"history.png"}
+    code, _, err = command("optimize", "--resume", folder, "--set", "optimize.iterations=15")
+    assert (code, "it can be lengthened, not shortened" in err) == (2, True)
+    monkeypatch.setattr(learn.tuning, "fit", fit_of(20))
+    assert command("optimize", "--resume", folder)[0] == 0
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["complete"], "stopped" in record, record["learned"]["iterations"]) == (True, False, 20)
+    code, _, err = command("plot", folder)
+    assert (code, err) == (0, "")
+
+
+def test_what_no_fit_is_continued_with(copy):
+    folder = copy("tune-finished")
+    before = content(folder)
+    for overrides, message in (
+        ((), "there is nothing to continue; --set tune.iterations=N with N above 12 lengthens it"),
+        (("tune.iterations=11",), "it can be lengthened, not shortened"),
+        (("tune.iterations=20", "dt=0.01"), "a change of dt 0.02 -> 0.01, expected none but a larger tune.iterations"),
+    ):
+        code, out, err = command("tune", "--resume", folder, *(word for text in overrides for word in ("--set", text)))
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("--resume: got ")
+        assert message in err
+        with opened.lock(folder):
+            assert command("tune", "--resume", folder, "--set", "tune.iterations=20")[2].count("another process works on") == 1
+        assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "entry"),
+    [
+        ({"complete": False}, "complete"),
+        ({"finished": None}, "complete"),
+        ({"learned": {"command": "tune", "resumed": 0}}, "learned.loss_at_start"),
+        ({"learned": []}, "learned"),
+        ({"digests": {}}, "digests"),
+    ],
+)
+def test_records_of_fits_that_contradict_themselves(copy, change, entry):
+    folder = copy("tune-finished")
+    changed(folder, **change)
+    code, _, err = command("plot", folder)
+    assert (code, err.count("\n")) == (2, 1)
+    assert entry in err
 
 
 def test_a_run_without_a_checkpoint_begins_again_and_says_so(copy, monkeypatch):

@@ -184,6 +184,25 @@ def test_optimized_inputs(config, tmp_path, command):
     assert len(controls) == 10
     assert all(abs(float(row["motor"])) < 8.0 for row in controls)
     assert "controls.png" in (folder / "report.md").read_text()
+    redrawn_from_the_folder(folder, command)
+
+
+def redrawn_from_the_folder(folder, command):
+    """`jaxdae plot` draws what the run drew, also where it had not finished."""
+    for path in [*(folder / "plots").iterdir(), folder / "report.md"]:
+        path.unlink()
+    assert command("plot", folder)[0] == 0
+    assert {path.name for path in (folder / "plots").iterdir()} == {"controls.png", "history.png"}
+    assert "controls.png" in (folder / "report.md").read_text()
+    record = json.loads((folder / "run.json").read_text())
+    record |= {"complete": False, "finished": None, "digests": {}}
+    (folder / "run.json").write_text(json.dumps(record))
+    code, _, err = command("plot", folder)
+    assert (code, "is not complete: it goes on at this moment, or was killed" in err) == (0, True)
+    (folder / "history.csv").rename(folder / "kept.csv")
+    code, _, err = command("plot", folder)
+    assert code == 2
+    assert "stopped before its first checkpoint" in err
 
 
 def test_the_loss_of_many_worlds_is_that_of_each(config):
@@ -210,10 +229,11 @@ def test_the_certificate_of_a_config(config, command):
 
 
 def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
-    """kill -9 in the middle, then --resume, beside a run that is left alone."""
+    """kill -9 in the middle, then --resume with more iterations, beside a run of so many that is left alone."""
     command = [sys.executable, "-c", "from jaxdae.app.command import main; main()", "tune"]
-    changes = ["--set", "tune.iterations=400", "--set", "tune.checkpoint_every=2"]
-    process = subprocess.Popen([*command, str(config), "--out", str(tmp_path / "killed"), *changes], cwd=ROOT)
+    changes = ["--set", "tune.checkpoint_every=2", "--set", "tune.optimizer.schedule=constant"]
+    shorter, longer = (["--set", f"tune.iterations={count}"] for count in (300, 400))
+    process = subprocess.Popen([*command, str(config), "--out", str(tmp_path / "killed"), *changes, *shorter], cwd=ROOT)
     try:
         while process.poll() is None and not list(tmp_path.glob("killed/*/checkpoint.npz")):
             time.sleep(0.02)
@@ -223,11 +243,19 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     assert process.returncode == -signal.SIGKILL
     (folder,) = (tmp_path / "killed").iterdir()
     with np.load(folder / "checkpoint.npz") as stored:
-        assert 2 <= len(stored["history_0"]) < 400
-    assert not (folder / "history.csv").exists()
-    subprocess.run([*command, "--resume", str(folder)], cwd=ROOT, check=True, capture_output=True)
-    subprocess.run([*command, str(config), "--out", str(tmp_path / "whole"), *changes], cwd=ROOT, check=True, capture_output=True)
+        losses = stored["history_0"]
+    assert 2 <= len(losses) < 300
+    # The table follows the checkpoint: it has its rows, or those of the one before, and is whole.
+    partial = (folder / "history.csv").read_text() if (folder / "history.csv").exists() else ""
+    rows = list(csv.DictReader(partial.splitlines()))
+    assert len(rows) in (len(losses), len(losses) - 2)
+    assert [float(row["loss"]) for row in rows] == losses[: len(rows)].tolist()
+    # Continued, and lengthened on the way.
+    subprocess.run([*command, "--resume", str(folder), *longer], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([*command, str(config), "--out", str(tmp_path / "whole"), *changes, *longer], cwd=ROOT, check=True, capture_output=True)
     (whole,) = (tmp_path / "whole").iterdir()
+    assert (whole / "history.csv").read_text().startswith(partial)
+    assert (folder / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
     for name in ("history.csv", "tuned.yaml"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
     a, b = (json.loads((path / "run.json").read_text())["learned"] for path in (folder, whole))

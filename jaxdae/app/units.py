@@ -1,0 +1,73 @@
+"""Units of the numbers of a config, for the axes of plots."""
+
+from typing import Any
+
+from jaxdae.app.source import Location, value_at
+
+_OF_KEYS = {
+    "mass": "kg",
+    "inertia": "kg m^2",
+    "gravity": "m/s^2",
+    "length": "m",
+    "rest_length": "m",
+    "rest_angle": "rad",
+    "torque": "N m",
+    "frequency_hz": "Hz",
+    "phase": "rad",
+} | dict.fromkeys(("at", "at_a", "at_b", "point", "point_a", "point_b"), "m")
+_OF_TYPES = {
+    ("revolute", "damping"): "N m s/rad",
+    ("prismatic", "damping"): "N s/m",
+    ("linear_spring", "damping"): "N s/m",
+    ("linear_spring", "stiffness"): "N/m",
+    ("torsional_spring", "damping"): "N m s/rad",
+    ("torsional_spring", "stiffness"): "N m/rad",
+    ("force", "force"): "N",
+    ("baumgarte", "alpha"): "1/s",
+    ("baumgarte", "beta"): "1/s",
+}
+
+
+def unit_of(values: Any, location: Location) -> str:
+    """Returns the unit of a number of a config; empty where it has none.
+
+    Args:
+        values: the config as plain values, defaults included.
+        location: the place of the number.
+    """
+    if location[:2] == ("start", "velocities"):
+        return "rad/s" if str(location[-1]).endswith(".theta") else "m/s"
+    keys = [part for part in location if isinstance(part, str)]
+    key, index = keys[-1], location[-1]
+    if key == "pose":
+        return "rad" if index == 2 else "m"
+    if "motion" in keys:
+        return _of_motion(values, location, key)
+    section = value_at(values, location[: location.index(key)])
+    kind = value_at(section, ("type",))
+    if kind == "joint_force" and key == "force":
+        return force_unit(values, section)
+    return _OF_TYPES.get((str(kind), key), _OF_KEYS.get(key, ""))
+
+
+def force_unit(values: Any, force: Any) -> str:
+    """Returns the unit of a torque or of a force along a joint, both as plain values of a config."""
+    if value_at(force, ("type",)) == "torque":
+        return "N m"
+    return "N m" if _turns(values, value_at(force, ("joint",))) else "N"
+
+
+def _of_motion(values: Any, location: Location, key: str) -> str:
+    """Returns the unit of a number of a prescribed motion."""
+    if key in _OF_KEYS:
+        return _OF_KEYS[key]
+    joint = value_at(values, (*location[: location.index("motion")], "joint"))
+    unit, power = "rad" if _turns(values, joint) else "m", location[-1]
+    if key != "coefficients" or not isinstance(power, int) or power == 0:
+        return unit
+    return f"{unit}/s" if power == 1 else f"{unit}/s^{power}"
+
+
+def _turns(values: Any, joint: Any) -> bool:
+    found = [each for each in value_at(values, ("mechanism", "joints")) or () if value_at(each, ("name",)) == joint]
+    return bool(found) and value_at(found[0], ("type",)) == "revolute"
