@@ -16,11 +16,13 @@ compiled program the same conditions make one boolean.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
 import types
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import jax
@@ -97,6 +99,30 @@ def _known(x: Any) -> Any:
     return _UNKNOWN if isinstance(x, Tracer) or not x.is_fully_addressable else np.asarray(x)
 
 
+def _once(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+    """Returns a check that passes over objects which it found to be in order before, so that repeated calls cost next to nothing.
+
+    Only frozen objects of JAX arrays and Python numbers are remembered: they cannot change. They are held weakly.
+    """
+    in_order: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    @functools.wraps(check)
+    def checked(name: str, tree: Any) -> None:
+        if tree is None or in_order.get(id(tree)) is tree:
+            return
+        check(name, tree)
+        if dataclasses.is_dataclass(tree) and all(map(_cannot_change, jax.tree.leaves(tree))):
+            with contextlib.suppress(TypeError):  # A class with slots cannot be held weakly.
+                in_order[id(tree)] = tree
+
+    return checked
+
+
+def _cannot_change(leaf: Any) -> bool:
+    return isinstance(leaf, bool | int | float) or (isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer))
+
+
+@_once
 def check_requirements(name: str, tree: Any) -> None:
     """Raises for the first requirement that is not met among those of an object and of all objects inside of it.
 
@@ -137,6 +163,7 @@ def requirements_met(tree: Any) -> jax.Array:
     return met
 
 
+@_once
 def check_arrays(name: str, tree: Any) -> None:
     """Raises TypeError where a leaf of a pytree is no number and no array, and says where it is.
 

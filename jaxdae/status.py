@@ -61,7 +61,7 @@ _MEANINGS = {
         " rows that leave no motion"
     ),
     Status.UNSTABLE: (
-        "the step amplified the differences between its own stages instead of damping them; usual cause: a time step too long for the"
+        "the step amplified the differences between its own stages instead of damping them; usual causes: a time step too long for the"
         " rates of an explicit method"
     ),
     Status.OUT_OF_RANGE: (
