@@ -74,11 +74,11 @@ def learn(
         KeyboardInterrupt: with what is left behind in words.
     """
     if resume is not None:
-        return _finished(_Place(resume.folder, resume.record, config, command), worlds, console)
+        place = _Place(resume.folder, resume.record, config, command, complete=resume.record["complete"])
+        return _finished(place, worlds, console)
     folder, record = begin(config, parent, source)
     with opened.lock(folder):
-        place = _Place(folder, record, config, command)
-        return _finished(place, worlds, console)
+        return _finished(_Place(folder, record, config, command), worlds, console)
 
 
 @dataclasses.dataclass
@@ -91,6 +91,7 @@ class _Place:
         config: the config of the fit, perhaps with more iterations than that of the record.
         command: `tune` or `optimize`.
         taken: whether this fit has written there.
+        complete: whether the folder, not only the record in memory, holds a run that finished.
     """
 
     folder: pathlib.Path
@@ -98,6 +99,7 @@ class _Place:
     config: Config
     command: str
     taken: bool = False
+    complete: bool = False
 
     @property
     def section(self) -> Tune | Optimize:
@@ -107,7 +109,7 @@ class _Place:
     @property
     def told(self) -> str:
         """Returns what a fit that ends early leaves behind, in words."""
-        if self.record["complete"]:
+        if self.complete:
             return f"the results in {self.folder} are complete, and jaxdae plot {self.folder} draws them"
         return f"{self.folder} is not complete; jaxdae {self.command} --resume {self.folder} continues it"
 
@@ -124,7 +126,7 @@ class _Place:
             self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
             self.record.pop("stopped", None)
             run_folder.write_record(self.folder, self.record)
-            self.taken = True
+            self.taken, self.complete = True, False
 
 
 def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> Learned:
@@ -135,11 +137,12 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
         with interrupts.held():
             _write(place, found, result)
             finish(place.folder, place.record, learned=_learned(place, result), timing={"wall_s": time.perf_counter() - clock})
+            place.complete = True
     except CheckpointError as error:
         raise Refused(f"--resume: {error}") from None
     except KeyboardInterrupt:
         interrupts.forget()
-        if place.taken and not place.record["complete"]:
+        if place.taken and not place.complete:
             finish(place.folder, place.record, "interrupted")
         raise KeyboardInterrupt(place.told) from None
     except OSError as error:

@@ -1,5 +1,6 @@
 """Run folders with each of their files removed, emptied, cut and replaced: one message, exit code 2, and nothing is written."""
 
+import errno
 import json
 import os
 import pathlib
@@ -331,6 +332,14 @@ def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monke
     code, _, err = command("optimize", "--resume", folder, "--set", "optimize.iterations=15")
     assert (code, "it can be lengthened, not shortened" in err) == (2, True)
     monkeypatch.setattr(learn.tuning, "fit", fit_of(20))
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "digests", full)
+        code, _, err = command("optimize", "--resume", folder)
+    assert (code, "is not complete; jaxdae optimize --resume" in err) == (1, True)
     assert command("optimize", "--resume", folder)[0] == 0
     record = json.loads((folder / "run.json").read_text())
     assert (record["complete"], "stopped" in record, record["learned"]["iterations"]) == (True, False, 20)
