@@ -110,7 +110,7 @@ def _members(kind: type) -> str:
     """Returns the values that a field may have, in words."""
     if issubclass(kind, enum.Enum):
         return f"one of {', '.join(str(member) for member in kind)}"
-    return "True or False" if kind is bool else f"a {kind.__name__}"
+    return {bool: "True or False", int: "a whole number"}.get(kind, f"a {kind.__name__}")
 
 
 def _step_into(tree: Any, name: str, path: str) -> Any:

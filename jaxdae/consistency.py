@@ -2,12 +2,14 @@
 
 A start off the manifold has no motion to be simulated: a projection would move it there in the first step, by as much as it is off, to
 whichever side is nearest, and velocities that break the constraints would lose the energy of the impulse that stops them. Neither is what
-was asked for, and either would look like a simulation. So a rollout compares the residuals of its start with
+was asked for, and either would look like a simulation. So a rollout compares the residuals of its start, row by row, with
 
-    |g| <= tolerance (1 + max |q|),        |[g'; w]| <= tolerance (1 + max |v|),
+    |g_i| <= tolerance (1 + max |q|) max_j |J_ij|,        |[g'; w]_i| <= tolerance (1 + max |v|) max_j |J_ij|,
 
-and a world that fails the test has the status INCONSISTENT_START and does not move. The scale of the coordinates stands for rounding: a
-place 1e4 m away is known to 1e-3 m in single precision. `initialize` makes consistent starts.
+and a world that fails the test has the status INCONSISTENT_START and does not move. With the largest entry of its row of J a residual is
+measured by how far the coordinates are off, in m or rad, in whatever units the row is written. The size of the coordinates stands for
+rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a meter or radian: mechanisms of micrometers want a smaller
+tolerance. `initialize` makes consistent starts.
 """
 
 from __future__ import annotations
@@ -34,13 +36,15 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     A residual that is NaN passes, because the first step reports it as what it is.
     """
     rows = hard_rows(system, state)
-    open_rows = _exceeds(rows.constraint(state.t, state.q), state.q, tolerance)
+    g = rows.constraint(state.t, state.q)
+    scale = jnp.max(jnp.abs(rows.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)
+    is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
     if not isinstance(system, KinematicSystem):
-        open_rows |= _exceeds(velocity_residual(rows, state), state.v, tolerance)
-    return jnp.where(open_rows, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
+        is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)
+    return jnp.where(is_open, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
 
 
-def first_status(system: System, integrator: Any, controls: Any, state: State, tolerance: Any, goes_on: bool) -> Any:
+def first_status(system: System, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
     """Returns the status () that a rollout begins with: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning.
 
     Args:
@@ -48,14 +52,19 @@ def first_status(system: System, integrator: Any, controls: Any, state: State, t
         integrator: the method.
         controls: inputs, a law, or None.
         state: the start.
+        dt: the step in s, which must be positive and finite; None where there is none.
         tolerance: see the module.
         goes_on: whether the rollout goes on from another, whose end is no start.
     """
     status = jnp.zeros((), jnp.int32) if goes_on else start_status(system, state, tolerance)
     met = requirements_met((system, integrator, controls))
+    if dt is not None:
+        met &= (dt > 0.0) & jnp.isfinite(dt)
     return jnp.where(met, status, Status.OUT_OF_RANGE).astype(jnp.int32)
 
 
-def _exceeds(residual: Any, scale: Any, tolerance: Any) -> Any:
-    limit = jnp.asarray(tolerance, residual.dtype) * (1.0 + jnp.max(jnp.abs(scale), initial=0.0))
-    return jnp.any(jnp.abs(residual) > limit)
+def _exceeds(residual: Any, scale: Any, size: Any, tolerance: Any) -> Any:
+    tolerance = jnp.asarray(tolerance, residual.dtype)
+    limit = tolerance * (1.0 + jnp.max(jnp.abs(size), initial=0.0)) * scale
+    # Any start passes with an infinite tolerance, in rows of zeros too.
+    return jnp.any(jnp.abs(residual) > limit) & (tolerance < jnp.inf)

@@ -170,7 +170,8 @@ def _undefined_jvp(primals: Any, tangents: Any) -> Any:
         if moving:
             total = sum((jnp.sum(d).astype(x.dtype) for d in moving), jnp.zeros((), x.dtype))
             there = failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim))
-            dx = dx + _nan_where(jnp.broadcast_to(there, x.shape), jnp.broadcast_to(total, x.shape))
+            # A product, which has a transpose: zero times NaN is NaN, so that no loss is flat enough to hide a failure.
+            dx = dx + jnp.where(there, jnp.nan, jnp.zeros_like(x)) * total
         out.append(dx)
     return result, jax.tree.unflatten(structure, out)
 
@@ -182,30 +183,14 @@ def _is_zero(x: Any) -> bool:
     return isinstance(x, SymbolicZero)
 
 
-def _nan_where(failed: Any, x: Any) -> Any:
-    """Returns NaN where a world failed and zero elsewhere, as if linear in x.
-
-    A product with NaN would do, but its transpose would make NaN of the zero cotangents of a loss that leaves failed entries out. As the
-    solution of a linear system of equations it may have a transpose of its own, which asks whether the entry matters.
-    """
-
-    def forward(_: Any, b: Any) -> Any:
-        return jnp.where(failed, jnp.nan, jnp.zeros_like(b))
-
-    def transposed(_: Any, cotangent: Any) -> Any:
-        return jnp.where(failed & (cotangent != 0), jnp.nan, jnp.zeros_like(cotangent))
-
-    return jax.lax.custom_linear_solve(lambda y: y, x, forward, transposed)
-
-
 def undefined_if_failed(arguments: Any, result: Any, failed: Any) -> Any:
     """Returns the result; its derivative with respect to the arguments is NaN in the entries that failed.
+
+    In reverse mode that makes the gradient NaN where any entry failed, whatever the loss looks at.
 
     Args:
         arguments: all that the result was computed from: a pytree.
         result: a pytree whose leaves begin with the axes of `failed`.
         failed: booleans.
-
-    In reverse mode a loss that does not look at the failed entries is free of NaN.
     """
     return _undefined(arguments, result, jax.lax.stop_gradient(failed))

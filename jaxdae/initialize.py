@@ -85,6 +85,9 @@ def initialize(
     best point that was found is returned with finite derivatives that mean nothing; a rollout from there has the status
     INCONSISTENT_START at all entries, and its derivatives are NaN.
     """
+    for name, value in (("q", q), ("v", v), ("t", t)):
+        if isinstance(value, str) or (value is None and name != "v"):
+            raise TypeError(f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {value!r}")
     q, t = jnp.asarray(q), jnp.asarray(t)
     if q.ndim != 1 or not jnp.issubdtype(q.dtype, jnp.floating):
         raise ValueError(f"initialize: q must be a floating-point vector, got shape {q.shape} and dtype {q.dtype}")

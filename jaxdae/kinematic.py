@@ -147,24 +147,39 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
     hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
     left = residual + constraint_jacobian.times(here.jacobian, v - wanted)
     conflict = jnp.any(hard & (jnp.abs(left) > limit))
-    if residual.shape[0] >= v.shape[0]:
-        conflict |= _is_blocked(wanted, v, here)
+    if residual.shape[0]:
+        blocked, reliable = _freedom(wanted, v, here)
+        conflict |= blocked
+        found &= reliable
     met = ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
     status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
     told: Any = jnp.where(found, status, Status.SINGULAR)
     return told.astype(jnp.int32)
 
 
-def _is_blocked(wanted: Velocity, v: Velocity, here: Linearization) -> Any:
-    """Returns whether rows stop all motion although one is wanted, and would stop any other.
+def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, Any]:
+    """Returns whether rows stop all motion although one is wanted, and would stop any other; and whether the solver can tell.
 
-    The second question is asked of the solver with its own idea of rank: of a velocity in general position nothing is left.
+    The second question is asked of the solver with its own idea of rank: what is left of a velocity in general position? Coordinates
+    that are in no row, such as the angles of steered wheels, are free whatever becomes of the others, and are left out. What is left is
+    to stay as it is where it is projected once more. Where it does not, nearly dependent rows have made it of rounding errors, by a
+    solver that needs full rank.
     """
     probe = jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
-    stopped, _ = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -constraint_jacobian.times(here.jacobian, probe))
+    if not getattr(here.solver, "matrix_free", False):
+        probe = jnp.where(jnp.any(here.jacobian != 0.0, axis=0), probe, 0.0)
+
+    def projected(x: Velocity) -> Velocity:
+        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -constraint_jacobian.times(here.jacobian, x))[0]
+
+    def size(x: Velocity) -> Any:
+        return jnp.max(jnp.abs(x))
+
+    left = projected(probe)
     small = float(jnp.finfo(v.dtype).eps) ** 0.5
-    still = jnp.max(jnp.abs(v)) <= small * jnp.max(jnp.abs(wanted))
-    return still & jnp.any(wanted != 0.0) & (jnp.max(jnp.abs(probe + stopped)) <= small)
+    stopped = size(left) <= small
+    blocked = stopped & (size(v) <= small * size(wanted)) & jnp.any(wanted != 0.0)
+    return blocked, stopped | (size(projected(left) - left) <= 1e-3 * size(left))
 
 
 @jax.jit

@@ -33,7 +33,7 @@ from jaxdae.guard import guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.newton import ROOT
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
-from jaxdae.rollout_arguments import Plan, as_law, check_dt, checked_law, checked_tolerance, make_plan, state_axes_of
+from jaxdae.rollout_arguments import Plan, as_law, check_dt, check_memory, checked_law, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -114,9 +114,9 @@ def rollout(
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
         segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
             `save_every`. None keeps one state a step, and the roots found in it.
-        start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START: |g| up to
-            start_tolerance (1 + max |q|) and |[g'; w]| up to start_tolerance (1 + max |v|), in the units of the rows and per second;
-            1e-5 by default (3.5e-4 in single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
+        start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START, relative to
+            1 + the largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.consistency`; 1e-5 by default (3.5e-4 in
+            single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
         memory: what the integrator carries from step to step, where this rollout goes on from another, whose end is then not checked
             anew; None to begin.
         return_memory: whether to return (trajectory, memory after the last step).
@@ -129,7 +129,8 @@ def rollout(
         TypeError: coordinates that are not floating point.
 
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse. From the first step that
-    fails on, the derivative of every entry is NaN: no step of a gradient method should rest on it.
+    fails on, the derivative of every entry is NaN, and with it the gradient of any loss in reverse mode: no step of a gradient method
+    should rest on it. Worlds that may fail among others are a matter of `batch_rollout`.
     """
     plan = make_plan(controls, steps, save_every, segment, return_memory, time_axis=0)
     check_system(system)
@@ -137,7 +138,7 @@ def rollout(
     check_integrator(integrator)
     check_dt(dt)
     law = as_law(controls, state)
-    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
+    for name, part in (("system", system), ("integrator", integrator), ("controls", law), ("memory", memory)):
         check_arrays(name, part)
     tolerance = checked_tolerance(start_tolerance, state.q.dtype)
     return _rollout(system, integrator, state, law, dt, memory, tolerance, plan)
@@ -259,8 +260,11 @@ def batch_rollout(
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Any:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
-    status = first_status(system, integrator, controls, state, tolerance, memory is not None)
-    memory = integrator.init(system, state) if memory is None else memory
+    status = first_status(system, integrator, controls, state, dt, tolerance, memory is not None)
+    if memory is None:
+        memory = integrator.init(system, state)
+    else:
+        check_memory(memory, jax.eval_shape(integrator.init, system, state))
     law = controls if callable(controls) else None
 
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
@@ -296,14 +300,16 @@ def _batch_rollout(
         return i.init(s, x)
 
     def begin(s: Any, i: Any, x: Any, feedback: Any) -> Any:
-        return first_status(s, i, feedback, x, tolerance, goes_on)
+        return first_status(s, i, feedback, x, dt, tolerance, goes_on)
 
     goes_on = memory is not None
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
+    begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))
     if memory is None:
-        memory = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
+        memory = begun(system, integrator, state)
     else:
         memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+        check_memory(memory, jax.eval_shape(begun, system, integrator, state))
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:

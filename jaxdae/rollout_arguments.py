@@ -115,6 +115,21 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
     return Plan((steps, save_every, segment, bool(return_memory)))
 
 
+def check_memory(memory: Any, expected: Any) -> None:
+    """Raises ValueError where a memory is not that of the method.
+
+    Args:
+        memory: what was given.
+        expected: the shapes of what the method carries.
+    """
+    given, wanted = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (memory, expected))
+    if jax.tree.structure(memory) != jax.tree.structure(expected) or given != wanted:
+        raise ValueError(
+            "memory must be what rollout(..., return_memory=True) returned with this system and this integrator; None begins anew."
+            f" Got {jax.tree.structure(memory)} of shapes {given}"
+        )
+
+
 def check_dt(dt: Any) -> None:
     """Raises where dt is no positive number; where it is traced, its value is not looked at."""
     if not isinstance(dt, int | float | np.number | np.ndarray | jax.Array):
@@ -136,6 +151,8 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
     """
     if tolerance is None:
         return default_tolerance(dtype)
+    if not isinstance(tolerance, int | float | np.number | np.ndarray | jax.Array):
+        raise TypeError(f"start_tolerance must be a number, got {tolerance!r}")
     if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
         raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
     return tolerance

@@ -28,12 +28,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.requirements import check_requirements
+from jaxdae.requirements import check_requirements, offers
 from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -173,7 +174,16 @@ class LagrangianSystem(System):
         return jax.hessian(self.kinetic_energy, argnums=1)(q, jnp.zeros_like(q))
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f = Q + d(T - V)/dq - d(dT/dv)/dq v."""
+        """Returns f = Q + d(T - V)/dq - d(dT/dv)/dq v.
+
+        Raises:
+            TypeError: a `retract` of the system's own, for which these are not the equations of motion.
+        """
+        if type(self).retract is not System.retract:
+            raise TypeError(
+                f"{type(self).__name__} is a LagrangianSystem with a retract of its own: Lagrange's equations need coordinates with q' = v;"
+                " write a System with mass_matrix and force instead"
+            )
         momentum = jax.grad(self.kinetic_energy, argnums=1)
         lagrangian_gradient = jax.grad(lambda x: self.kinetic_energy(x, v) - self.potential_energy(t, x))(q)
         momentum_change = jax.jvp(lambda x: momentum(x, v), (q,), (v,))[1]
@@ -289,6 +299,8 @@ def checked_state(state: Any) -> State:
             raise ValueError(f"state.{name} must have one axis, got shape {value.shape}; for many worlds use batch_rollout")
     if q.dtype != v.dtype:
         raise TypeError(f"state.q and state.v must have one dtype, got {q.dtype} and {v.dtype}")
+    if not isinstance(state.t, int | float | np.number | np.ndarray | jax.Array):
+        raise TypeError(f"state.t must be a number, the time in s, got {state.t!r}")
     if jnp.ndim(state.t) != 0:
         raise ValueError(f"state.t must be a single number, got shape {jnp.shape(state.t)}")
     return State(jnp.asarray(state.t, q.dtype), q, v)
@@ -337,6 +349,14 @@ def check_is_system(system: Any) -> None:
         raise TypeError(f"system must be an instance of a jaxdae.System, got {name}{hint}")
     if jax.tree_util.all_leaves([system]):
         raise TypeError(f"system: the class {type(system).__name__} is unknown to JAX; decorate it with @jaxdae.pytree")
+
+
+MODEL_TEXT = "model must be a System (planar_mechanism returns one and its start coordinates)"
+
+
+def is_system(system: Any) -> bool:
+    """Returns whether something is an instance of `System`, or stands for one on the host while requirements are checked."""
+    return offers(system, "mass_matrix", "retract")
 
 
 def check_fit(system: Any, state: State) -> None:

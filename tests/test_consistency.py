@@ -43,6 +43,12 @@ class TestStatus:
         assert start_status(long, far, tolerance) == OK
         assert start_status(pendulum(jnp.float32), at(1e-3, dtype=jnp.float32), tolerance) == INCONSISTENT
 
+    def test_the_units_of_a_row_do_not_matter(self):
+        """A pendulum of 1 mm, a third off: its row is in m^2, and is 3e-7 m^2 off."""
+        short = jd.set_leaf(pendulum(), "length", jnp.asarray(1e-3))
+        assert start_status(short, state([0.8e-3, -1.0667e-3], [0.0, 0.0]), 1e-5) == INCONSISTENT
+        assert start_status(short, state([0.6e-3, -0.8e-3], [0.0, 0.0]), 1e-5) == OK
+
     def test_rows_that_are_soft_or_off_do_not_count(self):
         broken = at(0.05, 0.05)
         assert start_status(jd.Masked(pendulum(), jnp.array([False])), broken, 1e-5) == OK
@@ -116,11 +122,16 @@ class TestDerivatives:
         assert np.isnan(jax.jit(jax.grad(value))(1.3))
         assert np.isnan(jax.jvp(value, (1.3,), (1.0,))[1])
 
-    def test_a_loss_that_leaves_failed_worlds_out_is_free_of_them(self):
+    def test_no_loss_is_flat_enough_to_hide_it(self):
+        value = self.end(1e-3, lambda trajectory: jnp.maximum(jnp.sum(trajectory.state.q[-1] ** 2) - 5.0, 0.0))
+        assert value(1.3) == 0.0
+        assert np.isnan(jax.grad(value)(1.3))
+
+    def test_a_loss_over_a_batch_may_leave_failed_worlds_out(self):
         def value(length):
             system = jd.set_leaf(pendulum(), "length", length)
-            run = jax.vmap(lambda p: jd.rollout(system, RK4, at(p), dt=0.01, steps=2))
-            found = run(jnp.array([0.0, 0.05]))
+            starts = jax.tree.map(lambda *x: jnp.stack(x), at(), at(0.05))
+            found = jd.batch_rollout(system, RK4, starts, dt=0.01, steps=2)
             return jnp.sum(jnp.where(found.info.status == OK, found.state.q[..., 1], 0.0))
 
         def alone(length):
@@ -129,7 +140,7 @@ class TestDerivatives:
         for derivative in (jax.grad, jax.jacfwd):
             np.testing.assert_allclose(derivative(value)(1.0), derivative(alone)(1.0), rtol=1e-12)
 
-    def test_entries_before_the_failure_keep_theirs(self):
+    def test_entries_before_the_failure_keep_theirs_in_forward_mode(self):
         class Driven(problems.Pendulum):
             def force(self, t, q, v, u):
                 return super().force(t, q, v, u).at[0].add(u[0])
@@ -141,9 +152,12 @@ class TestDerivatives:
             system = Driven(jnp.asarray(1.3), length, jnp.asarray(9.81))
             return jd.rollout(system, RK4, at(), controls, dt=0.01).state.q[entry, 1]
 
-        good = jax.grad(height)(1.0, 1, controls.at[2].set(0.0))
-        np.testing.assert_allclose(jax.grad(height)(1.0, 1, controls), good, rtol=1e-12)
-        assert np.isnan(jax.grad(height)(1.0, 2, controls))
+        def slope(entry, controls):
+            return jax.jvp(lambda length: height(length, entry, controls), (1.0,), (1.0,))[1]
+
+        np.testing.assert_allclose(slope(1, controls), slope(1, controls.at[2].set(0.0)), rtol=1e-12)
+        assert np.isnan(slope(2, controls))
+        assert np.isnan(jax.grad(height)(1.0, 1, controls))
 
 
 class TestRanges:

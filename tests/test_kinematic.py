@@ -450,6 +450,21 @@ class TestStatus:
         found = jd.diagnose(Car(CENTERED), AT_REST)
         assert (found.mobility, found.blocking_rows, found.blocking_value) == (1, (), 0.0)
 
+    def test_angles_of_steering_are_no_freedom_of_the_car(self):
+        """With the steering among the coordinates the angles may move, the car may not."""
+
+        @jd.pytree
+        class Steered(Car):
+            def rate(self, t, x, u):
+                return jnp.concatenate([super().rate(t, x, u), jnp.zeros(2)])
+
+            def velocity_constraint(self, t, x, xdot):
+                return Car(x[3:]).velocity_constraint(t, x, xdot)
+
+        for steering, expected in ((PARALLEL, jd.Status.CONFLICTING_ROWS), (CENTERED, jd.Status.OK)):
+            start = jd.State(jnp.zeros(()), jnp.concatenate([jnp.zeros(3), steering]), jnp.zeros(5))
+            assert jd.kinematic_status(Steered(None), start, solver=jd.LeastSquares()) == expected
+
     def test_drives_that_leave_no_freedom_move_all_the_same(self):
         """Three rows for three velocities, which prescribe them: that is no conflict, at rest neither."""
 
@@ -498,10 +513,44 @@ class TestStatus:
                 return -self.pull * x + 20.0 * jnp.sin(30.0 * t)
 
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.5]), jnp.zeros(2))
-        runs = {(50.0, 0.1): jd.Status.UNSTABLE, (50.0, 0.01): jd.Status.OK, (0.5, 0.1): jd.Status.OK}
+        runs = {(50.0, 0.1): jd.Status.UNSTABLE, (29.0, 0.1): jd.Status.UNSTABLE, (50.0, 0.01): jd.Status.OK, (0.5, 0.1): jd.Status.OK}
         for (pull, dt), expected in runs.items():
             found = jd.rollout(Decay(jnp.asarray(pull)), method, start, dt=dt, steps=20)
             assert found.info.status[-1] == expected
+
+    @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
+    def test_rates_that_jump_or_run_away_are_not_unstable(self, method):
+        @jd.pytree
+        class Line(jd.KinematicSystem):
+            kind: str = jd.static()
+
+            def rate(self, t, x, u):
+                if self.kind == "relay":
+                    return jnp.where(x > 0.017, -1.0, 3.0)
+                return 50.0 * x if self.kind == "runs away" else jnp.where(x > 0.317, 6.0, 1.0)
+
+        for kind, dt in (("relay", 0.05), ("runs away", 0.1), ("jump", 0.01)):
+            start = jd.State(jnp.zeros(()), jnp.array([0.01]), jnp.zeros(1))
+            found = jd.rollout(Line(kind), method, start, dt=dt, steps=40)
+            np.testing.assert_array_equal(found.info.status, jd.Status.OK)
+
+    @pytest.mark.parametrize("off", [1e-8, 1e-7, 1e-6, 1e-5])
+    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.ConjugateGradient()])
+    def test_rows_that_are_nearly_dependent_do_not_move_a_car_by_rounding_errors(self, solver, off):
+        """Three rows and three velocities, steering off by so many radians: no motion is allowed, and the car wants 1 m/s.
+
+        A solver that takes rows so near to each other for dependent moves it along the arc, and says OK.
+        """
+
+        @jd.pytree
+        class Three(Car):
+            def velocity_constraint(self, t, x, xdot):
+                return super().velocity_constraint(t, x, xdot)[1:]
+
+        car = Three(CENTERED + jnp.array([0.0, off]))
+        if jd.kinematic_status(car, AT_REST, solver=solver) == jd.Status.OK:
+            exact, _ = jd.kinematic_velocity(Car(CENTERED), AT_REST, solver=jd.LeastSquares())
+            np.testing.assert_allclose(jd.kinematic_velocity(car, AT_REST, solver=solver)[0], exact, atol=1e-6)
 
 
 class TestTransformations:

@@ -210,6 +210,15 @@ A, B = 0.2, 0.6
 PUSHES = jd.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1, 0, 1))
 
 
+@pytest.mark.parametrize(("law", "events"), [(jd.Unilateral(jnp.array([-1.0])), 1), (jd.Unilateral(jnp.array([-1.0])), 0)])
+def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
+    """30 % too long and off, it would come on in the first step and jump back by 0.3 m."""
+    masked = jd.Masked(problems.Pendulum(*(jnp.asarray(x) for x in (1.0, 1.0, 9.81))), jnp.array([False]))
+    start = jd.State(jnp.zeros(()), jnp.array([0.0, -1.3]), jnp.array([0.0, -0.1]))
+    found = jd.rollout(masked, jd.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events), start, dt=0.01, steps=2)
+    np.testing.assert_array_equal(found.info.status, jd.Status.INCONSISTENT_START)
+
+
 def test_a_block_that_rocks_over():
     """Housner's block: the impact on a corner frees the other one and leaves 1 - (3/2) sin^2(alpha) of the rate, tan(alpha) = a / b.
 

@@ -31,7 +31,7 @@ from jaxdae.control.inputs import input_response
 from jaxdae.control.outputs import OutputMotion, apply_gain, output_motion, reference_motion
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import State, System
+from jaxdae.system import MODEL_TEXT, State, System, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -77,6 +77,7 @@ class ComputedTorque:
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 

@@ -28,7 +28,7 @@ from jaxdae.linearization import linearize
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, check_solver, is_solver
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import MODEL_TEXT, State, System, check_fit, check_system, checked_state, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -93,6 +93,7 @@ class GravityCompensation:
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 

@@ -43,7 +43,7 @@ from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import State, System
+from jaxdae.system import MODEL_TEXT, State, System, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -133,6 +133,7 @@ class OperationalSpace:
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_system(self.model), MODEL_TEXT
         yield is_solver(self.solver), SOLVER_TEXT
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
         yield self.posture is None or is_law(self.posture), "posture must be a feedback law, or None"

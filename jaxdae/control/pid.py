@@ -19,7 +19,7 @@ from jaxdae.control.law import clip, is_law, refuse_call
 from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
 from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import not_above
-from jaxdae.system import State, System
+from jaxdae.system import MODEL_TEXT, State, System, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -49,6 +49,10 @@ class PD:
     reference: Any = function_field()
     kp: Leaf
     kd: Leaf = 0.0
+
+    def requirements(self) -> Any:
+        """Yields what the model has to be; see `jaxdae.requirements`."""
+        yield is_system(self.model), MODEL_TEXT
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns u (nu,)."""
@@ -94,6 +98,7 @@ class PID:
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_system(self.model), MODEL_TEXT
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         yield self.feedforward is None or is_law(self.feedforward), "feedforward must be a feedback law, or None"
 

@@ -32,7 +32,7 @@ class Sampled:
 
     integrator: Integrator
     law: Any = function_field()
-    every: int = static(default=1)
+    every: int = static(one_of=int, default=1)
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""

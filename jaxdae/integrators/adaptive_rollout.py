@@ -136,7 +136,7 @@ def _adaptive_rollout(
     system: System, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
 ) -> Trajectory:
     check_fit(system, state)
-    begun = first_status(system, integrator, law, state, tolerance, goes_on=False)
+    begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
     diffrax, ours = load_diffrax()
     max_steps, adjoint, jumps = plan
     solver = integrator.solver

@@ -95,10 +95,13 @@ class Kinematic:
         end, whole = moved(self.tableau.b, state.t + dt)
         new, ended = with_feasible_velocity(self, system, end, u)
         at_end = new.v if self.projected else self._slope(system, end, u)
+        unstable = jnp.ones((), bool)
         if self.tableau.c[-1] != 1.0:
-            # No stage is at the end of the step: the start, at that time.
+            # No stage is at the end of the step: the start, at that time. Half way a rate that jumps is on one of the two sides.
             xi, slope = jnp.zeros_like(whole), self._slope(system, State(end.t, state.q, state.v), u)
-        unstable = is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
+            half = self._slope(system, State(end.t, system.retract(state.q, 0.5 * whole), state.v), u)
+            unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
+        unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
         return new, memory, step_info(system, new, (new.v - start) / dt, lam, status=status)
 
@@ -114,9 +117,9 @@ def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocit
 
     Two points at the end of the step, xi apart, have slopes k and k+, so that rho = h |k+ - k| / |xi| is an estimate of h times the
     Lipschitz constant of the rate (Hairer and Wanner's test for stiffness). With the stability function R of the method, a mode that
-    decays at that rate is multiplied by R(-rho) in the step. The step is called unstable where |R| is 2 or more, the slope did grow by
-    more than that over the step, and its change matters: h |k+| > sqrt(eps) (1 + |q|). Motions that are only badly resolved, or driven by
-    inputs that jump, do not grow.
+    decays at that rate is multiplied by R(-rho) in the step. The step is called unstable where |R| is 1.1 or more, the slope did grow by
+    more than that over the step, its change matters, h |k+| > sqrt(eps) (1 + |q|), and does not point along xi, as it does where a
+    motion runs away by itself.
 
     Args:
         tableau: the coefficients.
@@ -129,13 +132,16 @@ def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocit
         E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", section IV.2.
     """
     first, near, last = slopes
-    grows = largest(last) > 2.0 * largest(first)
+    change = last - near
+    grows = jnp.sum(last**2) > 1.1**2 * jnp.sum(first**2)
     matters = dt * largest(last) > float(jnp.finfo(q.dtype).eps) ** 0.5 * (1.0 + largest(q))
-    return grows & matters & (dt * largest(last - near) > amplifying_rate(tableau) * largest(apart))
+    product = jnp.sum(change * apart)
+    away = (product > 0.0) & (product**2 > 0.25 * jnp.sum(change**2) * jnp.sum(apart**2))
+    return grows & matters & ~away & (dt * largest(change) > amplifying_rate(tableau) * largest(apart))
 
 
 def amplifying_rate(tableau: Tableau) -> float:
-    """Returns the smallest x > 0 from which on |R(-x)| >= 2, R(z) = 1 + z b^T (1 - z A)^-1 1 the stability function."""
+    """Returns the smallest x > 0 from which on |R(-x)| >= 1.1, R(z) = 1 + z b^T (1 - z A)^-1 1 the stability function."""
     size = len(tableau.b)
     matrix = np.array([[*row, *[0.0] * (size - len(row))] for row in tableau.a])
     moments, power = [1.0], np.ones(size)
@@ -143,7 +149,7 @@ def amplifying_rate(tableau: Tableau) -> float:
         moments.append(float(np.dot(tableau.b, power)))
         power = matrix @ power
     x = np.linspace(0.0, 50.0, 5001)
-    large = np.abs(np.polynomial.polynomial.polyval(-x, moments)) >= 2.0
+    large = np.abs(np.polynomial.polynomial.polyval(-x, moments)) >= 1.1
     return float(x[np.argmax(large)]) if large.any() else float("inf")
 
 

@@ -13,7 +13,8 @@ locates n switchings. A further one waits for the next step, at the start of whi
 h. A row that comes on and goes off again within a single step is not seen.
 
 *At a switch.* Position-level rows that come on are closed by a projection in the mass metric: it removes the O(h^4) of a located instant,
-or the O(h) of one that is not located. Then the velocities get the impulse p of the new rows,
+or the O(h) of one that is not located. A row that comes on while it is farther open than two steps lead, and than 1 % of 1 + the largest
+coordinate, has the status INCONSISTENT_START. Then the velocities get the impulse p of the new rows,
 
     M (v+ - v-) = J^T p,     J v+ + dg/dt = 0,
 
@@ -214,7 +215,7 @@ class Switching:
 
     integrator: Integrator
     law: Any = function_field()
-    events: int = static(default=1)
+    events: int = static(one_of=int, default=1)
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
@@ -243,8 +244,10 @@ class Switching:
             new, memory, a, lam, status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
             trial, info, flips, _ = self._trial(inside, state, memory.active, u, dt)
+            opened = _comes_on_open(inside, trial, flips & ~memory.active, dt)
             new, memory = self._switched(inside, trial, memory, flips, u)
-            a, lam, status, iterations = info.a, info.lam, info.status, info.iterations
+            a, lam, iterations = info.a, info.lam, info.iterations
+            status = jnp.where(opened & (info.status == Status.OK), Status.INCONSISTENT_START, info.status)
         ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
         return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **vars(memory))
 
@@ -260,9 +263,12 @@ class Switching:
             state, memory, report, left, ahead, pending = carry
             new, info, flips, share = self._trial(system, state, memory.active, u, ahead)
             switched, later = self._switched(system, new, memory, pending, u)
+            opened = _comes_on_open(system, new, pending & ~memory.active, dt)
             is_part, is_over, first = jnp.any(pending), left == 0.0, jnp.min(share, initial=1.0)
             cut = jnp.any(flips) & ~is_part & ~is_over & ~last
             state, memory, report = _choose(cut | is_over, (state, memory, report), (new, memory, _joined(report, info)))
+            failed = jnp.where(opened & (report[0] == Status.OK), Status.INCONSISTENT_START, report[0])
+            report = (failed.astype(jnp.int32), report[1])
             state, memory = _choose(is_part, (switched, later), (state, memory))
             remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
             ahead = _choose(cut, first * remaining, remaining)
@@ -328,6 +334,17 @@ class Switching:
     def _admitted(self, lam: Rows, active: Any) -> Any:
         """Returns the rows that are on, without those whose multipliers or impulses the law refuses."""
         return active & _answer("law.admissible", self.law.admissible(lam, active), active)
+
+
+def _comes_on_open(system: System, state: State, rows: Any, dt: Any) -> Any:
+    """Returns whether a position-level row comes on while it is farther from closed than two steps lead.
+
+    To close it would move the system by something that is no error of the instant: a string that was too long from the start, say.
+    """
+    g = system.constraint(state.t, state.q)
+    scale = jnp.max(jnp.abs(system.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)[: g.shape[0]]
+    near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
+    return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near * scale))
 
 
 def _answer(who: str, rows: Any, active: Any) -> Any:

@@ -133,7 +133,7 @@ def fit(
 
     The loop is on the host, one dispatch a step; the step is compiled once.
     """
-    _check(optimizer, steps, starts, clip, checkpoint)
+    _check(optimizer, mode, steps, starts, clip, checkpoint)
     chosen = reparametrize(parameters, trainable, starts=starts)
     # The step number and the trained leaves are arguments, all else of the parameters too: no value is baked into the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
@@ -186,10 +186,12 @@ def fit(
     return _result(chosen, parameters, carried, told, recorded, None if starts is None else axes)
 
 
-def _check(optimizer: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
+def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
     if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         hint = "; call it: optax.adam(1e-2), not optax.adam" if callable(optimizer) else ""
         raise TypeError(f"optimizer must be an optax optimizer such as optax.adam(1e-2), got {optimizer!r}{hint}")
+    if not hasattr(mode, "value_and_grad"):
+        raise TypeError(f"mode must be Forward(), Reverse() or ByCount(limit), got {mode!r}")
     for name, value in (("steps", steps), ("starts", starts), ("checkpoint.every", checkpoint.every if checkpoint else None)):
         if value is None and name != "steps":
             continue

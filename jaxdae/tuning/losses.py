@@ -51,8 +51,19 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
 
     Like all terms NaN where a world failed.
     """
+    if not callable(observe):
+        raise TypeError(f"tracking: observe must be a function of a State, such as lambda state: state.q[0], got {observe!r}")
     seen = _mapped(observe, trajectory.state)
+    if not hasattr(seen, "shape"):
+        raise TypeError(f"tracking: observe must return a number or a vector, got {type(seen).__name__}; jnp.stack([...]) makes one")
     wanted = _mapped(lambda state: target(state.t), trajectory.state) if callable(target) else jnp.asarray(target, seen.dtype)
+    axes = jnp.ndim(trajectory.state.t)
+    # Broadcasting alone would take one number a time for one a component where there are as many of both.
+    if wanted.shape != () and wanted.shape not in [seen.shape[k:] for k in range(axes + 1)]:
+        raise ValueError(
+            f"tracking: target must be a number, or have the shape of what is observed, {seen.shape[axes:]}, alone or for every saved"
+            f" state, {seen.shape}; got {wanted.shape}"
+        )
     return _over(over, seen - wanted, trajectory)
 
 
@@ -132,4 +143,6 @@ def _mapped(function: Callable[[State], Any], states: State) -> Any:
 
 def _over(over: Over, error: Any, trajectory: Trajectory) -> Any:
     axes = tuple(range(jnp.ndim(trajectory.state.t), error.ndim))
+    if not callable(over):
+        raise TypeError(f"over must be a function of an array (..., time), such as final or time_average, got {over!r}")
     return nan_if_failed(trajectory, jnp.mean(over(jnp.sum(jnp.square(error), axis=axes))))

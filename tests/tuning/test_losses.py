@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_systems import without_typechecker
 
 import jaxdae
 from jaxdae.tuning import (
@@ -91,3 +92,28 @@ def test_terms_are_numbers():
 def test_failures_are_not_taken_for_successes():
     assert nan_if_failed(trajectory(), jnp.asarray(2.0)) == 2.0
     assert np.isnan(nan_if_failed(trajectory((0, 0, 1)), jnp.asarray(2.0)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"observe": 3}, TypeError, "tracking: observe must be a function of a State, .* got 3"),
+        ({"observe": lambda at: [at.q[0]]}, TypeError, "tracking: observe must return a number or a vector, got list"),
+        (
+            {"target": jnp.ones(3)},
+            ValueError,
+            r"what is observed, \(2,\), alone or for every saved state, \(3, 2\); got \(3,\)",
+        ),
+        ({"target": lambda t: t}, ValueError, r"tracking: target must be a number, or .* got \(3,\)"),
+        ({"over": "final"}, TypeError, r"over must be a function of an array \(..., time\), .* got 'final'"),
+    ],
+)
+def test_mistakes(change, error, message):
+    with without_typechecker(), pytest.raises(error, match=message):
+        tracking(trajectory(), **{"observe": lambda at: at.q, "target": 0.0, **change})
+
+
+def test_rows_of_reactions_exist():
+    assert reaction(trajectory(), 0) == reaction(trajectory(), [0])
+    with pytest.raises(ValueError, match="reaction: rows must be indices of the 2 constraint rows, got 7"):
+        reaction(trajectory(), 7)
