@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import cast, state
+from problems import Pendulum, cast, state
 from small_systems import central, oscillating, oscillator, without_typechecker
 from switching_problems import ANGLE, FALL, GRAVITY, LENGTH, MASS, THROW, Bead, Block, N, String, T, flight, guided, impact, numbers
 
@@ -213,7 +213,7 @@ PUSHES = jd.Unilateral(jnp.array([1.0, 1.0, 0.0, 0.0]), follows=(0, 1, 0, 1))
 @pytest.mark.parametrize(("law", "events"), [(jd.Unilateral(jnp.array([-1.0])), 1), (jd.Unilateral(jnp.array([-1.0])), 0)])
 def test_a_string_that_is_too_long_from_the_start_is_not_pulled_in(law, events):
     """30 % too long and off, it would come on in the first step and jump back by 0.3 m."""
-    masked = jd.Masked(problems.Pendulum(*(jnp.asarray(x) for x in (1.0, 1.0, 9.81))), jnp.array([False]))
+    masked = jd.Masked(Pendulum(*(jnp.asarray(x) for x in (1.0, 1.0, 9.81))), jnp.array([False]))
     start = jd.State(jnp.zeros(()), jnp.array([0.0, -1.3]), jnp.array([0.0, -0.1]))
     found = jd.rollout(masked, jd.Switching(jd.Projected(jd.RungeKutta.rk4()), law, events), start, dt=0.01, steps=2)
     np.testing.assert_array_equal(found.info.status, jd.Status.INCONSISTENT_START)
