@@ -1,6 +1,7 @@
 """Status codes, and the exception that they become on the host."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
 import jax
@@ -81,3 +82,12 @@ def test_inside_a_transformation(transform):
 
     with pytest.raises(TypeError, match="call it outside jit"):
         transform(function)(jnp.zeros(2, jnp.int32))
+
+
+def test_readme_says_of_every_code_what_to_do():
+    """A row of the table for each: status, cause, remedy."""
+    rows = [line for line in (pathlib.Path(__file__).parent.parent / "README.md").read_text().splitlines() if line.startswith("| `")]
+    for status in Status:
+        if status is not Status.OK:
+            (row,) = (line for line in rows if line.startswith(f"| `{status.name}` |"))
+            assert all(len(cell.strip()) > 10 for cell in row.split("|")[2:4])
