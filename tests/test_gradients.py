@@ -344,7 +344,9 @@ def worlds_gradient(system, start, controls, counted):
     """Returns the gradient by the shared system of a sum over the counted worlds (a mask), and the status of all."""
 
     def loss(shared):
-        trajectory = jd.batch_rollout(shared, QUICK, start, controls, dt=1e-2, save_every=20, in_axes=(None, None, 0, 0))
+        # Starts that break the constraint pass, so that their steps fail.
+        axes = {"in_axes": (None, None, 0, 0), "start_tolerance": jnp.inf}
+        trajectory = jd.batch_rollout(shared, QUICK, start, controls, dt=1e-2, save_every=20, **axes)
         places = jnp.where(counted[:, None], trajectory.state.q[:, -1], 0.0)
         return jnp.sum(places @ END), trajectory.info.status[:, -1]
 
