@@ -267,8 +267,9 @@ class Switching:
             is_part, is_over, first = jnp.any(pending), left == 0.0, jnp.min(share, initial=1.0)
             cut = jnp.any(flips) & ~is_part & ~is_over & ~last
             state, memory, report = _choose(cut | is_over, (state, memory, report), (new, memory, _joined(report, info)))
-            failed = jnp.where(opened & (report[0] == Status.OK), Status.INCONSISTENT_START, report[0])
-            report = (failed.astype(jnp.int32), report[1])
+            status, corrections = report
+            status = jnp.where(opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status)
+            report = (status, corrections)
             state, memory = _choose(is_part, (switched, later), (state, memory))
             remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
             ahead = _choose(cut, first * remaining, remaining)
