@@ -4,9 +4,12 @@ The names below are the library; planar mechanisms are in `jaxdae.mechanisms`.
 """
 
 from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, static
+from jaxdae._version import __version__
+from jaxdae.adaptive_trajectory import adaptive_rollout
+from jaxdae.assembly import InitializeInfo, initialize
 from jaxdae.diagnostics import Diagnosis, IndependentRows, auto_solver, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
-from jaxdae.initialize import InitializeInfo, initialize
+from jaxdae.geometry import rotation
 from jaxdae.integrators import (
     Adaptive,
     BackwardEuler,
@@ -41,15 +44,13 @@ from jaxdae.integrators import (
     projected_solver,
     vector_field,
 )
-from jaxdae.integrators.adaptive_rollout import adaptive_rollout
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
-from jaxdae.rollout import Trajectory, batch_rollout, rollout
+from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
     BiconjugateGradient,
     ConjugateGradient,
     DenseKKT,
-    DiagonalMatrix,
     HouseholderQR,
     LeastSquares,
     NormalEquations,
@@ -76,6 +77,7 @@ from jaxdae.stabilization import (
 )
 from jaxdae.status import SimulationError, Status, raise_if_failed
 from jaxdae.system import ConstraintTerms, LagrangianSystem, State, System, constraint_terms, energy
+from jaxdae.trajectory import Trajectory, batch_rollout, rollout
 
 __all__ = [
     "Adaptive",
@@ -144,6 +146,7 @@ __all__ = [
     "Unilateral",
     "VectorField",
     "VelocityProjection",
+    "__version__",
     "adaptive_rollout",
     "auto_solver",
     "batch_axes",
@@ -168,6 +171,7 @@ __all__ = [
     "pytree",
     "raise_if_failed",
     "rollout",
+    "rotation",
     "set_leaf",
     "static",
     "vector_field",

@@ -13,7 +13,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement, as_dense
+from jaxdae.operators import as_dense
+from jaxdae.saddle_point import (
+    DenseKKT,
+    LeastSquares,
+    NullSpace,
+    SaddlePointSolver,
+    SchurComplement,
+)
 from jaxdae.system import ConstraintJacobian, State, System, check_fit, checked_state, row_labels, velocity_residual
 
 

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import State, System, applied_force, check_fit, check_system, checked, checked_state, constraint_terms

@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.status import Status
 from jaxdae.system import State, System
-from jaxdae.worlds import worlds_first
 
 
 def _is_cache(x: Any) -> bool:

@@ -30,8 +30,9 @@ import numpy as np
 
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
-from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
-from jaxdae.saddle_point import jacobian as constraint_jacobian
+from jaxdae.operators import DiagonalMatrix, MassMatrix
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual, wanted_rate

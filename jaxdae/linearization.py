@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.saddle_point import MassMatrix, SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point.jacobian import Jacobian
+from jaxdae.operators import MassMatrix
+from jaxdae.operators.jacobian import Jacobian
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import ConstraintJacobian, State, System
 from jaxdae.typing import Leaf
 

@@ -32,8 +32,9 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
+from jaxdae.operators import DiagonalMatrix, MassMatrix
 from jaxdae.requirements import not_negative
-from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, SaddlePointSolver
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.system import State, System, check_system, checked_state, velocity_residual
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual

@@ -30,7 +30,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 
-from jaxdae.worlds import worlds_first
+from jaxdae.batching.axes import worlds_first
 
 _UNROLLED = 3
 

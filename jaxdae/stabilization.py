@@ -29,10 +29,11 @@ from jaxdae import newton
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.masks import hard_rows
+from jaxdae.operators import MassMatrix
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import came, check_requirements, not_negative, offers
-from jaxdae.saddle_point import MassMatrix, SaddlePointSolver
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, solve
 from jaxdae.system import ConstraintTerms, State, System, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity

@@ -34,8 +34,8 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.operators import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.requirements import check_requirements, offers
-from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 

@@ -1,4 +1,4 @@
-"""The house: imports point down, names are complete and documented, files are short."""
+"""The house: imports point down, names are complete and documented, files are short. Each test lists all offenders."""
 
 import ast
 import importlib
@@ -6,147 +6,159 @@ import inspect
 import pathlib
 import subprocess
 import sys
-
-import pytest
+import types
 
 import jaxdae
 
 PACKAGE = pathlib.Path(jaxdae.__file__).parent
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = {str(file.relative_to(PACKAGE)): file for file in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(file.read_text()) for name, file in FILES.items()}
 LONGEST = 450
 
 FLOORS = {
     "_pytree": 0,
+    "_version": 0,
+    "batching": 0,
     "functions": 0,
     "requirements": 0,
-    "typing": 0,
-    "worlds": 0,
-    "batch": 0,
     "status": 0,
+    "typing": 0,
+    "geometry": 1,
+    "newton": 1,
+    "operators": 1,
     "saddle_point": 1,
     "small_matrix": 1,
-    "newton": 1,
-    "trigonometry": 1,
-    "rotation": 1,
-    "system": 2,
-    "linearization": 2,
-    "masks": 2,
+    "assembly": 2,
+    "consistency": 2,
     "dynamics": 2,
     "kinematic": 2,
+    "linearization": 2,
+    "masks": 2,
     "stabilization": 2,
-    "consistency": 2,
-    "initialize": 2,
+    "system": 2,
     "integrators": 3,
-    "guard": 3,
-    "rollout": 3,
-    "rollout_arguments": 3,
-    "mechanisms": 4,
-    "control": 4,
-    "diagnostics": 4,
-    "tuning": 5,
-    "app": 6,
+    "guard": 4,
+    "rollout_arguments": 4,
+    "adaptive_trajectory": 5,
+    "trajectory": 5,
+    "diagnostics": 6,
+    "mechanisms": 6,
+    "outputs": 6,
+    "control": 7,
+    "tuning": 8,
+    "app": 9,
 }
 APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", "xarray", "yaml", "zarr")
 
 # The library: everything below the command.
-LIBRARY = [file for file in FILES if file.relative_to(PACKAGE).parts[0] != "app"]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms")
-
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+LIBRARY = [name for name in FILES if not name.startswith("app/")]
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.tuning")
 
 
-def part(file):
+def part(name):
     """Returns the name that stands in `FLOORS`: of the file, or of its folder."""
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return name.split("/")[0].removesuffix(".py")
 
 
-def tree(file):
-    return ast.parse(file.read_text())
-
-
-def imported(file):
+def imported(tree):
     """Returns the full names of all modules that a file imports, wherever in it."""
     names = set()
-    for node in ast.walk(tree(file)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}:{node.lineno}: write imports in full"
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+            names.update(f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
-def inner(names):
-    """Returns the parts of jaxdae among imported names."""
-    return {name.split(".")[1] for name in names if name.startswith("jaxdae.")}
+IMPORTED = {name: imported(tree) for name, tree in TREES.items()}
+PARTS = {name: {full.split(".")[1] for full in IMPORTED[name] if full.startswith("jaxdae.")} for name in FILES}
 
 
-@each_file
-def test_imports_point_down(file):
-    parts = inner(imported(file))
-    if file == PACKAGE / "__init__.py":
-        assert "app" not in parts
-        return
-    assert part(file) in FLOORS, f"{part(file)}: which floor is it on?"
-    above = {name for name in parts if FLOORS.get(name, -1) > FLOORS[part(file)]}
-    assert not above
-    # Names of the package itself would pull in all floors.
-    if FLOORS[part(file)] < FLOORS["app"]:
-        assert all(name in FLOORS for name in parts)
-        assert "jaxdae" not in imported(file)
+def walk(names=tuple(FILES)):
+    """Yields (place, node) of every node in files."""
+    for name in names:
+        for node in ast.walk(TREES[name]):
+            yield f"{name}:{getattr(node, 'lineno', 0)}", node
 
 
-@each_file
-def test_no_private_jax(file):
-    assert not any(name.startswith("jax._src") for name in imported(file))
+def test_imports_point_down():
+    assert {part(name) for name in FILES} - {"__init__"} == set(FLOORS), "which floor is it on?"
+    wrong = []
+    for name in FILES:
+        if name == "__init__.py":
+            wrong += [name for found in PARTS[name] if found == "app"]
+            continue
+        floor = FLOORS[part(name)]
+        wrong += [f"{name} imports {found}, which is above it" for found in PARTS[name] if FLOORS.get(found, -1) > floor]
+        wrong += [f"{name}: write {full} in full" for full in IMPORTED[name] if full.startswith(".")]
+        # Names of the package itself would pull in all floors.
+        if floor < FLOORS["app"]:
+            wrong += [f"{name} imports {found}, a name of the package itself" for found in PARTS[name] if found not in FLOORS]
+            wrong += [f"{name} imports jaxdae" for full in IMPORTED[name] if full == "jaxdae"]
+    assert not wrong
 
 
-@each_file
-def test_no_assert_and_no_print(file):
+def test_parts_on_a_floor_do_not_import_each_other_in_a_circle():
+    needs = {one: set() for one in FLOORS}
+    for name in FILES:
+        if name != "__init__.py":
+            needs[part(name)] |= {found for found in PARTS[name] if found in FLOORS and found != part(name)}
+    while leaves := {one for one, below in needs.items() if not below}:
+        needs = {one: below - leaves for one, below in needs.items() if one not in leaves}
+    assert not needs
+
+
+def test_no_private_jax_no_assert_no_print():
     # An assert vanishes with -O, and a user's mistake deserves an error that helps; what is printed is the command's business.
-    for node in ast.walk(tree(file)):
-        assert not isinstance(node, ast.Assert), f"line {node.lineno}"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id != "print", f"line {node.lineno}"
+    wrong = [name for name in FILES if any(full.startswith("jax._src") for full in IMPORTED[name])]
+    for place, node in walk():
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if isinstance(node, ast.Assert) or called == "print":
+            wrong.append(place)
+    assert not wrong
 
 
-@each_file
-def test_files_are_short_and_begin_with_a_docstring(file):
-    assert len(file.read_text().splitlines()) <= LONGEST
-    assert ast.get_docstring(tree(file))
+def test_files_are_short_and_begin_with_a_docstring():
+    assert not [name for name, file in FILES.items() if len(file.read_text().splitlines()) > LONGEST]
+    assert not [name for name, tree in TREES.items() if not ast.get_docstring(tree)]
 
 
-@pytest.mark.parametrize("file", LIBRARY, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_the_library_leaves_the_configuration_and_the_precision_alone(file):
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in ("float32", "float64", "float16", "bfloat16"), f"line {node.lineno}: a literal precision"
-            assert ast.unparse(node) != "jax.config", f"line {node.lineno}"
+def test_the_library_leaves_the_configuration_and_the_precision_alone():
+    literal = ("float32", "float64", "float16", "bfloat16")
+    found = [(place, node) for place, node in walk(LIBRARY) if isinstance(node, ast.Attribute)]
+    assert not [place for place, node in found if node.attr in literal or ast.unparse(node) == "jax.config"]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_all_is_complete_and_sorted(name):
-    module = importlib.import_module(name)
-    # Constants, then classes, then functions, as the linter sorts them.
-    assert list(module.__all__) == sorted(set(module.__all__), key=lambda x: (not x.isupper(), x))
-    for exported in module.__all__:
-        assert hasattr(module, exported)
-    # `__init__.py` imports what it exports, and nothing else.
-    names = {
-        alias.asname or alias.name
-        for node in tree(pathlib.Path(module.__file__)).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
+def test_init_files_hold_names_only():
+    wrong = []
+    for name, tree in TREES.items():
+        for node in tree.body if name.endswith("__init__.py") else ():
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            is_all = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            if not (is_text or is_all or isinstance(node, ast.Import | ast.ImportFrom)):
+                wrong.append(f"{name}:{node.lineno}")
+    assert not wrong
+
+
+def test_all_is_complete_and_sorted():
+    for module in map(importlib.import_module, PUBLIC):
+        # Constants, then classes, then functions, as the linter sorts them.
+        assert list(module.__all__) == sorted(set(module.__all__), key=lambda x: (not x.isupper(), x))
+        assert not [exported for exported in module.__all__ if not hasattr(module, exported)]
+        # `__init__.py` imports what it exports, and nothing else.
+        body = ast.parse(pathlib.Path(module.__file__).read_text()).body
+        names = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+        assert names == set(module.__all__)
+
+
+def test_no_module_has_the_name_of_a_function_that_is_exported():
+    # `jaxdae.rollout` is the function: static tools and readers would take a module of that name for it.
+    modules = {
+        f"{module.__name__}.{name}": getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in dir(module)
     }
-    assert names == set(module.__all__)
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.name == "__init__.py"], ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_init_files_hold_names_only(file):
-    for node in tree(file).body:
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        is_all = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        assert is_text or is_all or isinstance(node, ast.Import | ast.ImportFrom), f"line {node.lineno}"
+    paths = {"jaxdae." + name.removesuffix(".py").replace("/", ".") for name in FILES}
+    assert not [path for path, thing in modules.items() if path in paths and not isinstance(thing, types.ModuleType)]
 
 
 def public_things():
@@ -164,36 +176,28 @@ def public_things():
     return things
 
 
-THINGS = public_things()
-
-
-@pytest.mark.parametrize("name", THINGS)
-def test_every_public_name_has_a_docstring(name):
-    thing = THINGS[name]
-    if name == "jaxdae.mechanisms.GROUND":  # a constant, documented where it is defined
-        return
-    doc = inspect.getdoc(thing) or ""
-    # Dataclasses without a docstring get their signature as one.
-    assert len(doc) > 10
-    assert not doc.startswith(f"{name.rsplit('.', 1)[-1]}(")
+def test_every_public_name_has_a_docstring():
+    # Dataclasses without a docstring get their signature as one; text, such as GROUND, is documented where it is defined.
+    docs = {name: inspect.getdoc(thing) or "" for name, thing in public_things().items() if not isinstance(thing, str)}
+    assert not [name for name, doc in docs.items() if len(doc) <= 10 or doc.startswith(f"{name.rsplit('.', 1)[-1]}(")]
 
 
 def test_every_definition_in_the_library_has_a_docstring():
     """Classes, functions and methods that do not begin with an underscore; functions inside functions may do without."""
     missing = []
 
-    def look(node, file):
+    def look(node, name):
         for child in node.body:
             if not isinstance(child, ast.FunctionDef | ast.ClassDef) or child.name.startswith("_"):
                 continue
             overloaded = any(ast.unparse(decorator) == "overload" for decorator in child.decorator_list)
             if not overloaded and not ast.get_docstring(child):
-                missing.append(f"{file.relative_to(PACKAGE)}:{child.lineno} {child.name}")
+                missing.append(f"{name}:{child.lineno} {child.name}")
             if isinstance(child, ast.ClassDef):
-                look(child, file)
+                look(child, name)
 
-    for file in LIBRARY:
-        look(tree(file), file)
+    for name in LIBRARY:
+        look(TREES[name], name)
     assert not missing
 
 

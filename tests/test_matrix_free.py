@@ -8,7 +8,8 @@ from problems import state
 from small_systems import everything, everywhere, oscillating, oscillator
 
 import jaxdae as jd
-from jaxdae.saddle_point import JacobianOperator, as_dense, block_preconditioner
+from jaxdae.operators import JacobianOperator, as_dense
+from jaxdae.saddle_point import block_preconditioner
 from jaxdae.system import ConstraintJacobian
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}

@@ -28,7 +28,7 @@ from saddle_points import (
 )
 
 import jaxdae as jd
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import solve
 
 SOFT = ([0.5, 0.25, 0.75], [0.25, -0.5, 0.125])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdae.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import cos_sin
 
 # The largest error in units of the result's spacing near 1, and how far from zero it holds.
 PRECISIONS = ((np.float64, np.longdouble, 1e6), (np.float32, np.float64, 1e4))

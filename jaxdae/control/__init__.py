@@ -8,7 +8,6 @@ from jaxdae.control.joint_outputs import BodyFrame, JointCoordinate
 from jaxdae.control.law import Law, MemoryLaw, Saturated, Sum
 from jaxdae.control.minimal import LinearModel, linearize_equilibrium
 from jaxdae.control.operational_space import OperationalSpace, TaskDynamics, task_dynamics
-from jaxdae.control.outputs import BodyPoint, Coordinates, OutputMotion, output_motion
 from jaxdae.control.pid import PD, PID
 from jaxdae.control.regulator import LinearFeedback, TrajectoryFeedback, linear_quadratic_regulator, trajectory_regulator
 from jaxdae.control.sampled import Sampled
@@ -22,6 +21,7 @@ from jaxdae.control.velocity_stepping import (
 )
 from jaxdae.control.virtual_work import VirtualWork, motor_efforts
 from jaxdae.control.with_goals import WithGoals
+from jaxdae.outputs import BodyPoint, Coordinates, OutputMotion, output_motion
 
 __all__ = [
     "PD",

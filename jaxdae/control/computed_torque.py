@@ -28,7 +28,7 @@ from typing import Any
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.gravity import solve_inputs
 from jaxdae.control.inputs import input_response
-from jaxdae.control.outputs import OutputMotion, apply_gain, output_motion, reference_motion
+from jaxdae.outputs import OutputMotion, apply_gain, output_motion, reference_motion
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.system import MODEL_TEXT, State, System, is_system

@@ -23,7 +23,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import function_field, pytree, static
-from jaxdae.control.outputs import check_index
+from jaxdae.outputs import check_index
 from jaxdae.requirements import came, offers
 from jaxdae.system import State, System
 from jaxdae.typing import Coordinates, Input

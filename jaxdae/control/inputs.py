@@ -20,7 +20,8 @@ from jaxtyping import Float
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
-from jaxdae.saddle_point import DiagonalMatrix, MassMatrix, NullSpace, SaddlePointSolver, solve
+from jaxdae.operators import DiagonalMatrix, MassMatrix
+from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf

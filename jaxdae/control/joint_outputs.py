@@ -11,9 +11,9 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
-from jaxdae.control.outputs import check_index, point_of_body
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.mechanisms.frames import Frame
-from jaxdae.trigonometry import cos_sin
+from jaxdae.outputs import check_index, point_of_body
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 

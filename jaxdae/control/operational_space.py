@@ -38,8 +38,8 @@ from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.computed_torque import commanded
 from jaxdae.control.inputs import input_response
 from jaxdae.control.law import has_memory, is_law, refuse_call
-from jaxdae.control.outputs import output_motion
 from jaxdae.integrators.interface import checked_input
+from jaxdae.outputs import output_motion
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
 from jaxdae.control.law import clip, is_law, refuse_call
-from jaxdae.control.outputs import apply_gain, output_rate, reference_motion
 from jaxdae.integrators.interface import checked_input
+from jaxdae.outputs import apply_gain, output_rate, reference_motion
 from jaxdae.requirements import not_above
 from jaxdae.system import MODEL_TEXT, State, System, is_system
 from jaxdae.typing import Input, Leaf

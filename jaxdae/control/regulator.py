@@ -36,10 +36,10 @@ from jaxdae.control.minimal import LinearModel, check_input, count_dimension, li
 from jaxdae.control.riccati import solve_riccati
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import Integrator
-from jaxdae.rollout import rollout
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver
 from jaxdae.status import raise_if_failed
 from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.trajectory import rollout
 from jaxdae.typing import Input, Leaf
 
 

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae.worlds import worlds_first
+from jaxdae.batching.axes import worlds_first
 
 Matrix = Float[Array, "n n"]
 

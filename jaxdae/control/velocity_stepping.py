@@ -51,10 +51,11 @@ from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, inp
 from jaxdae.control.virtual_work import VirtualWork
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.operators import DiagonalMatrix
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative, offers
-from jaxdae.saddle_point import DiagonalMatrix, SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import solve
 from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity

@@ -46,9 +46,10 @@ from jaxtyping import Float
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.goals import output_jacobian, vector
 from jaxdae.masks import hard_rows
+from jaxdae.operators import DiagonalMatrix
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import fraction, offers
-from jaxdae.saddle_point import DiagonalMatrix, NullSpace, SingularValues
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.saddle_point import NullSpace, SingularValues
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System

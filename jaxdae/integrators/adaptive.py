@@ -25,6 +25,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.axes import worlds_first
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
@@ -34,7 +35,6 @@ from jaxdae.stabilization import NoStabilization, Projection, Stabilization
 from jaxdae.status import Status
 from jaxdae.system import State, System
 from jaxdae.typing import Leaf
-from jaxdae.worlds import worlds_first
 
 BLOCK = 16
 """So many steps are passed over at once where a derivative finds them not taken."""

@@ -30,8 +30,8 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
 from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.system import State, System, applied_force, velocity_residual
 
 _S = sqrt(6.0)

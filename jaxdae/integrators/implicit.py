@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
 from jaxdae.newton import dense_newton
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.system import ConstraintJacobian, State, System, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 

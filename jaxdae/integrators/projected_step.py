@@ -36,8 +36,8 @@ from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System, velocity_residual

@@ -40,9 +40,9 @@ from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
 from jaxdae.integrators.tangent import is_flat, tangent_rate
 from jaxdae.newton import dense_newton
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf
 

@@ -53,10 +53,10 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.newton import dense_newton, simplified_newton
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity

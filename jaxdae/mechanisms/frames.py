@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
-from jaxdae.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.typing import Leaf
 
 

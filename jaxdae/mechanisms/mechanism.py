@@ -19,7 +19,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import frames as fr
 from jaxdae.mechanisms.frames import Kinematics, Pairs
-from jaxdae.saddle_point import DiagonalMatrix
+from jaxdae.operators import DiagonalMatrix
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
 

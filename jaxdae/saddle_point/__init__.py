@@ -1,11 +1,9 @@
-"""Solvers of the saddle-point system [M -J^T; J C] [a; lam] = [f; r], and the operators they take."""
+"""Solvers of the saddle-point system [M -J^T; J C] [a; lam] = [f; r]."""
 
 from jaxdae.saddle_point.dense import DenseKKT
 from jaxdae.saddle_point.interface import SaddlePointFactors, SaddlePointSolver, solve
 from jaxdae.saddle_point.iterative import BiconjugateGradient, ConjugateGradient, block_preconditioner
-from jaxdae.saddle_point.jacobian import JacobianOperator
 from jaxdae.saddle_point.least_squares import LeastSquares
-from jaxdae.saddle_point.mass import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.saddle_point.null_space import HouseholderQR, NormalEquations, NullSpace, SingularValues, null_projector, pseudoinverse
 from jaxdae.saddle_point.proximal import Proximal
 from jaxdae.saddle_point.schur import SchurComplement
@@ -14,11 +12,8 @@ __all__ = [
     "BiconjugateGradient",
     "ConjugateGradient",
     "DenseKKT",
-    "DiagonalMatrix",
     "HouseholderQR",
-    "JacobianOperator",
     "LeastSquares",
-    "MassMatrix",
     "NormalEquations",
     "NullSpace",
     "Proximal",
@@ -26,7 +21,6 @@ __all__ = [
     "SaddlePointSolver",
     "SchurComplement",
     "SingularValues",
-    "as_dense",
     "block_preconditioner",
     "null_projector",
     "pseudoinverse",

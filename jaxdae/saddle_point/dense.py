@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.operators.mass import MassMatrix, as_dense
 from jaxdae.saddle_point.interface import solve_once
-from jaxdae.saddle_point.mass import MassMatrix, as_dense
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 

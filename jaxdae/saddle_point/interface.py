@@ -42,12 +42,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
+from jaxdae.batching.axes import worlds_first
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.mass import MassMatrix
 from jaxdae.requirements import came, check_requirements, offers
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
-from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.typing import Rows, Velocity
-from jaxdae.worlds import worlds_first
 
 
 class SaddlePointFactors(Protocol):

@@ -43,12 +43,12 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.jacobian import Jacobian
+from jaxdae.operators.mass import MassMatrix
 from jaxdae.requirements import fraction
-from jaxdae.saddle_point import jacobian as constraint_jacobian
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
-from jaxdae.saddle_point.jacobian import Jacobian
-from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.typing import Leaf, Rows, Velocity
 
 

@@ -24,10 +24,10 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.mass import MassMatrix
 from jaxdae.requirements import fraction
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
-from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.saddle_point.singular_values import ThinSVD
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 

@@ -36,10 +36,10 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.mass import MassMatrix, as_dense
 from jaxdae.requirements import fraction, offers
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve, solve_once
-from jaxdae.saddle_point.mass import MassMatrix, as_dense
 from jaxdae.saddle_point.singular_values import ThinSVD
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 

@@ -27,10 +27,10 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.mass import MassMatrix
 from jaxdae.requirements import check_requirements
-from jaxdae.saddle_point import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve_once
-from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 

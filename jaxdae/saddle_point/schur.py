@@ -18,9 +18,9 @@ from typing import Any
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.saddle_point import mass as mass_matrix
+from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators.mass import MassMatrix
 from jaxdae.saddle_point.interface import solve_once
-from jaxdae.saddle_point.mass import MassMatrix
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
 

@@ -3,8 +3,8 @@
 from jaxdae.tuning.certificate import CHAOTIC, GradientReport, LeafCheck, check_gradients
 from jaxdae.tuning.checkpoint import Checkpoint
 from jaxdae.tuning.differentiation import ByCount, Forward, Mode, Reverse
-from jaxdae.tuning.fit import FitResult, FitStep, fit
-from jaxdae.tuning.least_squares import LeastSquaresResult, least_squares
+from jaxdae.tuning.fitting import FitResult, FitStep, fit
+from jaxdae.tuning.levenberg_marquardt import LeastSquaresResult, least_squares
 from jaxdae.tuning.losses import (
     constraint_violation,
     effort,

@@ -36,9 +36,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import get_leaf
-from jaxdae.rollout import rollout
 from jaxdae.status import Status
 from jaxdae.system import State
+from jaxdae.trajectory import rollout
 from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.tuning.rollout_loss import RolloutLoss
 

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.rollout import Trajectory
 from jaxdae.status import Status
 from jaxdae.system import State, System, energy
+from jaxdae.trajectory import Trajectory
 
 Over = Callable[[Any], Any]
 """From a quantity (..., time) to its value over time (...)."""

@@ -47,11 +47,11 @@ class Unbounded:
     """Any value, x = z."""
 
     def constrained(self, z: Any) -> Any:
-        """Returns z."""
+        """Returns z as it is."""
         return z
 
     def free(self, x: Any) -> Any:
-        """Returns x."""
+        """Returns x as it is."""
         return x
 
     def outside(self, x: Any) -> str:

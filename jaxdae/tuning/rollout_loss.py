@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxdae.rollout import Trajectory, rollout
+from jaxdae.trajectory import Trajectory, rollout
 
 
 @dataclasses.dataclass(frozen=True)

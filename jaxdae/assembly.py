@@ -25,7 +25,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.saddle_point import as_dense
+from jaxdae.operators import as_dense
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import State, System, check_fit, check_system, checked, row_labels, velocity_residual
 from jaxdae.typing import Leaf

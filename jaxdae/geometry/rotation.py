@@ -40,7 +40,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.typing import Scalar
 
 Quaternion: TypeAlias = Float[Array, "4"]

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
-from jaxdae.batch import count_worlds, device_axes, leaf_axes, spread_over_devices, varying
+from jaxdae.batching.axes import count_worlds, leaf_axes
+from jaxdae.batching.layout import device_axes, spread_over_devices, varying
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
 from jaxdae.guard import guarded_step, undefined_if_failed

@@ -24,10 +24,10 @@ from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.interface import check_integrator, input_at, step_info
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays
-from jaxdae.rollout import Trajectory
 from jaxdae.rollout_arguments import as_law, checked_tolerance
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.trajectory import Trajectory
 from jaxdae.typing import Leaf
 
 

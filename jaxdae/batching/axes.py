@@ -1,4 +1,11 @@
-"""The worlds of a batch: which leaves are stacked, how many worlds there are, and on which devices they run."""
+"""Which axis of an array is that of the worlds, and how many worlds there are.
+
+The batching rule of a primitive chooses the axis of its results: dots and elementwise operations keep the one they are given, solves move
+it to the front. A compiled batch fixes the axes of a `jax.custom_jvp` function when it is traced, from the operations of the function;
+where it is differentiated later, the same axes are assumed for the results of the derivative rule, which comes to them by other
+operations. Where these leave the world axis elsewhere, the results are wrong without a word if a square array hides it, and an error of
+shapes if not. Both the function and its rule must therefore return their results with the world axis at one place: `worlds_first`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+
+def worlds_first(tree: Any) -> Any:
+    """Returns the tree as it is; under `jax.vmap`, the world axis of every leaf is then its first.
+
+    Written as a concatenation of two slices, because its batching rule always moves the axis to the front; XLA sees that both are one
+    array.
+    """
+    return jax.tree.map(lambda x: jnp.concatenate([x[:1], x[1:]]) if jnp.ndim(x) else x, tree)
 
 
 def leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
@@ -43,39 +58,3 @@ def count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
     if len(set(sizes)) > 1 or sizes[0] == 0:
         raise ValueError(f"batch_rollout: the stacked leaves must have one positive number of worlds, got {sorted(set(sizes))}")
     return sizes[0]
-
-
-def device_axes(tree: Any) -> tuple[str, ...]:
-    """Returns the axes of a mesh over which arrays, or their shapes, differ inside of `jax.shard_map`; none outside of it."""
-    return tuple(sorted(frozenset().union(*(getattr(jax.typeof(x), "vma", None) or () for x in jax.tree.leaves(tree)))))
-
-
-def varying(tree: Any, axes: tuple[str, ...]) -> Any:
-    """Returns the tree with every leaf marked as different over these axes: a loop asks that of its start where its end is."""
-    if not axes:
-        return tree
-
-    def marked(x: Any) -> Any:
-        missing = tuple(axis for axis in axes if axis not in jax.typeof(x).vma)
-        return jax.lax.pcast(x, missing, to="varying") if missing else x
-
-    return jax.tree.map(marked, tree)
-
-
-def spread_over_devices(leaves: list[Any], axes: list[int | None], worlds: int) -> list[Any]:
-    """Returns the leaves placed on all devices, split along their world axes, where the number of devices divides them.
-
-    Where the caller has set a mesh (`jax.set_mesh`), or is inside of `jax.shard_map`, the caller has placed them.
-    """
-    devices = jax.devices()
-    if len(devices) == 1 or worlds % len(devices) or not jax.sharding.get_abstract_mesh().empty:
-        return leaves
-    mesh = jax.sharding.Mesh(np.asarray(devices), ("world",))
-
-    def place(x: Any, axis: int | None) -> Any:
-        names: list[str | None] = [None] * jnp.ndim(x)
-        if axis is not None:
-            names[axis] = "world"
-        return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))
-
-    return [place(x, axis) for x, axis in zip(leaves, axes, strict=True)]
