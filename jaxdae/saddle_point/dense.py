@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.checkpointing import FACTOR, named
 from jaxdae.operators.mass import MassMatrix, as_dense
 from jaxdae.saddle_point.interface import solve_once
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
@@ -54,7 +55,7 @@ class DenseKKT:
         # Against the largest entry of the column: rounding would make numbers of a zero pivot.
         limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
         regular = jnp.all(jnp.abs(jnp.diagonal(lu)) > limit)
-        return DenseFactors(jnp.where(regular, lu, jnp.nan), pivots)
+        return DenseFactors(*named((jnp.where(regular, lu, jnp.nan), pivots), FACTOR))
 
     def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
         """Returns (a, lam); see `SaddlePointSolver`."""
