@@ -27,7 +27,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.batching.axes import count_worlds, leaf_axes
-from jaxdae.batching.layout import device_axes, spread_over_devices, varying
+from jaxdae.batching.layout import Layout, Placement, device_axes, varying
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
@@ -132,6 +132,7 @@ def batch_rollout(
     start_tolerance: Any = None,
     memory: Any = None,
     keep: Keep = Keep.STATES,
+    layout: Layout = Layout(),
 ) -> Trajectory:
     """Returns the trajectories of many worlds, which may differ in any leaf.
 
@@ -149,6 +150,7 @@ def batch_rollout(
         start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
         keep: as in `rollout`.
+        layout: on which devices the worlds run, and how many of them at a time, see `Layout`.
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
@@ -158,7 +160,7 @@ def batch_rollout(
     Raises:
         ValueError: as in `rollout`; no stacked leaf, or stacks of different lengths.
 
-    Where JAX sees several devices and their number divides the number of worlds, the worlds are spread over them.
+    Where JAX sees several devices, the worlds are spread over them; `layout` chooses others.
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
@@ -178,7 +180,6 @@ def batch_rollout(
     seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
     for name, part in zip(_ARGUMENTS, seen, strict=True):
         check_requirements(name, part)
-    leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
     plan = make_plan(controls, steps, save_every, segment, keep, time_axis=1 if batched_controls else 0)
     if plain:
@@ -187,8 +188,14 @@ def batch_rollout(
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
-    tolerance = checked_tolerance(start_tolerance, jnp.asarray(state.q).dtype)
-    return _batch_rollout(leaves, dt, memory, tolerance, structure, tuple(axes), worlds, plan)
+    q = jnp.asarray(state.q)
+    tolerance = checked_tolerance(start_tolerance, q.dtype)
+    if any(jnp.shape(x)[:1] != (worlds,) for x in jax.tree.leaves(memory)):
+        raise ValueError(f"memory must be the memory of a trajectory of these {worlds} worlds: every leaf stacked along a leading axis")
+    placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
+    carried, stored = jax.tree.flatten(memory)
+    carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
+    return _batch_rollout(placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
 
 
 # The scan.
@@ -214,10 +221,28 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
 ) -> Trajectory:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
-    system, integrator, state, controls = jax.tree.unflatten(structure, last)
+    carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+    many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.together, plan=plan)
+    if placement.chunks == 1:
+        return jax.tree.map(placement.cut, many(last, carried))
+
+    def chunk(given: Any) -> Trajectory:
+        parts, memory = given
+        stacked = iter(parts)
+        return many([x if k is None else next(stacked) for x, k in zip(last, axes, strict=True)], memory)
+
+    stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
+    return jax.tree.map(placement.join, jax.lax.map(chunk, jax.tree.map(placement.split, (stacked, carried))))
+
+
+def _together(
+    leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
+) -> Trajectory:
+    """Returns the trajectories (world, time, ...) of worlds whose leaves, and memory, are stacked along the last axis."""
+    system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
     q = jnp.asarray(state.q)
@@ -242,7 +267,7 @@ def _batch_rollout(
     goes_on = memory is not None
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
     begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
-    memory = continued(jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory), begun) if goes_on else begun
+    memory = continued(memory, begun) if goes_on else begun
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
