@@ -189,7 +189,7 @@ def _power(system: Any, state: Any, method: Any) -> Any:
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
     """
     t, q, v = state.t, state.q, state.v
-    force = system.force(t, q, v, jnp.zeros(getattr(system, "n_inputs", 0), q.dtype))
+    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype))
 
     def potential(s: Any) -> Any:
         return system.potential_energy(t + s, system.retract(q, s * v))
