@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms import frames as fr
-from jaxdae.mechanisms.frames import Kinematics, Pairs
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
@@ -81,7 +81,7 @@ class Mechanism(System):
     @property
     def row_units(self) -> tuple[str, ...]:
         """The units of the constraint rows: m or rad; empty for rows that a subclass adds."""
-        units = tuple("rad" if row == "angle" else "m" for group in self.joints.values() for _ in group.names for row in group.rows)
+        units = tuple(unit for group in self.joints.values() for _ in group.names for unit in group.rows.values())
         return (*units, *("" for _ in self.row_names[len(units) :]))
 
     @property
@@ -150,9 +150,9 @@ class Mechanism(System):
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, inputs)
             total = total + _virtual_work(measure, group, pair, frames, t, efforts)
         for group, pair in self._groups(self.joints):
-            if getattr(group, "damping", None) is not None:
+            if group.drag is not None:
                 measure = type(group).coordinate
-                efforts = -group.damping[:, None] * fr.rates(measure, group, pair, frames, t)
+                efforts = -group.drag[:, None] * fr.rates(measure, group, pair, frames, t)
                 total = total + _virtual_work(measure, group, pair, frames, t, efforts)
         return total
 

@@ -71,6 +71,15 @@ class Frame(NamedTuple):
         x, y = vector[0], vector[1]
         return Vector(self.cos * x - self.sin * y, self.sin * x + self.cos * y)
 
+    def components_of(self, vector: Any) -> Array:
+        """Returns a vector (2,) of the world in the body's frame (2,)."""
+        x, y = vector[0], vector[1]
+        return jnp.stack([self.cos * x + self.sin * y, -self.sin * x + self.cos * y])
+
+    def place_of(self, place: Any) -> Array:
+        """Returns a place (2,) of the world in the body's frame (2,)."""
+        return self.components_of(place - jnp.stack([self.x, self.y]))
+
 
 class Pairs(NamedTuple):
     """Which two bodies each element of a group connects, as selection matrices (k, n); the ground's rows are zero."""
