@@ -24,7 +24,7 @@ from jax import Array
 
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.fields import Kind
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.mechanisms.measures import Frame, Twist
 
 Number = Any
 Place = Any
@@ -157,6 +157,10 @@ class Joint(Element):
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the rows at position level."""
+        return ()
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the rows at velocity level, affine in the twists of both frames."""
         return ()
 
     @property

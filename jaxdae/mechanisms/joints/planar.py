@@ -13,7 +13,7 @@ from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, P
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.mechanisms.measures import Frame, Twist
 
 
 @pytree
@@ -170,6 +170,30 @@ class Gear(Joint):
         return (b.angle - self.ratio * a.angle - self.offset,)
 
 
+@pytree
+class Skate(Joint):
+    """A blade or a wheel that does not slip sideways: a point of b moves over a along `axis` only, which is fixed in b.
+
+    The row holds velocities back, not positions: on the ground -sin(theta) x' + cos(theta) y' = 0 for a blade along the x axis of b. The
+    `axis` is a direction in the world at the start pose with `at`, in the frame of b with `point_b`.
+    """
+
+    velocity_rows: ClassVar[dict[str, str]] = {"normal": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body that is skated on, or ground")
+    b: BodyName = fields.body("the body with the blade")
+    axis: Any = fields.direction("the direction of the blade", "b", "at")
+    at: Place = fields.world("the blade")
+    point_b: Place = fields.point("the blade", "b", "at")
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the velocity of the blade across its axis over the ground beneath it, in m/s."""
+        place = b.point(self.point_b)
+        slip = moving_b.at(b, place) - moving_a.at(a, place)
+        return (slip.dot(b.direction(self.axis).quarter_turn()),)
+
+
 PLANAR_JOINTS = (
     Revolute,
     Prismatic,
@@ -178,4 +202,5 @@ PLANAR_JOINTS = (
     PointOnLine,
     Gear,
     PrescribedMotion,
+    Skate,
 )
