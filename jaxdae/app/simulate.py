@@ -16,7 +16,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts
-from jaxdae.app.build import Worlds
+from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
 from jaxdae.guard import without_caches
 
@@ -103,10 +103,7 @@ def _is_driven(config: Config) -> bool:
     """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
     elements = (*config.mechanism.joints, *config.mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return varied or any(
-        getattr(element, "damping", 0.0) != 0.0 or element.type == "prescribed_motion" or getattr(element, "body_frame", False)
-        for element in elements
-    )
+    return varied or any(not described(element.model_dump()).conserves_energy for element in elements)
 
 
 def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
