@@ -216,6 +216,12 @@ def dense_rows(block: list[list[tuple[Any, ...]]], pair: Pairs) -> Array:
     return dense.reshape(pair.a.shape[0] * len(entries), -1)
 
 
+def pair_rows(block: list[list[tuple[Any, ...]]]) -> tuple[Array, Array]:
+    """Returns the entries of rows in the velocities of both of their bodies, 2 x (k rows, 3), from the blocks of a group."""
+    first, second = (jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, 3) for side in block)
+    return first, second
+
+
 def _each(measure: Callable[..., Any], group: Any, sides: Sides, t: Any) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b: measure(element, a, b, t))(group, *sides)
 

@@ -10,7 +10,7 @@ joints. With a `constraint` of its own, all rows are differentiated as those of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import frames as fr
 from jaxdae.mechanisms.frames import Kinematics, Pairs
 from jaxdae.names import Names
-from jaxdae.operators import DiagonalMatrix
+from jaxdae.operators import BlockRows, DenseRows, DiagonalMatrix, JacobianOperator
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
 
@@ -38,6 +38,9 @@ class Mechanism(System):
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
     """
+
+    blocks_from: ClassVar[int] = 24
+    """The number of bodies from which J is handed to solvers as rows of body pairs; a matrix is faster below."""
 
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
@@ -151,6 +154,28 @@ class Mechanism(System):
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
         return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_operator(t, q, v)
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J as blocks, by autodiff where there are few bodies; never formed."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether J is made of the blocks of joints; a subclass may have a J of its own."""
+        own = self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
+        return len(self.body_names) >= self.blocks_from and not own
+
+    def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        frames, still = fr.kinematics(q, jnp.zeros_like(q)), jnp.zeros((0, 3), q.dtype)
+        sides = [fr.pair_rows(fr.blocks(type(group).residual, group, pair, frames, t)) for group, pair in self._groups(self.joints)]
+        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
+        a, b = (tuple(body for group in self.joints.values() for body in getattr(group, end) for _ in group.rows) for end in ("a", "b"))
+        joints = BlockRows(first, second, a, b, len(self.body_names))
+        return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
