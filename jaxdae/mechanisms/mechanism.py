@@ -191,7 +191,7 @@ class Mechanism(System):
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
     def _blocks(self, t: Scalar, frames: Kinematics) -> list[tuple[Any, Any, Pairs]]:
-        """Returns the groups with the blocks of their rows of J; those at velocity level last, and left out where a subclass has its own."""
+        """Returns the groups with the blocks of their rows of J; those at velocity level last, left out where a subclass has its own."""
         holding = [(group, fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._holding()]
         if self._has_velocities:
             return holding
