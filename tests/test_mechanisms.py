@@ -405,6 +405,61 @@ class TestMotion:
         np.testing.assert_allclose(trajectory.state.q[:, -1], np.stack([fallen, fallen]), **ROUND_OFF)
 
 
+class TestVelocityRows:
+    """Rows of joints at velocity level come after those of positions, with names and units."""
+
+    ROLLING = (
+        jm.Skate("blade", "ground", "left", axis=(1.0, 0.5), at=(0.6, 0.1)),
+        jm.Revolute("pin", "left", "middle", at=(0.7, 0.3)),
+        jm.Skate("sledge", "middle", "right", axis=(0.3, -1.0), point_b=(0.2, -0.4)),
+        jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7)),
+    )
+
+    def test_a_skater_describes_an_arc(self):
+        """v = 1 m/s along the blade, turning at 0.5 rad/s: x = 2 sin(t / 2), y = 2 (1 - cos(t / 2))."""
+        blade = jm.Skate("blade", "ground", "body", axis=(1.0, 0.0), point_b=(0.0, 0.0))
+        mechanism, q = jm.planar_mechanism([jm.Body("body", mass=2.0, inertia=0.3)], [blade], gravity=(0.0, 0.0))
+        start, _ = jd.initialize(mechanism, q, jnp.array([1.0, 0.0, 0.5]))
+        end = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), start, dt=1e-2, steps=200, save_every=200)
+        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], atol=1e-8)
+        assert (mechanism.row_names, mechanism.row_units) == (("blade.normal",), ("m/s",))
+        # What turns it, m v omega = 1 N, is the multiplier.
+        np.testing.assert_allclose(end.info.lam[-1], [1.0], atol=1e-8)
+        assert jd.diagnose(mechanism, start).mobility == 2
+        slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
+        assert np.all(jd.rollout(mechanism, jd.RungeKutta.rk4(), slipping, dt=1e-2, steps=2).info.status == jd.Status.INCONSISTENT_START)
+
+    def test_derived_terms_are_those_of_the_generic_system(self):
+        mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
+        at = moving()
+        assert mechanism.row_names == ("motor.angle", "pin.x", "pin.y", "blade.normal", "sledge.normal")
+        assert mechanism.row_units == ("rad", "m", "m", "m/s", "m/s")
+
+        @jax.jit
+        def terms(t, q, v):
+            methods = ("constraint_jacobian", "constraint_bias")
+            return [(getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v)) for name in methods]
+
+        for ours, generic in terms(at.t, at.q, at.v):
+            np.testing.assert_allclose(ours, generic, rtol=1e-13, atol=1e-13)
+
+    def test_the_slip_is_that_over_the_other_body(self):
+        """Two bodies that move as one do not slip on each other, whatever both do."""
+        mechanism, q = jm.planar_mechanism(BODIES, self.ROLLING[2:3])
+        v = jnp.concatenate([jnp.stack([1.0 - 2.0 * y, 0.5 + 2.0 * x, 2.0 + 0.0 * x]) for x, y, _ in q.reshape(3, 3)])
+        np.testing.assert_allclose(mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], atol=1e-15)
+
+    def test_a_subclass_adds_further_rows(self):
+        mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
+        held = TestRowsOfSubclasses.as_kind(HeldSkates, mechanism)
+        at = moving()
+        assert held.row_names == (*mechanism.row_names, "velocity_constraint.0")
+        assert held.row_units == (*mechanism.row_units, "")
+        np.testing.assert_allclose(
+            held.constraint_jacobian(at.t, at.q, at.v)[:-1], mechanism.constraint_jacobian(at.t, at.q, at.v), atol=1e-14
+        )
+
+
 class TestTracedNumbers:
     def test_a_mechanism_may_be_built_inside_a_differentiated_function(self):
         def angular_acceleration(length, mass):
@@ -676,6 +731,14 @@ class TestRowsOfSubclasses:
         mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [])
         with pytest.raises(ValueError, match=r"constraint_jacobian\(t, q, v\) must return .* shape \(1, 3\) \(1 rows are declared"):
             jd.forward_dynamics(self.as_kind(Forgetful, mechanism), jd.State(0.0, q, 0.0 * q))
+
+
+@jd.pytree
+class HeldSkates(jm.Mechanism):
+    """Joints at velocity level, and a first body that does not turn."""
+
+    def velocity_constraint(self, t, q, v):
+        return jnp.append(super().velocity_constraint(t, q, v), v[2])
 
 
 @jd.pytree
