@@ -250,7 +250,7 @@ class TestRollouts:
         # Each rod carries one half.
         close(twice.info.lam, 0.5 * np.repeat(once.info.lam, 2, axis=1), PROXIMAL if name == "proximal" else ROUND_OFF)
 
-    @pytest.mark.parametrize("name", ["dense", "schur", "null_space_qr"])
+    @pytest.mark.parametrize("name", ["dense_kkt", "schur_complement", "null_space_qr"])
     def test_other_solvers_say_so(self, name):
         found = jd.rollout(PendulumTwice(*NUMBERS, jnp.zeros(())), method(SOLVERS[name]), START, **STEPS)
         np.testing.assert_array_equal(found.info.status, np.full(4, jd.Status.NONFINITE))
@@ -263,7 +263,7 @@ class TestRollouts:
         system = PendulumTwice(*NUMBERS, jnp.array([0.0, 1.0]))
         starts = jd.State(0.0, jnp.tile(jnp.array([0.0, -1.0]), (2, 1)), jnp.zeros((2, 2)))
         axes = (jd.batch_axes(system, "stretch"), None, 0, None)
-        found = jd.batch_rollout(system, method(SOLVERS["schur"]), starts, **STEPS, in_axes=axes)
+        found = jd.batch_rollout(system, method(SOLVERS["schur_complement"]), starts, **STEPS, in_axes=axes)
         np.testing.assert_array_equal(found.info.status, [[jd.Status.NONFINITE] * 4, [jd.Status.OK] * 4])
         np.testing.assert_array_equal(found.state.q[0], np.broadcast_to(starts.q[0], (4, 2)))
         close(found.state.q[1], np.broadcast_to(starts.q[1], (4, 2)), ROUND_OFF)
