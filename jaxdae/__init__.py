@@ -46,6 +46,7 @@ from jaxdae.integrators import (
 )
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
+from jaxdae.names import Names, Sizes
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
     BiconjugateGradient,
@@ -109,6 +110,7 @@ __all__ = [
     "Metric",
     "MidpointLagrangian",
     "MultiplierFeedback",
+    "Names",
     "NoStabilization",
     "NormalEquations",
     "NullSpace",
@@ -130,6 +132,7 @@ __all__ = [
     "Sequential",
     "SimulationError",
     "SingularValues",
+    "Sizes",
     "Soft",
     "Stabilization",
     "State",

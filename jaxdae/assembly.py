@@ -27,7 +27,7 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.operators import as_dense
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import State, System, check_fit, check_system, checked, row_labels, velocity_residual
+from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -137,7 +137,7 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
         remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
-    names = row_labels(system, residual.size)
+    names = system.names.filled(system.sizes(state.q)).rows
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
     count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""

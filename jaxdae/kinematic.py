@@ -22,7 +22,7 @@ References:
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,17 @@ from jaxdae.operators import jacobian as constraint_jacobian
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual, wanted_rate
+from jaxdae.system import (
+    State,
+    System,
+    check_fit,
+    check_is_system,
+    checked,
+    checked_state,
+    default_tolerance,
+    velocity_residual,
+    wanted_rate,
+)
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
@@ -51,6 +61,8 @@ class KinematicSystem(System):
         ...     def rate(self, t, x, u):
         ...         return jnp.stack([u[0] * jnp.cos(x[2]), u[0] * jnp.sin(x[2]), u[1]])
     """
+
+    first_order: ClassVar[bool] = True
 
     @abc.abstractmethod
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
@@ -76,13 +88,11 @@ class KinematicSystem(System):
         )
 
 
-def kinematic_velocity(
-    system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
-) -> tuple[Velocity, Rows]:
+def kinematic_velocity(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> tuple[Velocity, Rows]:
     """Returns the feasible velocity that is nearest to the rate, and the multipliers: W (x' - rate) = J^T lam, [c'; w](t, x, x') = 0.
 
     Args:
-        system: the kinematic system.
+        system: the kinematic system, or a wrapper around one.
         state: time (s) and coordinates; its velocities are not used.
         u: input (nu,), passed on to `system.rate`.
         solver: a saddle-point solver; `SchurComplement()` by default.
@@ -99,7 +109,7 @@ def kinematic_velocity(
     return feasible_velocity(system, state, u, solver)[:2]
 
 
-def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
+def kinematic_status(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
     """Returns whether `kinematic_velocity` is what was asked for, as a `Status` ().
 
     SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
@@ -117,7 +127,7 @@ def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, 
     return feasible_velocity(system, state, u, solver)[2]
 
 
-def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
+def feasible_velocity(system: System, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
     """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
     check_kinematic(system)
     check_solver(solver)
@@ -125,8 +135,9 @@ def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: S
 
 
 def check_kinematic(system: Any) -> None:
-    """Raises TypeError where `system` is no instance of `KinematicSystem`."""
-    if not isinstance(system, KinematicSystem):
+    """Raises TypeError where `system` is neither a `KinematicSystem` nor a wrapper around one."""
+    check_is_system(system)
+    if not system.first_order:
         raise TypeError(
             f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; systems with forces are"
             " integrated by RungeKutta and its sisters"

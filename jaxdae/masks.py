@@ -32,6 +32,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
+from jaxdae.names import Names, Sizes
 from jaxdae.operators import DiagonalMatrix, MassMatrix
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver
@@ -97,15 +98,38 @@ class Wrapper(System):
         """Returns gamma of the system inside."""
         return self.system.constraint_bias(t, q, v)
 
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the rows of the system inside, where it has them."""
-        return self.system.row_names  # pyright: ignore[reportAttributeAccessIssue]
+    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
+        """Returns the wanted velocity of the system inside, where that is a `KinematicSystem`."""
+        return self.system.rate(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns the sizes of the system inside."""
+        return self.system.sizes(q)
 
     @property
-    def coordinate_names(self) -> tuple[str, ...]:
-        """The names of the coordinates of the system inside, where it has them."""
-        return self.system.coordinate_names  # pyright: ignore[reportAttributeAccessIssue]
+    def names(self) -> Names:
+        """The names of the system inside."""
+        return self.system.names
+
+    @property
+    def first_order(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the system inside is of first order."""
+        return self.system.first_order
+
+    @property
+    def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number of inputs of the system inside."""
+        return self.system.n_inputs
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The names of the coordinates of the system inside."""
+        return self.names.coordinates
+
+    @property
+    def row_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The names of the constraint rows."""
+        return self.names.rows
 
 
 @pytree
@@ -182,7 +206,7 @@ class Masked(Wrapper):
 
     def _leading(self, t: Scalar, q: Coordinates, g: Residual) -> Any:
         active = self.active_rows(t, q)
-        return self.active_rows(t, q, _count_rows(self.system, t, q)) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+        return self.active_rows(t, q, self.system.sizes(q).nc) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
 
     def _trailing(self, t: Scalar, q: Coordinates, w: VelocityResidual) -> Any:
         active = self.active_rows(t, q)
@@ -211,16 +235,11 @@ class Soft(Wrapper):
         Raises:
             ValueError: neither a scalar nor one entry a row.
         """
-        softness, rows = jnp.asarray(self.softness, q.dtype), _count_rows(self.system, t, q)
+        softness, rows = jnp.asarray(self.softness, q.dtype), self.system.sizes(q).nc
         if softness.shape not in ((), (rows,)):
             raise ValueError(f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got {softness.shape}")
         own = self.system.compliance(t, q)
         return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
-
-
-def _count_rows(system: System, t: Any, q: Any) -> int:
-    v = jax.ShapeDtypeStruct((jax.eval_shape(system.mass_matrix, q).shape[0],), q.dtype)
-    return jax.eval_shape(system.constraint, t, q).shape[0] + jax.eval_shape(system.velocity_constraint, t, q, v).shape[0]
 
 
 def hard_rows(system: System, state: State) -> System:

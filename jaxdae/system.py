@@ -24,7 +24,7 @@ direction; no derivative tensor is formed.
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.names import Names, Sizes
 from jaxdae.operators import DiagonalMatrix, MassMatrix, as_dense
 from jaxdae.requirements import check_requirements, offers
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
@@ -54,6 +55,27 @@ class System(abc.ABC):
     The methods below them have defaults; the derived terms (`mass_operator`, `constraint_jacobian`, `constraint_bias`,
     `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI units.
     """
+
+    first_order: ClassVar[bool] = False
+    """Whether the system has rates in place of forces and accelerations (`KinematicSystem`)."""
+    n_inputs: ClassVar[int | None] = None
+    """How many inputs the system reads; None where its author does not say."""
+    coordinate_names: ClassVar[tuple[str, ...]] = ()
+    """The names of the coordinates; those that are missing are numbered."""
+    row_names: ClassVar[tuple[str, ...]] = ()
+    """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+
+    @property
+    def names(self) -> Names:
+        """What coordinates and rows are called: `coordinate_names` and `row_names` by default. A wrapper has those of the system inside."""
+        return Names(coordinates=tuple(self.coordinate_names), rows=tuple(self.row_names))
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns how many coordinates, velocities, rows and inputs there are; q: coordinates (nq,), or their shape and dtype."""
+        q = jax.ShapeDtypeStruct(q.shape, q.dtype)
+        t, v = jax.ShapeDtypeStruct((), q.dtype), jax.ShapeDtypeStruct(jax.eval_shape(self.mass_matrix, q).shape[:1], q.dtype)
+        ng, nw = jax.eval_shape(self.constraint, t, q).shape[0], jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
+        return Sizes(q.shape[0], v.shape[0], ng, nw, self.n_inputs)
 
     @abc.abstractmethod
     def mass_matrix(self, q: Coordinates) -> Square:
@@ -418,12 +440,6 @@ def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
 def energy(system: System, state: State) -> Scalar:
     """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
-
-
-def row_labels(system: System, rows: int) -> tuple[str, ...]:
-    """Returns a name for each of so many constraint rows: those that the system has in `row_names`, else "row 0", "row 1", ..."""
-    names = tuple(getattr(system, "row_names", None) or ())
-    return (*names, *(f"row {k}" for k in range(len(names), rows)))[:rows]
 
 
 def as_dense_mass(system: System, state: State) -> Square:

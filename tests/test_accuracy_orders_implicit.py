@@ -86,7 +86,7 @@ def fitted(problem, method, counts):
     errors = []
     for count in counts:
         trajectory = rolled(system, method, start, duration / count, np.zeros(counts[-1]))
-        reached = jax.tree.map(lambda x, k=count: np.asarray(x)[k - 1], trajectory)
+        reached = jax.tree.map(lambda x, k=count: np.asarray(x)[k - 1], jd.Trajectory(trajectory.state, trajectory.info))
         assert reached.info.status == jd.Status.OK
         errors.append(max(np.max(np.abs(reached.state.q - q)), np.max(np.abs(reached.state.v - v))))
     return -np.polyfit(np.log(counts), np.log(errors), 1)[0], errors

@@ -180,7 +180,7 @@ def test_orders_and_unit_quaternions_of_the_free_body(name):
     counts, found = COUNTS[order], []
     for count in counts:
         trajectory = rolled(system, method, start, t / count, max(counts))
-        reached = jax.tree.map(lambda x, k=count: np.asarray(x)[k - 1], trajectory)
+        reached = jax.tree.map(lambda x, k=count: np.asarray(x)[k - 1], jd.Trajectory(trajectory.state, trajectory.info))
         assert reached.info.status == jd.Status.OK
         found.append(np.max(np.abs(reached.state.q - q)))
         # Every step multiplies by a unit quaternion, to its rounding.

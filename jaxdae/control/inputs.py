@@ -37,10 +37,7 @@ def count_inputs(system: System, inputs: int | None = None) -> int:
     Raises:
         ValueError: nobody says, or there is none.
     """
-    inside: Any = system
-    while inputs is None and inside is not None:
-        inputs = getattr(inside, "n_inputs", None)
-        inside = getattr(inside, "system", None)  # Masked, Soft
+    inputs = system.n_inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError(
             f"{type(system).__name__} does not say how many inputs it has: give inputs=..., or the system an attribute n_inputs"

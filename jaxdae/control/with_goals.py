@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals
 from jaxdae.masks import Wrapper
+from jaxdae.names import Names, Sizes
 from jaxdae.system import State, System
 from jaxdae.typing import Coordinates, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -88,14 +88,17 @@ class WithGoals(Wrapper):
         own = self.system.compliance(t, q)
         if own is None:
             return None
-        v = jax.ShapeDtypeStruct((jax.eval_shape(self.system.mass_matrix, q).shape[0],), q.dtype)
-        count = jax.eval_shape(self._rows.constraint_jacobian, t, q, v).shape[0]
-        return self._merged(t, q, own, jnp.zeros((count,), q.dtype))
+        return self._merged(t, q, own, jnp.zeros((self._rows.sizes(q).nc,), q.dtype))
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns the sizes of the system with the rows of the goals."""
+        own, goals = self.system.sizes(q), self._rows.sizes(q)
+        return own._replace(ng=own.ng + goals.ng, nw=own.nw + goals.nw)
 
     @property
-    def row_names(self) -> tuple[str, ...]:
-        """None: rows of goals have no names, and how many there are depends on their outputs."""
-        raise AttributeError("WithGoals has no row_names")
+    def names(self) -> Names:
+        """The names of the system inside, but for rows: how many rows a goal has depends on its output."""
+        return self.system.names._replace(rows=(), row_units=())
 
     @property
     def _rows(self) -> _GoalSystem:
@@ -108,7 +111,7 @@ class WithGoals(Wrapper):
 
     def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
         """Returns rows of the system and of goals with all position-level rows first."""
-        first, second = (jax.eval_shape(rows.constraint, t, q).shape[0] for rows in (self.system, self._rows))
+        first, second = (rows.sizes(q).ng for rows in (self.system, self._rows))
         return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
 
 

@@ -33,7 +33,6 @@ import jax
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
 from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
-from jaxdae.kinematic import KinematicSystem
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
 from jaxdae.operators import jacobian as constraint_jacobian
@@ -73,7 +72,7 @@ class ProjectedStep:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; beyond the wrapped step one factorization and two solves."""
         end, memory, inner = self.integrator.step(system, state, memory, u, dt)
-        is_kinematic = isinstance(system, KinematicSystem)
+        is_kinematic = system.first_order
         xi, dv = system.difference(state.q, end.q), end.v - state.v
         # A kinematic system's v is no part of where it starts; the mean velocity is where its rows are linearized.
         v = xi / dt if is_kinematic else state.v + self.point * dv

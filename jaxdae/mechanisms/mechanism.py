@@ -20,6 +20,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
@@ -48,6 +49,21 @@ class Mechanism(System):
     forces: dict[str, Any]
 
     # Names.
+
+    @property
+    def names(self) -> Names:
+        """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
+        moving = tuple(f"{body}.{rate}" for body in self.body_names for rate in ("vx", "vy", "omega"))
+        return Names(
+            coordinates=self.coordinate_names,
+            velocities=moving,
+            rows=self.row_names,
+            inputs=tuple(f"u{k}" for k in range(self.n_inputs)),
+            bodies=self.body_names,
+            coordinate_units=self.coordinate_units,
+            velocity_units=("m/s", "m/s", "rad/s") * len(self.body_names),
+            row_units=self.row_units,
+        )
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
