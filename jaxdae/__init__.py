@@ -48,6 +48,7 @@ from jaxdae.integrators import (
 )
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
+from jaxdae.names import Names, Sizes
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
     BiconjugateGradient,
@@ -64,6 +65,7 @@ from jaxdae.saddle_point import (
     block_preconditioner,
     null_projector,
     pseudoinverse,
+    solve_saddle_point,
 )
 from jaxdae.stabilization import (
     Baumgarte,
@@ -113,6 +115,7 @@ __all__ = [
     "Metric",
     "MidpointLagrangian",
     "MultiplierFeedback",
+    "Names",
     "NoStabilization",
     "NormalEquations",
     "NullSpace",
@@ -135,6 +138,7 @@ __all__ = [
     "Sequential",
     "SimulationError",
     "SingularValues",
+    "Sizes",
     "Soft",
     "Stabilization",
     "State",
@@ -178,6 +182,7 @@ __all__ = [
     "rollout",
     "rotation",
     "set_leaf",
+    "solve_saddle_point",
     "static",
     "vector_field",
     "virtual_work",

@@ -16,7 +16,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts
-from jaxdae.app.build import Worlds
+from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
 from jaxdae.guard import without_caches
@@ -109,10 +109,7 @@ def _is_driven(config: Config) -> bool:
     """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
     elements = (*config.mechanism.joints, *config.mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return varied or any(
-        getattr(element, "damping", 0.0) != 0.0 or element.type == "prescribed_motion" or getattr(element, "body_frame", False)
-        for element in elements
-    )
+    return varied or any(not described(element.model_dump()).conserves_energy for element in elements)
 
 
 def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
@@ -206,7 +203,7 @@ def _power(system: Any, state: Any, method: Any) -> Any:
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
     """
     t, q, v = state.t, state.q, state.v
-    force = system.force(t, q, v, jnp.zeros(getattr(system, "n_inputs", 0), q.dtype))
+    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype))
 
     def potential(s: Any) -> Any:
         return system.potential_energy(t + s, system.retract(q, s * v))
