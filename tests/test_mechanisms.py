@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import BODIES, FORCES, JOINTS, MOTIONS, POSES
 from problems import cast, state
 from scipy.special import ellipk
 from small_systems import central, without_typechecker
@@ -16,39 +17,12 @@ from jaxdae import mechanisms as jm
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 G = 9.81
 
-POSES = {"left": (0.3, -0.2, 0.4), "middle": (1.1, 0.6, -1.2), "right": (-0.7, 0.9, 2.5)}
-BODIES = [jm.Body(name, 1.0 + k, 0.3 + 0.1 * k, pose) for k, (name, pose) in enumerate(POSES.items())]
-
 
 def in_frame(body, vector, offset=True):
     """Returns world components at the start pose in a body's frame, by NumPy."""
     x, y, angle = POSES.get(body, (0.0, 0.0, 0.0))
     c, s = np.cos(angle), np.sin(angle)
     return tuple(np.array([[c, s], [-s, c]]) @ (np.asarray(vector) - (np.array([x, y]) if offset else 0.0)))
-
-
-ALL_JOINTS = [
-    jm.Revolute("pin", "ground", "left", at=(0.1, 0.2)),
-    jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4),
-    jm.Prismatic("rail", "ground", "right", axis=(1.0, 2.0), at=(-0.5, 0.4), damping=0.7),
-    jm.Prismatic("slide", "middle", "right", axis=(-1.0, 0.5), at=(0.2, 0.8)),
-    jm.Weld("weld", "left", "right", at=(0.0, 0.5)),
-    jm.Rod("rod", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9)),
-    jm.Rod("strut", "ground", "right", at_a=(0.0, 2.0), at_b=(-0.4, 1.0)),
-    jm.PointOnLine("slot", "middle", "left", axis=(2.0, 1.0), at=(0.5, 0.5)),
-    jm.Gear("gears", "left", "right", ratio=-2.5),
-    jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7, 0.4)),
-    jm.PrescribedMotion("feed", "rail", jm.Polynomial((0.0, 0.5, -0.2))),
-    jm.PrescribedMotion("servo", "elbow", lambda t: 0.2 * jnp.tanh(t)),
-]
-ALL_FORCES = [
-    jm.LinearSpring("spring", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), stiffness=30.0, rest_length=0.4),
-    jm.TorsionalSpring("coil", "ground", "left", stiffness=5.0, rest_angle=0.1),
-    jm.Torque("push", "left", "right", torque=1.7),
-    jm.Force("pull", "middle", at=(1.0, 1.0), force=(2.0, -3.0)),
-    jm.JointForce("drive", "rail", force=1.3),
-    jm.JointForce("wind", "elbow", force=-0.6),
-]
 
 
 def moving(t=0.6):
@@ -59,12 +33,12 @@ def moving(t=0.6):
 
 class TestJoints:
     def test_all_hold_at_the_start_pose(self):
-        mechanism, q = jm.planar_mechanism(BODIES, ALL_JOINTS[:9])
+        mechanism, q = jm.planar_mechanism(BODIES, JOINTS)
         np.testing.assert_array_equal(q, np.concatenate(list(POSES.values())))
         np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), atol=1e-15)
 
     def test_derived_terms_are_those_of_the_generic_system(self):
-        mechanism, _ = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         at = moving()
 
         @jax.jit
@@ -102,9 +76,9 @@ class TestJoints:
             np.testing.assert_allclose(mechanism.forces["linear_spring"].rest_length, [np.hypot(0.7, 0.8)], rtol=1e-14)
 
     def test_names_and_units_follow_the_rows(self):
-        mechanism, q = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, q = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         assert len(mechanism.row_names) == mechanism.constraint(jnp.zeros(()), q).size
-        assert set(mechanism.joint_names) == {joint.name for joint in ALL_JOINTS}
+        assert set(mechanism.joint_names) == {joint.name for joint in (*JOINTS, *MOTIONS)}
         assert mechanism.coordinate_names[:4] == ("left.x", "left.y", "left.theta", "middle.x")
         assert mechanism.coordinate_units == ("m", "m", "rad") * 3
         units = dict(zip(mechanism.row_names, mechanism.row_units, strict=True))
@@ -119,14 +93,14 @@ class TestJoints:
             assert {row.split(".")[0] for row, yes in zip(mechanism.row_names, changed, strict=True) if yes} == {name}
 
     def test_rows_keep_their_order_when_jax_rebuilds_the_mechanism(self):
-        mechanism, _ = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         rebuilt = jax.tree.map(lambda x: x, mechanism)
         assert rebuilt.row_names == mechanism.row_names
         at = moving()
         np.testing.assert_array_equal(rebuilt.constraint(at.t, at.q), mechanism.constraint(at.t, at.q))
 
     def test_single_precision_stays_single(self):
-        mechanism, at = cast((jm.planar_mechanism(BODIES, ALL_JOINTS, ALL_FORCES)[0], moving()), jnp.float32)
+        mechanism, at = cast((jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32)
         for function, arguments in (
             (jd.constraint_terms, (mechanism, at)),
             (jd.energy, (mechanism, at)),
@@ -144,7 +118,7 @@ def power(mechanism, at, u=None):
 class TestForces:
     def test_conservative_forces_are_minus_the_gradient_of_the_potential(self):
         undamped = [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3)), jm.Prismatic("rail", "ground", "right", (1.0, 2.0), (0.0, 0.0))]
-        mechanism, _ = jm.planar_mechanism(BODIES, undamped, ALL_FORCES, gravity=(1.0, -G))
+        mechanism, _ = jm.planar_mechanism(BODIES, undamped, FORCES, gravity=(1.0, -G))
         at = moving()
         force, gradient = jax.jit(
             lambda q: (mechanism.force(at.t, q, at.v, None), jax.grad(lambda q: mechanism.potential_energy(at.t, q))(q))
@@ -252,7 +226,7 @@ class TestInputs:
 
     def effect(self, force, u, torque=0.0):
         """Returns the generalized force of input u less that of no input."""
-        mechanism, _ = jm.planar_mechanism(BODIES, [self.rail, ALL_JOINTS[1]], [force])
+        mechanism, _ = jm.planar_mechanism(BODIES, [self.rail, JOINTS[1]], [force])
         at = moving()
         return np.asarray(mechanism.force(at.t, at.q, at.v, u) - mechanism.force(at.t, at.q, at.v, None)), mechanism, at
 
@@ -684,7 +658,7 @@ WRONG_THINGS = {
     "one body": ({"bodies": BODIES[0]}, "bodies must be a list, got Body"),
     "nothing": ({"joints": None}, "joints must be a list, got NoneType"),
     "a force among the joints": (
-        {"joints": [PIN, ALL_FORCES[0]]},
+        {"joints": [PIN, FORCES[0]]},
         "joints[1] is a LinearSpring; expected Revolute, Prismatic, Weld, Rod, PointOnLine, Gear, PrescribedMotion",
     ),
     "a joint among the forces": (
