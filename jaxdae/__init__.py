@@ -63,6 +63,7 @@ from jaxdae.saddle_point import (
     block_preconditioner,
     null_projector,
     pseudoinverse,
+    solve_saddle_point,
 )
 from jaxdae.stabilization import (
     Baumgarte,
@@ -176,6 +177,7 @@ __all__ = [
     "rollout",
     "rotation",
     "set_leaf",
+    "solve_saddle_point",
     "static",
     "vector_field",
     "virtual_work",

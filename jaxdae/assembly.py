@@ -25,7 +25,6 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.operators import as_dense
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
@@ -217,7 +216,7 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
         return state.v
     # Columns of fixed velocities are dropped before scaling, so that they act as infinitely heavy.
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
-    lower = jnp.linalg.cholesky(_weight(as_dense(system.mass_operator(state.q)), moving, free))
+    lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
     xi = jnp.linalg.pinv(scaled, rtol=_rank_tolerance(scaled)) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)

@@ -36,7 +36,7 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     """
     rows = hard_rows(system, state)
     g = rows.constraint(state.t, state.q)
-    scale = jnp.max(jnp.abs(rows.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)
+    scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
     is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
     if not system.first_order:
         is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)

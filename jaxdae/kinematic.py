@@ -30,8 +30,7 @@ import numpy as np
 
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
-from jaxdae.operators import DiagonalMatrix, MassMatrix
-from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.status import Status
@@ -75,10 +74,10 @@ class KinematicSystem(System):
         """
         return jnp.eye(q.shape[0], dtype=q.dtype)
 
-    def mass_operator(self, q: Coordinates) -> MassMatrix:
+    def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns W as solvers take it: dense where `mass_matrix` is overridden, else a diagonal of ones."""
         plain = type(self).mass_matrix is KinematicSystem.mass_matrix
-        return DiagonalMatrix(jnp.ones_like(q)) if plain else self.mass_matrix(q)
+        return DiagonalMatrix(jnp.ones_like(q)) if plain else super().mass_operator(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Raises TypeError: a first-order system has neither forces nor accelerations."""
@@ -157,7 +156,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
     limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
     hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
-    left = residual + constraint_jacobian.times(here.jacobian, v - wanted)
+    left = residual + here.jacobian.times(v - wanted)
     conflict = jnp.any(hard & (jnp.abs(left) > limit))
     if residual.shape[0]:
         blocked, reliable = _freedom(wanted, v, here)
@@ -178,11 +177,10 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     solver that needs full rank.
     """
     probe = jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
-    if not getattr(here.solver, "matrix_free", False):
-        probe = jnp.where(jnp.any(here.jacobian != 0.0, axis=0), probe, 0.0)
+    probe = jnp.where(here.jacobian.touched(), probe, 0.0)
 
     def projected(x: Velocity) -> Velocity:
-        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -constraint_jacobian.times(here.jacobian, x))[0]
+        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -here.jacobian.times(x))[0]
 
     def size(x: Velocity) -> Any:
         return jnp.max(jnp.abs(x))

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
 from jaxdae.names import Names, Sizes
-from jaxdae.operators import DiagonalMatrix, MassMatrix
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
@@ -50,7 +50,7 @@ class Wrapper(System):
         """Returns M(q) of the system inside."""
         return self.system.mass_matrix(q)
 
-    def mass_operator(self, q: Coordinates) -> MassMatrix:
+    def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns the mass operator of the system inside."""
         return self.system.mass_operator(q)
 
@@ -91,8 +91,16 @@ class Wrapper(System):
         return self.system.constraint_rate(t, q, v)
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
+        """Returns J (nc, nv), that of `jacobian_operator`."""
+        return self.jacobian_operator(t, q, v).as_dense()
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J of the system inside."""
-        return self.system.constraint_jacobian(t, q, v)
+        return self.system.jacobian_operator(t, q, v)
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J of the system inside, never formed."""
+        return self.system.jacobian_products(t, q, v)
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma of the system inside."""
@@ -166,10 +174,15 @@ class Masked(Wrapper):
         rate = self.system.constraint_rate(t, q, v)
         return jnp.where(self._leading(t, q, rate), rate, 0.0)
 
-    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv), zero in rows that are off."""
-        jacobian = self.system.constraint_jacobian(t, q, v)
-        return jnp.where(self.active_rows(t, q, jacobian.shape[0])[:, None], jacobian, 0.0)
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, zero in rows that are off."""
+        jacobian = self.system.jacobian_operator(t, q, v)
+        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, zero in rows that are off; never formed."""
+        jacobian = self.system.jacobian_products(t, q, v)
+        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,), zero in rows that are off."""
@@ -179,9 +192,7 @@ class Masked(Wrapper):
     def compliance(self, t: Scalar, q: Coordinates) -> Rows:
         """Returns C (nc,): nv / trace(M), the inverse of the mean mass, in rows that are off."""
         own = self.system.compliance(t, q)
-        mass = self.system.mass_operator(q)
-        diagonal = mass.diagonal if isinstance(mass, DiagonalMatrix) else jnp.diagonal(mass)
-        off = jax.lax.stop_gradient(1.0 / jnp.mean(diagonal))
+        off = jax.lax.stop_gradient(1.0 / self.system.mass_operator(q).diagonal_mean())
         active = self.active_rows(t, q, None if own is None else own.shape[0])
         return jnp.where(active, jnp.zeros((), q.dtype) if own is None else own, off)
 

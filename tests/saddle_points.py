@@ -111,7 +111,7 @@ def random_factors(seed: int, rank: int, moving: bool = True) -> tuple[Any, ...]
 
 def _apply(solver: Any, problem: Line, s: Any) -> Any:
     mass, jacobian, f, r, compliance = problem.at(s)
-    return jnp.concatenate(solver(mass, jacobian, f, r, compliance))
+    return jnp.concatenate(jd.solve_saddle_point(solver, mass, jacobian, f, r, compliance))
 
 
 @jax.jit

@@ -333,6 +333,32 @@ class TestClosedForms:
         np.testing.assert_allclose(a, [0.0, 2.0 * 9.0, 0.0], **ROUND_OFF)
         np.testing.assert_allclose(lam["rod.length"], -2.0 * (G + 18.0), **ROUND_OFF)  # tension: negative thrust
 
+    def test_a_disk_rolls_down_an_incline(self):
+        # a = g sin(angle) / (1 + I / (m r^2)), and the incline pushes the rim back with I a / r^2.
+        angle, radius = 0.4, 0.5
+        axis = (np.cos(angle), np.sin(angle))
+        joints = [
+            jm.RackAndPinion("rim", "ground", "disk", axis=axis, radius=radius, at=(1.0, 2.0)),
+            jm.PointOnLine("tread", "ground", "disk", axis=axis, at=(1.0, 2.0)),
+        ]
+        a, lam = self.dynamics([jm.Body("disk", 2.0, 0.1, (1.0, 2.0, 0.7))], joints)
+        along = -G * np.sin(angle) / (1.0 + 0.1 / (2.0 * radius**2))
+        np.testing.assert_allclose(a, [along * axis[0], along * axis[1], -along / radius], **ROUND_OFF)
+        np.testing.assert_allclose(lam["rim.slip"], -0.1 * along / radius**2, **ROUND_OFF)
+
+    def test_a_pinion_drives_a_rack_on_its_other_side(self):
+        # The pinion is pinned to the ground, below the rack: seen along the axis on its right.
+        bodies = [jm.Body("rack", 3.0, 0.1, (0.2, 0.5, 0.0)), jm.Body("pinion", 1.0, 0.4, (0.0, 0.0, -0.3))]
+        joints = [
+            jm.Prismatic("guide", "ground", "rack", axis=(1.0, 0.0), at=(0.2, 0.5)),
+            jm.Revolute("pin", "ground", "pinion", at=(0.0, 0.0)),
+            jm.RackAndPinion("teeth", "rack", "pinion", axis=(1.0, 0.0), radius=-0.5, at=(0.0, 0.0)),
+        ]
+        a, lam = self.dynamics(bodies, joints, [jm.Torque("motor", "ground", "pinion", torque=3.0)])
+        turning = 3.0 / (0.4 + 3.0 * 0.5**2)
+        np.testing.assert_allclose(a, [-0.5 * turning, 0.0, 0.0, 0.0, 0.0, turning], **ROUND_OFF)
+        np.testing.assert_allclose(lam["teeth.slip"], 3.0 * 0.5 * turning, **ROUND_OFF)
+
     def test_prescribed_motion_reports_the_motor_torque(self):
         # theta = 3 t^2: the motor gives I_pin theta'' against gravity.
         joints = [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0)), jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 0.0, 3.0)))]

@@ -182,7 +182,7 @@ class TestShapes:
         jacobian = np.array([[1.0, 0.5], [-0.5, 1.0], [0.25, 1.5], [2.0, 0.0]])
         mass, f = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, -1.0])
         r = jacobian @ np.array([0.5, 1.5]) if consistent else np.array([1.0, 2.0, -1.0, 0.5])
-        a, lam = jax.jit(SOLVERS[name])(*(jnp.asarray(x) for x in (mass, jacobian, f, r)))
+        a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *(jnp.asarray(x) for x in (mass, jacobian, f, r)))
         accuracy = PROXIMAL if name == "proximal" and not consistent else ROUND_OFF
         close(a, np.linalg.lstsq(jacobian, r)[0], accuracy)
         close(jacobian.T @ lam, mass @ np.asarray(a) - f, accuracy)
@@ -191,7 +191,7 @@ class TestShapes:
 
     def test_single_precision(self, name):
         problem, exact = CASES["dependencies that move"].hard
-        a, lam = jax.jit(SOLVERS[name])(*cast(problem.at(0.0)[:4], jnp.float32))
+        a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *cast(problem.at(0.0)[:4], jnp.float32))
         assert a.dtype == lam.dtype == jnp.float32
         eps = float(jnp.finfo(jnp.float32).eps)
         close(a, exact[0][:SIZE], 1e2 * eps)
@@ -206,7 +206,7 @@ class TestConvergence:
 
     @pytest.mark.parametrize("solver", [jd.ConjugateGradient(max_iterations=1), jd.BiconjugateGradient(max_iterations=1)])
     def test_no_wrong_number_after_too_few_iterations(self, solver):
-        assert not np.any(np.isfinite(jax.jit(solver)(*self.problem.at(0.0)[:4])[1]))
+        assert not np.any(np.isfinite(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[1]))
 
     def test_more_regularization_takes_more_iterations(self):
         # An error of the multipliers falls by mu / (s + mu) in each: below 1 / 2 for mu = s.
@@ -214,7 +214,7 @@ class TestConvergence:
         errors = []
         for count in (5, 10, 20):
             solver = jd.Proximal(regularization=jnp.asarray(0.1), iterations=count)
-            errors.append(np.max(np.abs(jax.jit(solver)(*self.problem.at(0.0)[:4])[0] - exact[:SIZE])))
+            errors.append(np.max(np.abs(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[0] - exact[:SIZE])))
         assert errors[1] < 2.0**-5 * errors[0]
         assert errors[2] < 2.0**-10 * errors[1]
 

@@ -15,8 +15,9 @@ from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals
 from jaxdae.masks import Wrapper
 from jaxdae.names import Names, Sizes
+from jaxdae.operators import JacobianOperator
 from jaxdae.system import State, System
-from jaxdae.typing import Coordinates, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree
@@ -75,9 +76,13 @@ class WithGoals(Wrapper):
         """Returns g' (ng,)."""
         return jnp.concatenate([self.system.constraint_rate(t, q, v), self._rows.constraint_rate(t, q, v)])
 
-    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv)."""
-        return self._merged(t, q, self.system.constraint_jacobian(t, q, v), self._rows.constraint_jacobian(t, q, v))
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J of the system and of the goals, position-level rows first."""
+        return self._merged_rows(q, self.system.jacobian_operator(t, q, v), self._rows.jacobian_operator(t, q, v))
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, never formed."""
+        return self._merged_rows(q, self.system.jacobian_products(t, q, v), self._rows.jacobian_products(t, q, v))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,)."""
@@ -111,8 +116,19 @@ class WithGoals(Wrapper):
 
     def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
         """Returns rows of the system and of goals with all position-level rows first."""
-        first, second = (rows.sizes(q).ng for rows in (self.system, self._rows))
+        first, second = self._counts(q)
         return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
+
+    def _merged_rows(self, q: Any, own: JacobianOperator, goals: JacobianOperator) -> JacobianOperator:
+        first, second = self._counts(q)
+        (above, below), (goals_above, goals_below) = (
+            (rows.leading(count), rows.between(count, rows.shape[0])) for rows, count in ((own, first), (goals, second))
+        )
+        return above.stacked(goals_above, below, goals_below)
+
+    def _counts(self, q: Any) -> tuple[int, int]:
+        """Returns the number of position-level rows of the system and of the goals."""
+        return self.system.sizes(q).ng, self._rows.sizes(q).ng
 
 
 def _is_position(goal: Any) -> bool:

@@ -35,8 +35,6 @@ from jaxdae.integrators.interface import Integrator, StepInfo, known_linearizati
 from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System, velocity_residual
@@ -80,7 +78,7 @@ class ProjectedStep:
         solver = self.solver or getattr(self.integrator, "solver", None)
         with jax.named_scope("projected_step"):
             rows = hard_rows(system, at)
-            weight = None if self.metric is Metric.MASS else mass_matrix.identity_like(rows.mass_operator(at.q))
+            weight = None if self.metric is Metric.MASS else rows.mass_operator(at.q).identity()
             here = linearize(rows, at, solver, weight=weight)
 
             def correction(excess: Any) -> Any:
@@ -89,7 +87,7 @@ class ProjectedStep:
             xi = xi + correction(dt * velocity_residual(rows, State(at.t, at.q, xi / dt)))
             if not is_kinematic:
                 bias = rows.constraint_bias(at.t, at.q, at.v)
-                dv = dv + correction(constraint_jacobian.times(here.jacobian, dv) + dt * bias)
+                dv = dv + correction(here.jacobian.times(dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
         new, status = with_feasible_velocity(self.integrator, system, new, u)
         known = known_linearization(memory)

@@ -40,7 +40,6 @@ from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
 from jaxdae.integrators.tangent import is_flat, tangent_rate
 from jaxdae.newton import dense_newton
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
@@ -139,7 +138,7 @@ class RadauIIA:
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
         mass = system.mass_operator(state.q)
-        drift = jax.vmap(lambda row: mass_matrix.solve(mass, row), out_axes=1)(jacobian) if rows else jacobian.T
+        drift = jax.vmap(mass.solve, out_axes=1)(jacobian) if rows else jacobian.T
         guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
         args = (system, state, jax.lax.stop_gradient(drift), u, dt)
         x, change = dense_newton(_residual, self.iterations, self.factorizations, guess, args)

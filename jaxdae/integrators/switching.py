@@ -361,7 +361,7 @@ def _comes_on_open(system: System, state: State, rows: Any, dt: Any) -> Any:
     To close it would move the system by something that is no error of the instant: a string that was too long from the start, say.
     """
     g = system.constraint(state.t, state.q)
-    scale = jnp.max(jnp.abs(system.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)[: g.shape[0]]
+    scale = system.jacobian_operator(state.t, state.q, state.v).row_sizes()[: g.shape[0]]
     near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
     return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near * scale))
 

@@ -4,7 +4,7 @@ from jaxdae.mechanisms.build import planar_mechanism
 from jaxdae.mechanisms.describe import Body
 from jaxdae.mechanisms.fields import GROUND
 from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
-from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, Revolute, Rod, Skate, Weld
+from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.mechanism import Mechanism
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
@@ -21,6 +21,7 @@ __all__ = [
     "Polynomial",
     "PrescribedMotion",
     "Prismatic",
+    "RackAndPinion",
     "Revolute",
     "Rod",
     "Sinusoid",

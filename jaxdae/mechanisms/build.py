@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from jaxdae.mechanisms.check import check_description
 from jaxdae.mechanisms.describe import Body, Element, Force, Joint
-from jaxdae.mechanisms.fields import GROUND, Number, real, vector
+from jaxdae.mechanisms.fields import GROUND, real, vector
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.measures import Frame
@@ -92,7 +92,7 @@ def _stack(elements: list[Element]) -> Any:
     """Returns one group from single elements: leaves stacked, names and numbers joined, numbers that are all zero left out."""
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_plain(element) for element in elements))
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
-    sparse = [name for name, kind in elements[0].kinds().items() if isinstance(kind, Number) and kind.sparse]
+    sparse = [name for name, kind in elements[0].kinds().items() if kind.sparse]
     absent = {name: None for name in sparse if not any(_nonzero(getattr(e, name)) for e in elements)}
     return dataclasses.replace(stacked, **joined, **absent)
 

@@ -82,7 +82,7 @@ class Element:
     @classmethod
     def places(cls) -> tuple[tuple[str, str], ...]:
         """Returns the pairs of fields that give a place: the one in the world, the one in a body."""
-        kinds = {name: kind for name, kind in cls.kinds().items() if type(kind) is fields.Point}
+        kinds: dict[str, Any] = {name: kind for name, kind in cls.kinds().items() if kind.is_place}
         return tuple((kind.world, name) for name, kind in kinds.items())
 
     @classmethod
@@ -131,7 +131,7 @@ class Element:
             frames: the frames of all bodies at the start pose, by name.
             numbers: the numbers of all bodies, by name.
         """
-        ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if type(kind) is fields.BodyName}
+        ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if kind.names_body}
         start = fields.Start(self, ends, numbers)
         element: Any = self
         for name, kind in self.kinds().items():

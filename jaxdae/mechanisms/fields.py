@@ -50,6 +50,7 @@ class Kind:
         default: what it is where it is left out, in words.
         in_config: whether a config has it as well.
         required: whether a config must give it.
+        sparse: whether groups go without it where it is zero in all their elements.
     """
 
     text: str
@@ -57,6 +58,13 @@ class Kind:
     default: str = ""
     in_config: bool = True
     required: bool = False
+    sparse: bool = False
+
+    names_body: ClassVar[bool] = False
+    """Whether it names a body whose frame the mathematics sees."""
+
+    is_place: ClassVar[bool] = False
+    """Whether it is a place in a body, for which one in the world may be given."""
 
     plain: ClassVar[str] = "number"
     """How a config writes it: name, number, pair, direction, text, truth or motion."""
@@ -97,6 +105,7 @@ class BodyName(Kind):
     """The name of a body; `ground` tells whether it may be the ground. In a group: its number."""
 
     ground: bool = True
+    names_body: ClassVar[bool] = True
     plain: ClassVar[str] = "text"
 
     def mistakes(self, value: Any, names: Names) -> Iterable[str]:
@@ -154,6 +163,7 @@ class Point(World):
 
     body: str
     world: str
+    is_place: ClassVar[bool] = True
 
     @property
     def description(self) -> str:
@@ -168,9 +178,16 @@ class Point(World):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Direction(Point):
-    """A unit vector fixed in a body: a direction of the world where the place `world` is given, else one in the frame of the body."""
+class Direction(Kind):
+    """A unit vector fixed in a body: a direction of the world where a place in the world is given, else one in the frame of the body.
 
+    Attributes:
+        body: the field with the name of the body.
+        world: the field with the place in the world.
+    """
+
+    body: str
+    world: str
     plain: ClassVar[str] = "direction"
 
     @property
@@ -199,13 +216,11 @@ class Number(Kind):
         above: it must be larger.
         at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
         at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
-        sparse: whether groups go without it where it is zero in all their elements.
     """
 
     above: float | None = None
     at_least: float | None = None
     at_start: Callable[[Any, Frame, Frame], Any] | None = None
-    sparse: bool = False
 
     @property
     def bounds(self) -> dict[str, float]:

@@ -305,6 +305,12 @@ def _each_moving(measure: Callable[..., Any], group: Any, sides: Sides, twists: 
     return jax.vmap(lambda element, a, b, va, vb: measure(element, a, b, va, vb, t))(group, *sides, *twists)
 
 
+def pair_rows(block: list[list[tuple[Any, ...]]]) -> tuple[Array, Array]:
+    """Returns the entries of rows in the velocities of both of their bodies, 2 x (k rows, 3), from the blocks of a group."""
+    first, second = (jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, 3) for side in block)
+    return first, second
+
+
 def _each(measure: Callable[..., Any], group: Any, sides: Sides, t: Any) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b: measure(element, a, b, t))(group, *sides)
 

@@ -11,7 +11,7 @@ rows of that level are then differentiated as those of any `System`, joint by jo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
-from jaxdae.operators import DiagonalMatrix
+from jaxdae.operators import BlockRows, DenseRows, DiagonalMatrix, JacobianOperator
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -39,6 +39,9 @@ class Mechanism(System):
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
     """
+
+    blocks_from: ClassVar[int] = 24
+    """The number of bodies from which J is handed to solvers as rows of body pairs; a matrix is faster below."""
 
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
@@ -159,14 +162,43 @@ class Mechanism(System):
         """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
-        frames = fr.kinematics(q, v)
-        rows = [fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._holding()]
+        rows = [fr.dense_rows(block, pair) for _, block, pair in self._blocks(t, fr.kinematics(q, v))]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
-        else:
-            moving = [(fr.velocity_blocks(type(group).velocity_residual, group, pair, frames, t), pair) for group, pair in self._guiding()]
-            rows += [fr.dense_rows(block, pair) for block, pair in moving]
         return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_operator(t, q, v)
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J as blocks, by autodiff where there are few bodies; never formed."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether J is made of the blocks of joints; a subclass may have a J of its own."""
+        own = self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
+        return len(self.body_names) >= self.blocks_from and not own
+
+    def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        frames, still = fr.kinematics(q, v), jnp.zeros((0, 3), q.dtype)
+        parts = self._blocks(t, frames)
+        sides = [fr.pair_rows(block) for _, block, _ in parts]
+        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
+        a, b = (tuple(body for group, block, _ in parts for body in getattr(group, end) for _ in block[0][0]) for end in ("a", "b"))
+        joints = BlockRows(first, second, a, b, len(self.body_names))
+        return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
+
+    def _blocks(self, t: Scalar, frames: Kinematics) -> list[tuple[Any, Any, Pairs]]:
+        """Returns the groups with the blocks of their rows of J; those at velocity level last, left out where a subclass has its own."""
+        holding = [(group, fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._holding()]
+        if self._has_velocities:
+            return holding
+        guiding = self._guiding()
+        return holding + [
+            (group, fr.velocity_blocks(type(group).velocity_residual, group, pair, frames, t), pair) for group, pair in guiding
+        ]
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""

@@ -194,6 +194,37 @@ class Skate(Joint):
         return (slip.dot(b.direction(self.axis).quarter_turn()),)
 
 
+@pytree
+class RackAndPinion(Joint):
+    """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
+
+    The center is the point of b; `axis` is the direction of the rack, given as for `Prismatic`. With a positive radius the pinion is to
+    the left of the rack seen along the axis (a wheel on the ground, seen along the x axis), with a negative one to its right. Both
+    motions count from the start pose. The joint carries the force along the rack only: another one, such as `PointOnLine`, keeps the
+    center at its distance.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"slip": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the rack, or ground")
+    b: BodyName = fields.body("the body with the pinion, or ground")
+    axis: Any = fields.direction("the direction of the rack", "a", "at")
+    radius: Number = fields.number("the radius of the pinion; negative on the other side of the rack,", "m")
+    at: Place = fields.world("the center of the pinion")
+    point_a: Place = fields.point("the center of the pinion", "a", "at")
+    point_b: Place = fields.point("the center of the pinion", "b", "at")
+    offset: Number = fields.at_start("the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
+
+    def rolled(self, a: Frame, b: Frame) -> Any:
+        """Returns the slide of the center along the rack plus the way of the rim, in m."""
+        return parts.along(self, a, b) + self.radius * parts.turn(self, a, b)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
+        return (self.rolled(a, b) - self.offset,)
+
+
 PLANAR_JOINTS = (
     Revolute,
     Prismatic,
@@ -203,4 +234,5 @@ PLANAR_JOINTS = (
     Gear,
     PrescribedMotion,
     Skate,
+    RackAndPinion,
 )
