@@ -46,6 +46,7 @@ from jaxdae.integrators import (
 )
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
+from jaxdae.newton import DenseNewton, NewtonMethod, SaddlePointNewton
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
     BiconjugateGradient,
@@ -88,6 +89,7 @@ __all__ = [
     "ConjugateGradient",
     "ConstraintTerms",
     "DenseKKT",
+    "DenseNewton",
     "Diagnosis",
     "DiagonalMatrix",
     "DiscreteEulerLagrange",
@@ -109,6 +111,7 @@ __all__ = [
     "Metric",
     "MidpointLagrangian",
     "MultiplierFeedback",
+    "NewtonMethod",
     "NoStabilization",
     "NormalEquations",
     "NullSpace",
@@ -123,6 +126,7 @@ __all__ = [
     "Rattle",
     "RungeKutta",
     "RungeKuttaMuntheKaas",
+    "SaddlePointNewton",
     "SaddlePointSolver",
     "Scheduled",
     "SchurComplement",

@@ -41,7 +41,7 @@ METHODS = {
     "yoshida6": (jd.Composition.yoshida6(RATTLE), 6),
     "kahan_li6": (jd.Composition.kahan_li6(RATTLE), 6),
     "kahan_li8": (jd.Composition.kahan_li8(RATTLE), 8),
-    "kahan_li6_of_midpoint": (jd.Composition.kahan_li6(jd.DiscreteEulerLagrange(iterations=12)), 6),
+    "kahan_li6_of_midpoint": (jd.Composition.kahan_li6(jd.DiscreteEulerLagrange(newton=jd.DenseNewton(iterations=12))), 6),
 }
 rolled = jax.jit(lambda system, method, start, dt, clock: jd.rollout(system, method, start, dt=dt, steps=clock.shape[0]))
 
