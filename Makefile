@@ -1,12 +1,13 @@
 # Every target sets up .venv itself when it is missing, broken, or older than pyproject.toml. Needs only Python >= 3.11
 # with venv. `make demo PYTHON=/path/to/python3.12` chooses the interpreter (of a new .venv: `make clean` first).
 #
-#   make demo    simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
-#   make test    lint, then all tests              (PYTEST_ARGS="-k andrews" passes arguments on)
-#   make lint    ruff and pyright
-#   make bench   time jaxdae, MuJoCo and MJX       (BENCH_ARGS="--quick" passes arguments on)
-#   make venv    set up .venv
-#   make clean   remove .venv, builds and caches; runs/ stays
+#   make demo        simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
+#   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
+#   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
+#   make lint        ruff and pyright
+#   make bench       time jaxdae, MuJoCo and MJX       (BENCH_ARGS="--quick" passes arguments on)
+#   make venv        set up .venv
+#   make clean       remove .venv, builds and caches; runs/ stays
 
 PYTHON ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
@@ -18,14 +19,18 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test lint bench venv clean broken
+.PHONY: demo test test-all lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
 	.venv/bin/python experiments/squeezing_mechanism.py
 
+# Every quick test fails within minutes; what they show in one case, the long ones confirm in many.
 test: lint
-	.venv/bin/python -m pytest $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-all: test
+	.venv/bin/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

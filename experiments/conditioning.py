@@ -129,7 +129,7 @@ def problem(system, state, settings: Settings, family: str, mass: str, ratio: fl
 @jax.jit
 def solutions(solver, mass, jacobian, f, r):
     """Returns (a, lam) (samples, nv + nc); one by one, as a mechanism is simulated alone."""
-    return jax.lax.map(lambda sides: jnp.concatenate(solver(mass, jacobian, *sides)), (f, r))
+    return jax.lax.map(lambda sides: jnp.concatenate(jaxdae.solve_saddle_point(solver, mass, jacobian, *sides)), (f, r))
 
 
 def condition(matrix: np.ndarray) -> float:

@@ -73,7 +73,7 @@ def driven(mechanism: Any) -> Any:
     torque = mechanism.forces["torque"]
     count = len(torque.names)
     return dataclasses.replace(
-        mechanism, n_inputs=count, forces={**mechanism.forces, "torque": dataclasses.replace(torque, inputs=tuple(range(count)))}
+        mechanism, n_inputs=count, forces={**mechanism.forces, "torque": dataclasses.replace(torque, input=tuple(range(count)))}
     )
 
 

@@ -46,6 +46,7 @@ from jaxdae.integrators import (
 )
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
+from jaxdae.names import Names, Sizes
 from jaxdae.newton import DenseNewton, NewtonMethod, SaddlePointNewton
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
@@ -63,6 +64,7 @@ from jaxdae.saddle_point import (
     block_preconditioner,
     null_projector,
     pseudoinverse,
+    solve_saddle_point,
 )
 from jaxdae.stabilization import (
     Baumgarte,
@@ -111,6 +113,7 @@ __all__ = [
     "Metric",
     "MidpointLagrangian",
     "MultiplierFeedback",
+    "Names",
     "NewtonMethod",
     "NoStabilization",
     "NormalEquations",
@@ -134,6 +137,7 @@ __all__ = [
     "Sequential",
     "SimulationError",
     "SingularValues",
+    "Sizes",
     "Soft",
     "Stabilization",
     "State",
@@ -177,6 +181,7 @@ __all__ = [
     "rollout",
     "rotation",
     "set_leaf",
+    "solve_saddle_point",
     "static",
     "vector_field",
     "virtual_work",

@@ -25,9 +25,8 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.operators import as_dense
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import State, System, check_fit, check_system, checked, row_labels, velocity_residual
+from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -137,7 +136,7 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
         remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
-    names = row_labels(system, residual.size)
+    names = system.names.filled(system.sizes(state.q)).rows
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
     count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""
@@ -217,7 +216,7 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
         return state.v
     # Columns of fixed velocities are dropped before scaling, so that they act as infinitely heavy.
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
-    lower = jnp.linalg.cholesky(_weight(as_dense(system.mass_operator(state.q)), moving, free))
+    lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
     xi = jnp.linalg.pinv(scaled, rtol=_rank_tolerance(scaled)) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)

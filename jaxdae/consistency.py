@@ -18,7 +18,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae.kinematic import KinematicSystem
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
@@ -37,9 +36,9 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     """
     rows = hard_rows(system, state)
     g = rows.constraint(state.t, state.q)
-    scale = jnp.max(jnp.abs(rows.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)
+    scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
     is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
-    if not isinstance(system, KinematicSystem):
+    if not system.first_order:
         is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)
     return jnp.where(is_open, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
 

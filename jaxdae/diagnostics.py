@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.operators import as_dense
+from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import (
     DenseKKT,
     LeastSquares,
@@ -21,7 +21,7 @@ from jaxdae.saddle_point import (
     SaddlePointSolver,
     SchurComplement,
 )
-from jaxdae.system import ConstraintJacobian, State, System, check_fit, checked_state, row_labels, velocity_residual
+from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +98,11 @@ def diagnose(system: System, state: State) -> Diagnosis:
     check_fit(system, state)
     velocity = np.asarray(velocity_residual(system, state))
     jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
-    mass = np.asarray(as_dense(system.mass_operator(state.q)))
+    mass = np.asarray(system.mass_operator(state.q).as_dense())
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     rows, size = jacobian.shape
-    names = row_labels(system, rows)
+    names = system.names.filled(system.sizes(state.q)).rows
     values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
     tolerance = _tolerance(jacobian, values)
     rank = int(np.sum(values > tolerance))
@@ -167,7 +167,7 @@ def independent_rows(system: System, state: State) -> IndependentRows:
     jacobian = np.asarray(system.constraint_jacobian(state.t, state.q, state.v))
     if not np.all(np.isfinite(jacobian)):
         raise ValueError("independent_rows: the Jacobian is not finite at this state; check the state")
-    names = row_labels(system, jacobian.shape[0])
+    names = system.names.filled(system.sizes(state.q)).rows
     values = np.linalg.svd(jacobian, compute_uv=False) if jacobian.size else np.zeros(0)
     taken = _pivoted(jacobian, int(np.sum(values > _tolerance(jacobian, values))))
     dependent = tuple(k for k in range(jacobian.shape[0]) if k not in taken)
@@ -204,7 +204,7 @@ def virtual_work(system: System, state: State, lam: Any) -> Any:
     Differentiable. Under `jax.vmap` it takes a whole `Trajectory`.
     """
     state = checked_state(state)
-    return jnp.sum(lam * ConstraintJacobian(system, state).times(state.v))
+    return jnp.sum(lam * AutodiffRows(system, state).times(state.v))
 
 
 def auto_solver(system: System, state: State) -> SaddlePointSolver:

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
@@ -104,10 +103,10 @@ def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None
     """
     state = checked_state(state)
     check_fit(system, state)
-    required = mass_matrix.times(system.mass_operator(state.q), a) - applied_force(system, state.t, state.q, state.v, u)
+    required = system.mass_operator(state.q).times(a) - applied_force(system, state.t, state.q, state.v, u)
     if lam is None:
         return required
-    return required - system.constraint_jacobian(state.t, state.q, state.v).T @ lam
+    return required - system.jacobian_operator(state.t, state.q, state.v).transpose_times(lam)
 
 
 @pytree

@@ -32,8 +32,29 @@ def _is_cache(x: Any) -> bool:
     return isinstance(x, Linearization)
 
 
-def _without_caches(memory: Any) -> Any:
-    return jax.tree.map(lambda x: None if _is_cache(x) else x, memory, is_leaf=_is_cache)
+def without_caches(memory: Any) -> Any:
+    """Returns the memory with () in the place of everything that follows from the state."""
+    return jax.tree.map(lambda x: () if _is_cache(x) else x, memory, is_leaf=_is_cache)
+
+
+def continued(memory: Any, begun: Any) -> Any:
+    """Returns the memory of a rollout that goes on: what was carried, and the caches of a memory that begins at the same state.
+
+    Args:
+        memory: from `without_caches`.
+        begun: what the method begins with at the state.
+
+    Raises:
+        ValueError: a memory that is not that of the method.
+    """
+    expected = without_caches(begun)
+    given, wanted = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (memory, expected))
+    if jax.tree.structure(memory) != jax.tree.structure(expected) or given != wanted:
+        raise ValueError(
+            "memory must be the memory of a trajectory of this system with this integrator, rollout(memory=trajectory.memory); None begins"
+            f" anew. Got {jax.tree.structure(memory)} of shapes {given}"
+        )
+    return jax.tree.map(lambda x, carried: x if _is_cache(x) else carried, begun, memory, is_leaf=_is_cache)
 
 
 def _recomputed(memory: Any, system: System, state: State) -> Any:
@@ -60,7 +81,7 @@ def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
 def _good(status: Any, result: Any) -> Any:
     """Returns whether the world was good before and the step's result is finite and reports OK."""
     state, memory, info = result
-    floats = [x for x in jax.tree.leaves((state, _without_caches(memory))) if _is_float(x)]
+    floats = [x for x in jax.tree.leaves((state, without_caches(memory))) if _is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 

@@ -22,7 +22,7 @@ References:
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +30,21 @@ import numpy as np
 
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
-from jaxdae.operators import DiagonalMatrix, MassMatrix
-from jaxdae.operators import jacobian as constraint_jacobian
+from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, checked, checked_state, default_tolerance, velocity_residual, wanted_rate
+from jaxdae.system import (
+    State,
+    System,
+    check_fit,
+    check_is_system,
+    checked,
+    checked_state,
+    default_tolerance,
+    velocity_residual,
+    wanted_rate,
+)
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
@@ -52,6 +61,8 @@ class KinematicSystem(System):
         ...         return jnp.stack([u[0] * jnp.cos(x[2]), u[0] * jnp.sin(x[2]), u[1]])
     """
 
+    first_order: ClassVar[bool] = True
+
     @abc.abstractmethod
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the wanted velocity f (nv,), in the units of x per second: x' where no constraint forbids it."""
@@ -63,10 +74,10 @@ class KinematicSystem(System):
         """
         return jnp.eye(q.shape[0], dtype=q.dtype)
 
-    def mass_operator(self, q: Coordinates) -> MassMatrix:
+    def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns W as solvers take it: dense where `mass_matrix` is overridden, else a diagonal of ones."""
         plain = type(self).mass_matrix is KinematicSystem.mass_matrix
-        return DiagonalMatrix(jnp.ones_like(q)) if plain else self.mass_matrix(q)
+        return DiagonalMatrix(jnp.ones_like(q)) if plain else super().mass_operator(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Raises TypeError: a first-order system has neither forces nor accelerations."""
@@ -76,13 +87,11 @@ class KinematicSystem(System):
         )
 
 
-def kinematic_velocity(
-    system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
-) -> tuple[Velocity, Rows]:
+def kinematic_velocity(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> tuple[Velocity, Rows]:
     """Returns the feasible velocity that is nearest to the rate, and the multipliers: W (x' - rate) = J^T lam, [c'; w](t, x, x') = 0.
 
     Args:
-        system: the kinematic system.
+        system: the kinematic system, or a wrapper around one.
         state: time (s) and coordinates; its velocities are not used.
         u: input (nu,), passed on to `system.rate`.
         solver: a saddle-point solver; `SchurComplement()` by default.
@@ -99,7 +108,7 @@ def kinematic_velocity(
     return feasible_velocity(system, state, u, solver)[:2]
 
 
-def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
+def kinematic_status(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
     """Returns whether `kinematic_velocity` is what was asked for, as a `Status` ().
 
     SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
@@ -117,7 +126,7 @@ def kinematic_status(system: KinematicSystem, state: State, u: Input = None, *, 
     return feasible_velocity(system, state, u, solver)[2]
 
 
-def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
+def feasible_velocity(system: System, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
     """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
     check_kinematic(system)
     check_solver(solver)
@@ -125,8 +134,9 @@ def feasible_velocity(system: KinematicSystem, state: State, u: Input, solver: S
 
 
 def check_kinematic(system: Any) -> None:
-    """Raises TypeError where `system` is no instance of `KinematicSystem`."""
-    if not isinstance(system, KinematicSystem):
+    """Raises TypeError where `system` is neither a `KinematicSystem` nor a wrapper around one."""
+    check_is_system(system)
+    if not system.first_order:
         raise TypeError(
             f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; systems with forces are"
             " integrated by RungeKutta and its sisters"
@@ -146,7 +156,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
     limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
     hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
-    left = residual + constraint_jacobian.times(here.jacobian, v - wanted)
+    left = residual + here.jacobian.times(v - wanted)
     conflict = jnp.any(hard & (jnp.abs(left) > limit))
     if residual.shape[0]:
         blocked, reliable = _freedom(wanted, v, here)
@@ -167,11 +177,10 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     solver that needs full rank.
     """
     probe = jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
-    if not getattr(here.solver, "matrix_free", False):
-        probe = jnp.where(jnp.any(here.jacobian != 0.0, axis=0), probe, 0.0)
+    probe = jnp.where(here.jacobian.touched(), probe, 0.0)
 
     def projected(x: Velocity) -> Velocity:
-        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -constraint_jacobian.times(here.jacobian, x))[0]
+        return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -here.jacobian.times(x))[0]
 
     def size(x: Velocity) -> Any:
         return jnp.max(jnp.abs(x))

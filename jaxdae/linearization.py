@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.operators import MassMatrix
-from jaxdae.operators.jacobian import Jacobian
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import ConstraintJacobian, State, System
+from jaxdae.system import State, System
 from jaxdae.typing import Leaf
 
 
@@ -26,8 +25,8 @@ class Linearization:
 
     Attributes:
         solver: the saddle-point solver that made the factors.
-        mass: M.
-        jacobian: J (nc, nv), or a `JacobianOperator` where the solver is matrix-free.
+        mass: M, an operator.
+        jacobian: J, an operator.
         compliance: C (nc,), or None where all rows are hard.
         factors: the factorized saddle-point matrix; constant under differentiation (the implicit function theorem needs no more).
     """
@@ -40,7 +39,7 @@ class Linearization:
 
 
 def linearize(
-    system: System, state: State, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassMatrix | None = None
+    system: System, state: State, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassOperator | None = None
 ) -> Linearization:
     """Returns the factorized saddle-point matrix of a system at a state.
 
@@ -52,20 +51,18 @@ def linearize(
         weight: a matrix in place of the mass matrix.
     """
     solver = solver or SchurComplement()
-    if getattr(solver, "matrix_free", False):
-        jacobian: Any = ConstraintJacobian(system, state)
-    else:
-        jacobian = system.constraint_jacobian(state.t, state.q, state.v)
+    rows = system.jacobian_products if getattr(solver, "matrix_free", False) else system.jacobian_operator
+    jacobian = rows(state.t, state.q, state.v)
     own = system.compliance(state.t, state.q)
     if own is not None or compliance is not None:
-        rows = jnp.zeros((jacobian.shape[0],), state.q.dtype)
+        total = jnp.zeros((jacobian.shape[0],), state.q.dtype)
         for given in (own, compliance):
-            rows = rows if given is None else rows + jnp.asarray(given, rows.dtype)
-        compliance = rows
+            total = total if given is None else total + jnp.asarray(given, total.dtype)
+        compliance = total
     return factorized(solver, system.mass_operator(state.q) if weight is None else weight, jacobian, compliance)
 
 
-def factorized(solver: SaddlePointSolver, mass: MassMatrix, jacobian: Jacobian, compliance: Any) -> Linearization:
+def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:
     """Returns the linearization of given M, J and C."""
     factors = jax.lax.stop_gradient(solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance))))
     return Linearization(solver, mass, jacobian, compliance, factors)

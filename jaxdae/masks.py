@@ -32,7 +32,8 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
-from jaxdae.operators import DiagonalMatrix, MassMatrix
+from jaxdae.names import Names, Sizes
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver, solve
@@ -49,7 +50,7 @@ class Wrapper(System):
         """Returns M(q) of the system inside."""
         return self.system.mass_matrix(q)
 
-    def mass_operator(self, q: Coordinates) -> MassMatrix:
+    def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns the mass operator of the system inside."""
         return self.system.mass_operator(q)
 
@@ -90,22 +91,53 @@ class Wrapper(System):
         return self.system.constraint_rate(t, q, v)
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
+        """Returns J (nc, nv), that of `jacobian_operator`."""
+        return self.jacobian_operator(t, q, v).as_dense()
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J of the system inside."""
-        return self.system.constraint_jacobian(t, q, v)
+        return self.system.jacobian_operator(t, q, v)
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J of the system inside, never formed."""
+        return self.system.jacobian_products(t, q, v)
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma of the system inside."""
         return self.system.constraint_bias(t, q, v)
 
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the rows of the system inside, where it has them."""
-        return self.system.row_names  # pyright: ignore[reportAttributeAccessIssue]
+    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
+        """Returns the wanted velocity of the system inside, where that is a `KinematicSystem`."""
+        return self.system.rate(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns the sizes of the system inside."""
+        return self.system.sizes(q)
 
     @property
-    def coordinate_names(self) -> tuple[str, ...]:
-        """The names of the coordinates of the system inside, where it has them."""
-        return self.system.coordinate_names  # pyright: ignore[reportAttributeAccessIssue]
+    def names(self) -> Names:
+        """The names of the system inside."""
+        return self.system.names
+
+    @property
+    def first_order(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the system inside is of first order."""
+        return self.system.first_order
+
+    @property
+    def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number of inputs of the system inside."""
+        return self.system.n_inputs
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The names of the coordinates of the system inside."""
+        return self.names.coordinates
+
+    @property
+    def row_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The names of the constraint rows."""
+        return self.names.rows
 
 
 @pytree
@@ -142,10 +174,15 @@ class Masked(Wrapper):
         rate = self.system.constraint_rate(t, q, v)
         return jnp.where(self._leading(t, q, rate), rate, 0.0)
 
-    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv), zero in rows that are off."""
-        jacobian = self.system.constraint_jacobian(t, q, v)
-        return jnp.where(self.active_rows(t, q, jacobian.shape[0])[:, None], jacobian, 0.0)
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, zero in rows that are off."""
+        jacobian = self.system.jacobian_operator(t, q, v)
+        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, zero in rows that are off; never formed."""
+        jacobian = self.system.jacobian_products(t, q, v)
+        return jacobian.masked(self.active_rows(t, q, jacobian.shape[0]))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,), zero in rows that are off."""
@@ -155,9 +192,7 @@ class Masked(Wrapper):
     def compliance(self, t: Scalar, q: Coordinates) -> Rows:
         """Returns C (nc,): nv / trace(M), the inverse of the mean mass, in rows that are off."""
         own = self.system.compliance(t, q)
-        mass = self.system.mass_operator(q)
-        diagonal = mass.diagonal if isinstance(mass, DiagonalMatrix) else jnp.diagonal(mass)
-        off = jax.lax.stop_gradient(1.0 / jnp.mean(diagonal))
+        off = jax.lax.stop_gradient(1.0 / self.system.mass_operator(q).diagonal_mean())
         active = self.active_rows(t, q, None if own is None else own.shape[0])
         return jnp.where(active, jnp.zeros((), q.dtype) if own is None else own, off)
 
@@ -182,7 +217,7 @@ class Masked(Wrapper):
 
     def _leading(self, t: Scalar, q: Coordinates, g: Residual) -> Any:
         active = self.active_rows(t, q)
-        return self.active_rows(t, q, _count_rows(self.system, t, q)) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
+        return self.active_rows(t, q, self.system.sizes(q).nc) if active.shape[0] < g.shape[0] else active[: g.shape[0]]
 
     def _trailing(self, t: Scalar, q: Coordinates, w: VelocityResidual) -> Any:
         active = self.active_rows(t, q)
@@ -211,16 +246,11 @@ class Soft(Wrapper):
         Raises:
             ValueError: neither a scalar nor one entry a row.
         """
-        softness, rows = jnp.asarray(self.softness, q.dtype), _count_rows(self.system, t, q)
+        softness, rows = jnp.asarray(self.softness, q.dtype), self.system.sizes(q).nc
         if softness.shape not in ((), (rows,)):
             raise ValueError(f"Soft.softness must be a scalar or have one entry a constraint row, shape ({rows},), got {softness.shape}")
         own = self.system.compliance(t, q)
         return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
-
-
-def _count_rows(system: System, t: Any, q: Any) -> int:
-    v = jax.ShapeDtypeStruct((jax.eval_shape(system.mass_matrix, q).shape[0],), q.dtype)
-    return jax.eval_shape(system.constraint, t, q).shape[0] + jax.eval_shape(system.velocity_constraint, t, q, v).shape[0]
 
 
 def hard_rows(system: System, state: State) -> System:

@@ -237,8 +237,15 @@ class Corrections:
 class NewtonMethod(Protocol):
     """Where the corrections of an implicit method come from: `DenseNewton` or `SaddlePointNewton`."""
 
-    iterations: int
-    tolerance: Leaf
+    @property
+    def iterations(self) -> int:
+        """How many corrections a factorization serves."""
+        ...
+
+    @property
+    def tolerance(self) -> Any:
+        """The last correction above which the status is NOT_CONVERGED; None for what the precision can reach."""
+        ...
 
     def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
         """Returns x with residual(x, args) = 0, and the size () of the last correction, as `simplified_newton`."""

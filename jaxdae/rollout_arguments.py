@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -68,11 +69,19 @@ def as_law(controls: Any, state: State) -> Any:
 # The plan of a rollout: counts only, so that it can be static.
 
 
-@jax.tree_util.register_static
-class Plan(tuple[int, ...]):
-    """(steps, save_every, segment, return_memory): segment is 0 for none."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How many steps a rollout makes, and from one entry and one checkpoint to the next.
 
-    __slots__ = ()
+    Attributes:
+        steps: how many steps.
+        save_every: steps from one entry of the trajectory to the next.
+        segment: steps from one checkpoint of reverse mode to the next; 0 for none.
+    """
+
+    steps: int
+    save_every: int
+    segment: int
 
 
 def _positive(name: str, value: Any) -> int:
@@ -83,7 +92,7 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, return_memory: bool, time_axis: int) -> Plan:
+def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, time_axis: int) -> Plan:
     """Returns the plan of a rollout.
 
     Raises:
@@ -108,26 +117,11 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
     if segment is None:
-        return Plan((steps, save_every, 0, bool(return_memory)))
+        return Plan(steps, save_every, 0)
     segment = _positive("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
         raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
-    return Plan((steps, save_every, segment, bool(return_memory)))
-
-
-def check_memory(memory: Any, expected: Any) -> None:
-    """Raises ValueError where a memory is not that of the method.
-
-    Args:
-        memory: what was given.
-        expected: the shapes of what the method carries.
-    """
-    given, wanted = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (memory, expected))
-    if jax.tree.structure(memory) != jax.tree.structure(expected) or given != wanted:
-        raise ValueError(
-            "memory must be what rollout(..., return_memory=True) returned with this system and this integrator; None begins anew."
-            f" Got {jax.tree.structure(memory)} of shapes {given}"
-        )
+    return Plan(steps, save_every, segment)
 
 
 def check_dt(dt: Any) -> None:

@@ -29,9 +29,7 @@ from jaxdae import newton
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.masks import hard_rows
-from jaxdae.operators import MassMatrix
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators import MassOperator
 from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, solve
@@ -44,7 +42,7 @@ STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(1
 class Stabilization(Protocol):
     """What the acceleration row J a = r is to be."""
 
-    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
         """Returns r (nc,), in row units per second squared."""
         ...
 
@@ -64,7 +62,7 @@ def check_stabilization(stabilization: Any) -> None:
 class NoStabilization:
     """The plain differentiated constraint, r = -gamma: exact rows drift quadratically under an integrator's errors."""
 
-    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
         """Returns r = -gamma."""
         return -terms.bias
 
@@ -81,7 +79,7 @@ class Baumgarte:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
         return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
 
@@ -102,11 +100,11 @@ class MultiplierFeedback:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms, mass: MassMatrix) -> Rows:
+    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
         feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
-        push = mass_matrix.solve(mass, constraint_jacobian.transpose_times(terms.jacobian, feedback))
-        return -terms.bias - constraint_jacobian.times(terms.jacobian, push)
+        push = mass.solve(terms.jacobian_operator.transpose_times(feedback))
+        return -terms.bias - terms.jacobian_operator.times(push)
 
 
 def _padded(terms: ConstraintTerms) -> Rows:
@@ -141,9 +139,9 @@ def _projector(metric: Metric, solver: SaddlePointSolver | None, system: System,
     if at is not None and metric is Metric.MASS:
         return at
     if at is not None and hasattr(at.factors, "reweighted"):
-        weight = mass_matrix.identity_like(at.mass)
+        weight = at.mass.identity()
         return dataclasses.replace(at, mass=weight, factors=at.factors.reweighted(weight))
-    weight = None if metric is Metric.MASS else mass_matrix.identity_like(system.mass_operator(state.q))
+    weight = None if metric is Metric.MASS else system.mass_operator(state.q).identity()
     return linearize(system, state, solver or (at and at.solver), weight=weight)
 
 
@@ -152,7 +150,7 @@ def _position_rows(at: Linearization, rows: int) -> Linearization:
     if rows == at.jacobian.shape[0]:
         return at
     compliance = None if at.compliance is None else at.compliance[:rows]
-    return factorized(at.solver, at.mass, constraint_jacobian.leading_rows(at.jacobian, rows), compliance)
+    return factorized(at.solver, at.mass, at.jacobian.leading(rows), compliance)
 
 
 @pytree
@@ -306,10 +304,7 @@ def _position_residual(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, R
     """Returns [W xi + J0^T mu; g(t, q_e (+) xi)]; with J0 near J its derivative is near the symmetric matrix [W J0^T; J0 0]."""
     xi, mu = x
     system, t, q, weight, jacobian, _ = args
-    return (
-        mass_matrix.times(weight, xi) + constraint_jacobian.transpose_times(jacobian, mu),
-        system.constraint(t, system.retract(q, xi)),
-    )
+    return weight.times(xi) + jacobian.transpose_times(mu), system.constraint(t, system.retract(q, xi))
 
 
 def _position_correction(residual: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:

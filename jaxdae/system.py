@@ -24,7 +24,7 @@ direction; no derivative tensor is formed.
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,8 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.operators import DiagonalMatrix, MassMatrix, as_dense
+from jaxdae.names import Names, Sizes
+from jaxdae.operators import AutodiffRows, DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.requirements import check_requirements, offers
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -54,6 +55,27 @@ class System(abc.ABC):
     The methods below them have defaults; the derived terms (`mass_operator`, `constraint_jacobian`, `constraint_bias`,
     `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI units.
     """
+
+    first_order: ClassVar[bool] = False
+    """Whether the system has rates in place of forces and accelerations (`KinematicSystem`)."""
+    n_inputs: ClassVar[int | None] = None
+    """How many inputs the system reads; None where its author does not say."""
+    coordinate_names: ClassVar[tuple[str, ...]] = ()
+    """The names of the coordinates; those that are missing are numbered."""
+    row_names: ClassVar[tuple[str, ...]] = ()
+    """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+
+    @property
+    def names(self) -> Names:
+        """What coordinates and rows are called: `coordinate_names` and `row_names` by default. A wrapper has those of the system inside."""
+        return Names(coordinates=tuple(self.coordinate_names), rows=tuple(self.row_names))
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns how many coordinates, velocities, rows and inputs there are; q: coordinates (nq,), or their shape and dtype."""
+        q = jax.ShapeDtypeStruct(q.shape, q.dtype)
+        t, v = jax.ShapeDtypeStruct((), q.dtype), jax.ShapeDtypeStruct(jax.eval_shape(self.mass_matrix, q).shape[:1], q.dtype)
+        ng, nw = jax.eval_shape(self.constraint, t, q).shape[0], jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
+        return Sizes(q.shape[0], v.shape[0], ng, nw, self.n_inputs)
 
     @abc.abstractmethod
     def mass_matrix(self, q: Coordinates) -> Square:
@@ -105,9 +127,17 @@ class System(abc.ABC):
         """Returns v^T M v / 2 in J."""
         return 0.5 * jnp.sum(v * small_matrix.matvec(self.mass_matrix(q), v))
 
-    def mass_operator(self, q: Coordinates) -> MassMatrix:
-        """Returns M(q) as solvers take it: dense, or a `DiagonalMatrix` where the system knows that it is diagonal."""
-        return self.mass_matrix(q)
+    def mass_operator(self, q: Coordinates) -> MassOperator:
+        """Returns M(q) as solvers take it: dense; override it with a `DiagonalMatrix`, say, where the system has structure."""
+        return DenseMatrix(self.mass_matrix(q))
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J as solvers take it: dense; override it with `BlockRows`, say, where the system has structure."""
+        return DenseRows(self.constraint_jacobian(t, q, v))
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J as solvers take it that need only products: by autodiff, never formed."""
+        return AutodiffRows(self, State(t, q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,), the rate of g along the motion, explicit time derivative included."""
@@ -192,75 +222,39 @@ class LagrangianSystem(System):
 
 @pytree
 class ConstraintTerms:
-    """The constraint rows at a state: g (ng,), [g'; w] (nc,), J (nc, nv) and gamma (nc,)."""
+    """The constraint rows at a state: g (ng,), [g'; w] (nc,), J as an operator and gamma (nc,)."""
 
     position: Leaf
     velocity: Leaf
-    jacobian: Leaf
+    jacobian_operator: Leaf
     bias: Leaf
 
+    @property
+    def jacobian(self) -> Jacobian:
+        """J (nc, nv) as an array."""
+        return self.jacobian_operator.as_dense()
 
-def constraint_terms(system: System, state: State, jacobian: Any = None) -> ConstraintTerms:
+
+def constraint_terms(system: System, state: State, jacobian: JacobianOperator | None = None) -> ConstraintTerms:
     """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        jacobian: J where it is known already, or a `JacobianOperator` to be put in its place.
+        jacobian: J where it is known already; by default that of `system.constraint_jacobian`.
     """
     state = checked_state(state)
     t, q, v = state.t, state.q, state.v
     velocity = velocity_residual(system, state)
     why = f" ({velocity.shape[0]} rows are declared by constraint and velocity_constraint)"
-    jacobian = system.constraint_jacobian(t, q, v) if jacobian is None else jacobian
-    if hasattr(jacobian, "dtype"):
-        checked("constraint_jacobian(t, q, v)", jacobian, (*velocity.shape, *v.shape), q.dtype, why)
+    jacobian = DenseRows(system.constraint_jacobian(t, q, v)) if jacobian is None else jacobian
+    checked("constraint_jacobian(t, q, v)", jacobian, (*velocity.shape, *v.shape), q.dtype, why)
     return ConstraintTerms(
         position=checked("constraint(t, q)", system.constraint(t, q), (None,), q.dtype),
         velocity=velocity,
-        jacobian=jacobian,
+        jacobian_operator=jacobian,
         bias=checked("constraint_bias(t, q, v)", system.constraint_bias(t, q, v), velocity.shape, q.dtype, why),
     )
-
-
-@pytree
-class ConstraintJacobian:
-    """J at a state as products: J x by one forward-mode derivative of the rows, J^T y by one reverse-mode derivative; J is never formed."""
-
-    system: Leaf
-    state: Leaf
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(nc, nv)."""
-        return jax.eval_shape(self.times, self.state.v).shape[0], self.state.v.shape[0]
-
-    def times(self, x: Velocity) -> Rows:
-        """Returns J x."""
-        return _push(self, x)
-
-    def transpose_times(self, y: Rows) -> Velocity:
-        """Returns J^T y."""
-        return _pull(self, y)
-
-
-def _rows(jacobian: ConstraintJacobian, xi: Velocity, v: Velocity) -> Rows:
-    system, t, q = jacobian.system, jacobian.state.t, jacobian.state.q
-    return jnp.concatenate([system.constraint(t, system.retract(q, xi)), system.velocity_constraint(t, q, v)])
-
-
-# Compiled as units: an iteration uses them many times, and JAX then traces and differentiates each of them once.
-@jax.jit
-def _push(jacobian: ConstraintJacobian, x: Velocity) -> Rows:
-    v = jacobian.state.v
-    return jax.jvp(lambda xi, v: _rows(jacobian, xi, v), (jnp.zeros_like(v), v), (x, x))[1]
-
-
-@jax.jit
-def _pull(jacobian: ConstraintJacobian, y: Rows) -> Velocity:
-    v = jacobian.state.v
-    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](y)
-    return of_positions + of_velocities
 
 
 def velocity_residual(system: System, state: State) -> Rows:
@@ -313,9 +307,6 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
         TypeError: not an array, or of another dtype than the state.
         ValueError: another shape.
     """
-    if isinstance(value, DiagonalMatrix):
-        checked(method, value.diagonal, shape[:1], dtype)
-        return value
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise TypeError(f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
     if len(value.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
@@ -420,12 +411,6 @@ def energy(system: System, state: State) -> Scalar:
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
 
 
-def row_labels(system: System, rows: int) -> tuple[str, ...]:
-    """Returns a name for each of so many constraint rows: those that the system has in `row_names`, else "row 0", "row 1", ..."""
-    names = tuple(getattr(system, "row_names", None) or ())
-    return (*names, *(f"row {k}" for k in range(len(names), rows)))[:rows]
-
-
 def as_dense_mass(system: System, state: State) -> Square:
     """Returns M(q) as an array (nv, nv), whatever structure the system exploits."""
-    return as_dense(system.mass_operator(state.q))
+    return system.mass_operator(state.q).as_dense()

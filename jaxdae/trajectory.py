@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +30,11 @@ from jaxdae.batching.axes import count_worlds, leaf_axes
 from jaxdae.batching.layout import device_axes, spread_over_devices, varying
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
-from jaxdae.guard import guarded_step, undefined_if_failed
+from jaxdae.guard import continued, guarded_step, undefined_if_failed, without_caches
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.newton import ROOT
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
-from jaxdae.rollout_arguments import Plan, as_law, check_dt, check_memory, checked_law, checked_tolerance, make_plan, state_axes_of
+from jaxdae.rollout_arguments import Plan, as_law, check_dt, checked_law, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -44,47 +44,20 @@ _ARGUMENTS = ("system", "integrator", "state", "controls")
 
 @pytree
 class Trajectory:
-    """What a rollout returns: a stacked `State` and a stacked `StepInfo`, one entry for every `save_every` steps.
+    """What a rollout returns: a stacked `State` and a stacked `StepInfo`, one entry for every `save_every` steps, and the memory.
 
     The leading axes are (time,), or (world, time) from `batch_rollout`. The start state is not among the entries.
+
+    Attributes:
+        state: the states.
+        info: what the steps found out.
+        memory: what the integrator carries after the last step, without a time axis: `rollout(memory=trajectory.memory)` goes on. It is
+            without leaves for methods that carry nothing. Factorizations are made anew from the state and are not part of it.
     """
 
     state: Leaf
     info: Leaf
-
-
-@overload
-def rollout(
-    system: System,
-    integrator: Integrator,
-    state: State,
-    controls: Any = None,
-    *,
-    dt: Any,
-    steps: int | None = None,
-    save_every: int = 1,
-    segment: int | None = None,
-    start_tolerance: Any = None,
-    memory: Any = None,
-    return_memory: Literal[False] = False,
-) -> Trajectory: ...
-
-
-@overload
-def rollout(
-    system: System,
-    integrator: Integrator,
-    state: State,
-    controls: Any = None,
-    *,
-    dt: Any,
-    steps: int | None = None,
-    save_every: int = 1,
-    segment: int | None = None,
-    start_tolerance: Any = None,
-    memory: Any = None,
-    return_memory: bool,
-) -> tuple[Trajectory, Any]: ...
+    memory: Leaf = ()
 
 
 def rollout(
@@ -99,8 +72,7 @@ def rollout(
     segment: int | None = None,
     start_tolerance: Any = None,
     memory: Any = None,
-    return_memory: bool = False,
-) -> Any:
+) -> Trajectory:
     """Returns the trajectory of one world over a fixed number of fixed steps.
 
     Args:
@@ -118,9 +90,8 @@ def rollout(
         start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START, relative to
             1 + the largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.consistency`; 1e-5 by default (3.5e-4 in
             single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
-        memory: what the integrator carries from step to step, where this rollout goes on from another, whose end is then not checked
-            anew; None to begin.
-        return_memory: whether to return (trajectory, memory after the last step).
+        memory: `trajectory.memory` of another rollout, where this one goes on from its end, which is then not checked anew; None to
+            begin.
 
     Returns:
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
@@ -133,7 +104,7 @@ def rollout(
     fails on, the derivative of every entry is NaN, and with it the gradient of any loss in reverse mode: no step of a gradient method
     should rest on it. Worlds that may fail among others are a matter of `batch_rollout`.
     """
-    plan = make_plan(controls, steps, save_every, segment, return_memory, time_axis=0)
+    plan = make_plan(controls, steps, save_every, segment, time_axis=0)
     check_system(system)
     state = checked_state(state)
     check_integrator(integrator)
@@ -145,7 +116,6 @@ def rollout(
     return _rollout(system, integrator, state, law, dt, memory, tolerance, plan)
 
 
-@overload
 def batch_rollout(
     system: System,
     integrator: Integrator,
@@ -159,43 +129,7 @@ def batch_rollout(
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
     start_tolerance: Any = None,
     memory: Any = None,
-    return_memory: Literal[False] = False,
-) -> Trajectory: ...
-
-
-@overload
-def batch_rollout(
-    system: System,
-    integrator: Integrator,
-    state: State,
-    controls: Any = None,
-    *,
-    dt: Any,
-    steps: int | None = None,
-    save_every: int = 1,
-    segment: int | None = None,
-    in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
-    start_tolerance: Any = None,
-    memory: Any = None,
-    return_memory: bool,
-) -> tuple[Trajectory, Any]: ...
-
-
-def batch_rollout(
-    system: System,
-    integrator: Integrator,
-    state: State,
-    controls: Any = None,
-    *,
-    dt: Any,
-    steps: int | None = None,
-    save_every: int = 1,
-    segment: int | None = None,
-    in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
-    start_tolerance: Any = None,
-    memory: Any = None,
-    return_memory: bool = False,
-) -> Any:
+) -> Trajectory:
     """Returns the trajectories of many worlds, which may differ in any leaf.
 
     Args:
@@ -211,7 +145,6 @@ def batch_rollout(
             or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
         start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
-        return_memory: as in `rollout`.
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
@@ -243,7 +176,7 @@ def batch_rollout(
         check_requirements(name, part)
     leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
-    plan = make_plan(controls, steps, save_every, segment, return_memory, time_axis=1 if batched_controls else 0)
+    plan = make_plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
         law = as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
@@ -258,28 +191,27 @@ def batch_rollout(
 
 
 @partial(jax.jit, static_argnums=7)
-def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Any:
+def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
     status = first_status(system, integrator, controls, state, dt, tolerance, memory is not None)
-    if memory is None:
-        memory = integrator.init(system, state)
-    else:
-        check_memory(memory, jax.eval_shape(integrator.init, system, state))
+    begun = integrator.init(system, state)
+    memory = begun if memory is None else continued(memory, begun)
     law = controls if callable(controls) else None
 
     def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
         return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt, t_next)
 
-    trajectory, memory = _scan(step, state, memory, status, None if callable(controls) else controls, dt, plan)
-    trajectory = undefined_if_failed((system, integrator, state, controls, dt), trajectory, trajectory.info.status != Status.OK)
-    return (trajectory, memory) if plan[3] else trajectory
+    (states, info), memory = _scan(step, state, memory, status, None if callable(controls) else controls, dt, plan)
+    arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
+    states, info = undefined_if_failed(arguments, (states, info), failed)
+    return Trajectory(states, info, undefined_if_failed(arguments, memory, failed[-1]))
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
     leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
-) -> Any:
+) -> Trajectory:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     system, integrator, state, controls = jax.tree.unflatten(structure, last)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
@@ -305,12 +237,8 @@ def _batch_rollout(
 
     goes_on = memory is not None
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
-    begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))
-    if memory is None:
-        memory = begun(system, integrator, state)
-    else:
-        memory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
-        check_memory(memory, jax.eval_shape(begun, system, integrator, state))
+    begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
+    memory = continued(jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory), begun) if goes_on else begun
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -322,13 +250,13 @@ def _batch_rollout(
         return vectorized(system, integrator, at, carried, status, law, u, t_next)
 
     found = _scan(step, state, memory, status, None if law is not None else controls, dt, plan)
-    trajectory, memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
-    return (trajectory, memory) if plan[3] else trajectory
+    (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
+    return Trajectory(states, info, memory)
 
 
-def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[Trajectory, Any]:
-    """Returns trajectory and memory after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
-    steps, save_every, segment, _ = plan
+def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:
+    """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
+    steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(ROOT))
     t0 = state.t
 
@@ -360,7 +288,7 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
             )
         else:
             carry = run_steps(carry, us, save_every)
-        return carry, Trajectory(carry[1], carry[3])
+        return carry, (carry[1], carry[3])
 
     first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
     shapes = jax.eval_shape(step, state, memory, status, first_input, t0)
@@ -374,7 +302,7 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
         inner, outer = segment // save_every, steps // segment
         last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
         trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
-    return trajectory, last[2]
+    return trajectory, without_caches(last[2])
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:

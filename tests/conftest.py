@@ -3,6 +3,7 @@
 The import hook must be set before the first import of `jaxdae`, so it stands here and not in a fixture.
 """
 
+import ctypes
 import gc
 import os
 import pathlib
@@ -46,16 +47,25 @@ install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
-MAPPINGS = pathlib.Path("/proc/self/maps")
+MAPPINGS, PAGES = pathlib.Path("/proc/self/maps"), pathlib.Path("/proc/self/statm")
+
+
+def _memory_is_short() -> bool:
+    """Returns whether compiled programs take more than they may: 1.5 GB of memory, so that no module gets a worker to 3 GB, or 20 000 of
+    the 65 530 memory mappings that Linux allows a process, beyond which LLVM crashes."""
+    if not MAPPINGS.exists():
+        return True
+    resident = int(PAGES.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return resident > 1.5e9 or MAPPINGS.read_bytes().count(b"\n") > 20_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled_programs_end_before_memory_mappings_do():
-    """Every compiled program holds some memory mappings, of which Linux allows a process 65530: beyond, LLVM crashes.
-
-    Modules share what they can: one of them adds some thousand.
-    """
+def _compiled_programs_end_before_memory_does():
+    """Modules share what they compiled, as long as there is room."""
     yield
-    if not MAPPINGS.exists() or MAPPINGS.read_bytes().count(b"\n") > 20_000:
+    if _memory_is_short():
         jax.clear_caches()
         gc.collect()
+        if sys.platform == "linux":
+            # What was freed in small pieces goes back to the system only when the C library is asked; without this it stays with us.
+            getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: None)(0)

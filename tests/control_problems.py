@@ -18,6 +18,11 @@ def _rod(name: str, start: Any, end: Any, mass: float) -> jm.Body:
     return jm.Body(name, mass=mass, inertia=mass * float(along @ along) / 12, pose=(*middle, float(np.arctan2(along[1], along[0]))))
 
 
+def _at_rest(q: Any) -> jd.State:
+    """Returns the state of poses that close all loops by construction: nothing has to be compiled to close them."""
+    return jd.State(jnp.zeros(()), q, jnp.zeros_like(q))
+
+
 def arm(lengths: tuple[float, ...], angles: Any, motors: tuple[int, ...] | None = None) -> tuple[jm.Mechanism, jd.State]:
     """Returns a chain of uniform rods hinged to the origin and to each other, 1 kg/m, with motors in the given hinges (all by default).
 
@@ -34,7 +39,7 @@ def arm(lengths: tuple[float, ...], angles: Any, motors: tuple[int, ...] | None 
     motors = tuple(range(len(lengths))) if motors is None else motors
     forces = [jm.JointForce(f"motor{k}", f"hinge{k}", input=u) for u, k in enumerate(motors)]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=(0.0, -GRAVITY))
-    return mechanism, jd.initialize(mechanism, q)[0]
+    return mechanism, _at_rest(q)
 
 
 def five_bar(motors: tuple[str, ...] = ("left", "right")) -> tuple[jm.Mechanism, jd.State]:
@@ -50,7 +55,7 @@ def five_bar(motors: tuple[str, ...] = ("left", "right")) -> tuple[jm.Mechanism,
     ]
     forces = [jm.JointForce(f"motor_{name}", name, input=k) for k, name in enumerate(motors)]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=(0.0, -GRAVITY))
-    return mechanism, jd.initialize(mechanism, q)[0]
+    return mechanism, _at_rest(q)
 
 
 def parallel_arm() -> tuple[jm.Mechanism, jd.State]:
@@ -77,7 +82,7 @@ def parallel_arm() -> tuple[jm.Mechanism, jd.State]:
     ]
     forces = [jm.JointForce(name, joint, input=k) for k, (name, joint) in enumerate((("m0", "A"), ("m1", "D"), ("m2", "E"), ("m3", "F")))]
     mechanism, q = jm.planar_mechanism(bodies, joints, forces, gravity=(0.0, -GRAVITY))
-    return mechanism, jd.initialize(mechanism, q)[0]
+    return mechanism, _at_rest(q)
 
 
 def moving(mechanism: jm.Mechanism, state: jd.State, seed: int = 0) -> jd.State:
@@ -131,7 +136,7 @@ def cart_pole(cart: Any = 1.2, pole: Any = 0.3, length: Any = 0.8, slope: float 
         jm.Revolute("pin", "cart", "pole", at=(0.0, 0.0)),
     ]
     mechanism, q = jm.planar_mechanism(bodies, joints, [jm.JointForce("motor", "rail", input=0)], gravity=(0.0, -GRAVITY))
-    return mechanism, jd.State(jnp.zeros(()), q, jnp.zeros_like(q))
+    return mechanism, _at_rest(q)
 
 
 def cart_pole_linear(cart: float, pole: float, length: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

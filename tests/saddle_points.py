@@ -10,6 +10,7 @@ Compiling is the cost: all problems have the same shape, and two programs are co
 from fractions import Fraction
 from typing import Any
 
+import catalogue
 import exact
 import jax
 import jax.numpy as jnp
@@ -20,19 +21,9 @@ import jaxdae as jd
 SIZE, ROWS, WORLDS = 5, 3, 3
 
 
-SOLVERS = {
-    "dense": jd.DenseKKT(),
-    "schur": jd.SchurComplement(),
-    "null_space": jd.NullSpace(),
-    "null_space_qr": jd.NullSpace(jd.HouseholderQR()),
-    "null_space_normal": jd.NullSpace(jd.NormalEquations()),
-    "least_squares": jd.LeastSquares(),
-    "proximal": jd.Proximal(),
-    "conjugate_gradient": jd.ConjugateGradient(),
-    "biconjugate_gradient": jd.BiconjugateGradient(),
-}
-ANY_RANK = ("null_space", "least_squares", "proximal", "conjugate_gradient")
-MASSLESS = ("dense", "null_space", "null_space_qr", "null_space_normal")
+SOLVERS = {name: row.solver for name, row in catalogue.SOLVERS.items()}
+ANY_RANK = catalogue.every(catalogue.SOLVERS, lambda row: row.any_rank)
+MASSLESS = catalogue.every(catalogue.SOLVERS, lambda row: row.massless)
 """Solvers that ask for M > 0 on the null space of J only."""
 
 
@@ -120,7 +111,7 @@ def random_factors(seed: int, rank: int, moving: bool = True) -> tuple[Any, ...]
 
 def _apply(solver: Any, problem: Line, s: Any) -> Any:
     mass, jacobian, f, r, compliance = problem.at(s)
-    return jnp.concatenate(solver(mass, jacobian, f, r, compliance))
+    return jnp.concatenate(jd.solve_saddle_point(solver, mass, jacobian, f, r, compliance))
 
 
 @jax.jit

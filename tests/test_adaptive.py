@@ -273,6 +273,7 @@ class TestAdaptive:
             np.testing.assert_allclose(together.state.v[k], alone.state.v, rtol=0.0, atol=1e-11)
         assert len(set(np.asarray(together.info.iterations[:, -1]))) > 1
 
+    @pytest.mark.long
     def test_derivatives(self):
         """Forward = reverse = central difference, with respect to a parameter, the start and the time."""
         method = dataclasses.replace(METHOD, rtol=1e-10, atol=1e-10)
@@ -297,6 +298,7 @@ class TestAdaptive:
         np.testing.assert_allclose(failed[0], 0.6 * 1.1 + 0.6 * 1.4, rtol=1e-14)
         assert np.all(np.isnan(failed[1]))
 
+    @pytest.mark.long
     def test_second_derivatives(self):
         memory = METHOD.init(pendulum(), start())
 

@@ -20,6 +20,7 @@ FLOORS = {
     "_version": 0,
     "batching": 0,
     "functions": 0,
+    "names": 0,
     "requirements": 0,
     "status": 0,
     "typing": 0,

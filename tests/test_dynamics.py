@@ -1,5 +1,6 @@
 """Accelerations, multipliers, the blocks of the left inverse, and the targets of the acceleration row."""
 
+import catalogue
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from small_systems import Everything, central, everything, everywhere, oscillati
 import jaxdae as jd
 from jaxdae.system import as_dense_mass
 
-SOLVERS = {"dense": jd.DenseKKT(), "schur": jd.SchurComplement()}
+SOLVERS = {name: catalogue.SOLVERS[name].solver for name in ("dense_kkt", "schur_complement")}
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 U = jnp.array([0.4, -1.2, 0.3, 0.8])
 

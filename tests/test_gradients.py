@@ -120,6 +120,7 @@ def baumgarte_loss(at):
     return end_value(jd.rollout(mechanism, method, start, dt=DT, steps=1000, save_every=1000, start_tolerance=jnp.inf))
 
 
+@pytest.mark.long
 def test_baumgarte_gradients():
     """With respect to the gains as well. On the manifold these do nothing, so the loop starts open by some centimeters."""
     rng = np.random.default_rng(2)
@@ -154,11 +155,13 @@ def temporary(compiled):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.long
 def test_reverse_mode_needs_a_kilobyte_a_step(long_gradients):
     """The step is rematerialized from its start state: time, 18 numbers and two counters are kept, not the step's intermediates."""
     assert temporary(long_gradients[1][None]) <= 1024 * 10_000
 
 
+@pytest.mark.long
 def test_segments_keep_the_gradient_and_save_memory(long_gradients):
     at, compiled = long_gradients
     plain, segmented = (compiled[segment](at) for segment in (None, 100))
@@ -201,6 +204,7 @@ def test_sensitivities_of_andrews_mechanism():
         np.testing.assert_allclose(column, expected, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.long
 def test_sensitivities_of_the_double_pendulum():
     """Positions after 2 s by masses, lengths, gravity, start angles and start rates; angles are held where lengths vary."""
     published = problems.reference("double_pendulum").file["sensitivities"]
@@ -220,6 +224,7 @@ def test_sensitivities_of_the_double_pendulum():
         np.testing.assert_allclose(column, published["d_by"][name], rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.long
 def test_sensitivities_of_the_pendulum():
     """End state after 10 s by length and gravity; with the length the start moves, (-L, 0)."""
     published = problems.reference("iftomm_a01_pendulum").file["sensitivities"]["by_parameter"]
@@ -269,6 +274,7 @@ def test_hessian():
     np.testing.assert_allclose(matrix, np.transpose(matrix), rtol=0.0, atol=1e-11 * np.max(np.abs(matrix)))
 
 
+@pytest.mark.long
 def test_hessian_vector_product_of_the_crank_rocker():
     """Forward over reverse through 20 steps of a mechanism, along a direction that mixes all numbers."""
 

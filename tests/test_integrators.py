@@ -1,4 +1,4 @@
-"""The contract of integrators: a new method is one more row of `INTEGRATORS`. Orders of accuracy are in `test_accuracy_orders`."""
+"""The contract of integrators: a new method is one more row of `catalogue.METHODS`. Orders of accuracy are in `test_accuracy_orders`."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import DRIFTING, METHODS, POSITIONS, VELOCITIES, every, leaders
 from problems import Pendulum, cast, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
 
@@ -13,33 +14,6 @@ import jaxdae as jd
 from jaxdae.control import VelocityStepping
 from jaxdae.system import velocity_residual
 
-INTEGRATORS = {
-    "euler": jd.ExplicitEuler,
-    "semi_implicit": jd.SemiImplicitEuler,
-    "taylor": jd.Taylor,
-    "taylor_lecture": lambda **roles: jd.Taylor(jerk=False, **roles),
-    "midpoint": jd.RungeKutta.midpoint,
-    "heun": jd.RungeKutta.heun,
-    "ralston3": jd.RungeKutta.ralston3,
-    "rk4": jd.RungeKutta.rk4,
-    "dormand_prince5": jd.RungeKutta.dormand_prince5,
-}
-# Methods that keep to the constraints themselves, without a stabilization.
-IMPLICIT = {
-    "rattle": jd.Rattle(),
-    "shake": jd.Rattle(velocity_level=False),
-    "discrete_euler_lagrange": jd.DiscreteEulerLagrange(),
-    "discrete_euler_lagrange_trapezoidal": jd.DiscreteEulerLagrange(jd.TrapezoidalLagrangian()),
-    "backward_euler": jd.BackwardEuler(),
-    "implicit_midpoint": jd.ImplicitMidpoint(),
-    "generalized_alpha": jd.GeneralizedAlpha(),
-    "radau_iia": jd.RadauIIA(),
-    "half_explicit": jd.HalfExplicitRungeKutta(),
-    "suzuki4": jd.Composition.suzuki4(jd.Rattle()),
-}
-# What holds to round-off after a step of theirs.
-POSITIONS = set(IMPLICIT) - {"half_explicit"}
-VELOCITIES = {"rattle", "discrete_euler_lagrange", "discrete_euler_lagrange_trapezoidal", "radau_iia", "half_explicit", "suzuki4"}
 STABILIZATIONS = {"none": jd.NoStabilization(), "baumgarte": jd.Baumgarte(2.0, 3.0)}
 DT = 0.01
 ROUND_OFF = {"rtol": 1e-13, "atol": 1e-13}
@@ -62,8 +36,9 @@ def leaves(tree):
     return dict(zip(jd.leaf_paths(tree), jax.tree.leaves(tree), strict=True))
 
 
-def build(make, stabilization, projected):
-    integrator = make(stabilization=stabilization)
+def build(name, stabilization, projected=False):
+    """Returns a method that lets constraints drift, with both roles filled or not."""
+    integrator = dataclasses.replace(METHODS[name].integrator, stabilization=stabilization)
     return jd.Projected(integrator) if projected else integrator
 
 
@@ -102,19 +77,24 @@ def check_report(integrator, stabilization):
     return info
 
 
+drifting = pytest.mark.parametrize("name", DRIFTING)
+drifting_leaders = pytest.mark.parametrize("name", leaders(METHODS, lambda method: not method.closed))
+closed = pytest.mark.parametrize("name", every(METHODS, lambda method: method.closed))
+closed_leaders = pytest.mark.parametrize("name", leaders(METHODS, lambda method: method.closed))
 TYPES = pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 3), (jnp.float64, 0)], ids=["float32", "no_rows"])
 
 
 @pytest.mark.parametrize("projected", [False, True], ids=["plain", "projected"])
 @pytest.mark.parametrize("stabilization", STABILIZATIONS.values(), ids=STABILIZATIONS)
-@pytest.mark.parametrize("make", INTEGRATORS.values(), ids=INTEGRATORS)
 class TestEveryCombination:
+    @drifting_leaders
     @TYPES
-    def test_shapes_and_dtypes(self, make, stabilization, projected, dtype, rows):
-        check_shapes_and_dtypes(build(make, stabilization, projected), dtype, rows)
+    def test_shapes_and_dtypes(self, name, stabilization, projected, dtype, rows):
+        check_shapes_and_dtypes(build(name, stabilization, projected), dtype, rows)
 
-    def test_the_report_is_true(self, make, stabilization, projected):
-        info = check_report(build(make, stabilization, projected), stabilization)
+    @drifting
+    def test_the_report_is_true(self, name, stabilization, projected):
+        info = check_report(build(name, stabilization, projected), stabilization)
         assert info.iterations == (3 if projected else 0)
         if projected:
             assert info.violation <= 2e-16
@@ -130,55 +110,61 @@ def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
     check_shapes_and_dtypes(jd.Projected(VelocityStepping()), dtype, rows)
 
 
-@pytest.mark.parametrize("name", IMPLICIT)
 class TestEveryMethodWithoutFeedback:
+    @closed_leaders
     @TYPES
     def test_shapes_and_dtypes(self, name, dtype, rows):
-        check_shapes_and_dtypes(IMPLICIT[name], dtype, rows)
-        check_shapes_and_dtypes(jd.Projected(IMPLICIT[name]), dtype, rows)
+        check_shapes_and_dtypes(METHODS[name].integrator, dtype, rows)
+        check_shapes_and_dtypes(jd.Projected(METHODS[name].integrator), dtype, rows)
 
+    @closed
     def test_the_report_is_true(self, name):
-        info = check_report(IMPLICIT[name], STABILIZATIONS["none"])
-        assert (info.violation <= 4e-16) == (name in POSITIONS)
-        assert (info.velocity_violation <= 1e-14) == (name in VELOCITIES)
-        assert (info.iterations > 0) == (name != "half_explicit")
+        info = check_report(METHODS[name].integrator, STABILIZATIONS["none"])
+        assert (info.violation <= 4e-16) == (POSITIONS in METHODS[name].closed)
+        assert (info.velocity_violation <= 1e-14) == (VELOCITIES in METHODS[name].closed)
+        assert (info.iterations > 0) == METHODS[name].implicit
 
+    @closed_leaders
     def test_projected(self, name):
-        info = check_report(jd.Projected(IMPLICIT[name]), STABILIZATIONS["none"])
+        info = check_report(jd.Projected(METHODS[name].integrator), STABILIZATIONS["none"])
         assert info.violation <= 4e-16
         assert info.velocity_violation <= 1e-15
 
+    @closed_leaders
     def test_jit_is_eager_and_rows_may_be_missing(self, name):
         # The iterations end where round-off lets them, not at the last bit.
         system, at = oscillator(), oscillating()
-        compiled, eager = compiled_step(IMPLICIT[name], system, at, None, DT), step(IMPLICIT[name], system, at, None, DT)
+        compiled, eager = (
+            compiled_step(METHODS[name].integrator, system, at, None, DT),
+            step(METHODS[name].integrator, system, at, None, DT),
+        )
         for key, x in leaves(eager).items():
             np.testing.assert_allclose(leaves(compiled)[key], x, rtol=1e-12, atol=1e-12, err_msg=key)
         assert eager[2].violation == eager[2].velocity_violation == 0.0
         assert eager[2].lam.shape == (0,)
         # Against a method of order five: what is left is the local error of a single step.
         accurate, _, _ = step(jd.RungeKutta.dormand_prince5(), system, at, None, DT)
-        bound = {"backward_euler": DT**2, "radau_iia": 1e-10, "half_explicit": 1e-8, "suzuki4": 1e-8}.get(name, DT**3)
+        bound = {1: DT**2, 2: DT**3, 5: 1e-10}.get(METHODS[name].order, 1e-8)
         difference = max(np.max(np.abs(eager[0].q - accurate.q)), np.max(np.abs(eager[0].v - accurate.v)))
         assert difference <= 20.0 * bound
 
 
-@pytest.mark.parametrize("make", INTEGRATORS.values(), ids=INTEGRATORS)
+@drifting_leaders
 class TestEveryMethod:
     """With both roles filled."""
 
-    def test_jit_is_eager(self, make):
-        integrator, (system, at) = build(make, STABILIZATIONS["baumgarte"], True), pendulum()
+    def test_jit_is_eager(self, name):
+        integrator, (system, at) = build(name, STABILIZATIONS["baumgarte"], True), pendulum()
         compiled, eager = compiled_step(integrator, system, at, None, DT), step(integrator, system, at, None, DT)
-        for name, x in leaves(eager).items():
-            np.testing.assert_allclose(leaves(compiled)[name], x, **ROUND_OFF, err_msg=name)
+        for key, x in leaves(eager).items():
+            np.testing.assert_allclose(leaves(compiled)[key], x, **ROUND_OFF, err_msg=key)
 
-    def test_without_rows_nothing_is_stabilized_or_projected(self, make):
+    def test_without_rows_nothing_is_stabilized_or_projected(self, name):
         system, at = oscillator(), oscillating()
-        new, _, info = step(build(make, STABILIZATIONS["baumgarte"], True), system, at, None, DT)
-        bare, _, _ = step(make(), system, at, None, DT)
-        for name, x in leaves(new).items():
-            np.testing.assert_allclose(x, leaves(bare)[name], **ROUND_OFF)
+        new, _, info = step(build(name, STABILIZATIONS["baumgarte"], True), system, at, None, DT)
+        bare, _, _ = step(METHODS[name].integrator, system, at, None, DT)
+        for key, x in leaves(new).items():
+            np.testing.assert_allclose(x, leaves(bare)[key], **ROUND_OFF)
         assert info.violation == info.velocity_violation == 0.0
         assert info.lam.shape == (0,)
 
@@ -197,8 +183,8 @@ class TestMethods:
         a, lam = dynamics(system, at, law(at.t, at), jd.Baumgarte(2.0, 3.0))
         return np.asarray(a), np.asarray(lam)
 
-    def run(self, make):
-        new, _, info = step(make(stabilization=jd.Baumgarte(2.0, 3.0)), everything(), everywhere(), jax.tree_util.Partial(law), 0.1)
+    def run(self, name):
+        new, _, info = step(build(name, jd.Baumgarte(2.0, 3.0)), everything(), everywhere(), jax.tree_util.Partial(law), 0.1)
         return new, info
 
     def check(self, new, q, v):
@@ -213,29 +199,29 @@ class TestMethods:
     def test_euler(self):
         (t, q, v), h = self.start(), 0.1
         a, _ = self.derivative(t, q, v)
-        self.check(self.run(jd.ExplicitEuler)[0], q + h * v, v + h * a)
-        self.check(self.run(jd.SemiImplicitEuler)[0], q + h * (v + h * a), v + h * a)
+        self.check(self.run("explicit_euler")[0], q + h * v, v + h * a)
+        self.check(self.run("semi_implicit_euler")[0], q + h * (v + h * a), v + h * a)
 
     def test_taylor(self):
         (t, q, v), h = self.start(), 0.1
         a, _ = self.derivative(t, q, v)
-        self.check(self.run(INTEGRATORS["taylor_lecture"])[0], q + h * v + 0.5 * h**2 * a, v + h * a)
+        self.check(self.run("lecture_taylor")[0], q + h * v + 0.5 * h**2 * a, v + h * a)
         jerk = central(lambda s: self.derivative(t + s, q + s * v, v + s * a)[0], 0.0)
-        new, _ = self.run(jd.Taylor)
+        new, _ = self.run("taylor")
         np.testing.assert_allclose(new.q, q + h * v + 0.5 * h**2 * a, **ROUND_OFF)
         np.testing.assert_allclose(new.v, v + h * a + 0.5 * h**2 * jerk, rtol=0.0, atol=1e-10)
 
-    @pytest.mark.parametrize("name", ["midpoint", "heun", "ralston3", "rk4", "dormand_prince5"])
+    @pytest.mark.parametrize("name", every(METHODS, lambda method: method.family == "runge_kutta"))
     def test_runge_kutta(self, name):
         (t, q, v), h = self.start(), 0.1
-        tableau = INTEGRATORS[name]().tableau
+        tableau = METHODS[name].integrator.tableau
         vs, accelerations = [], []
         for row, c in zip(tableau.a, tableau.c, strict=True):
             qi = q + h * sum((x * y for x, y in zip(row, vs, strict=True)), np.zeros(4))
             vi = v + h * sum((x * y for x, y in zip(row, accelerations, strict=True)), np.zeros(4))
             vs.append(vi)
             accelerations.append(self.derivative(t + c * h, qi, vi)[0])
-        new, info = self.run(INTEGRATORS[name])
+        new, info = self.run(name)
         self.check(new, q + h * np.dot(tableau.b, vs), v + h * np.dot(tableau.b, accelerations))
         np.testing.assert_allclose(info.a, accelerations[0], **ROUND_OFF)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from catalogue import SYSTEMS
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -15,27 +16,20 @@ METHOD = jd.Projected(jd.RungeKutta.dormand_prince5())
 EPS = np.finfo(float).eps
 
 
+# The place of a system: an entry of its reference, or its start.
+ENTRIES = {"crank_rocker": None, "ivptest_andrews": 3, "double_pendulum": 2, "spherical_pendulum": 2}
+
+
 def moving_states(name, count=5):
     """Returns a system at rest constraints, and states on the manifold with random consistent velocities."""
-    rng = np.random.default_rng(sum(map(ord, name)))
-    if name == "crank_rocker":
-        system, start = problems.CrankRocker().build()
-        q = start.q
-    elif name == "andrews":
-        reference = problems.reference("ivptest_andrews")
-        system, q = problems.AndrewsAngles(problems.andrews_parameters()), jnp.asarray(reference.q[3])
-    else:
-        reference = problems.reference(name)
-        system = problems.double_pendulum() if name == "double_pendulum" else problems.pendulum(name)
-        q = jnp.asarray(reference.q[2])
+    rng, entry = np.random.default_rng(sum(map(ord, name))), ENTRIES[name]
+    system, start = SYSTEMS[name]()
+    q = start.q if entry is None else jnp.asarray(problems.reference(name).q[entry])
     wanted = rng.normal(size=(count, q.size))
     return system, [jd.VelocityProjection().project(system, problems.state(q, v)) for v in wanted]
 
 
-SYSTEMS = ["crank_rocker", "andrews", "double_pendulum", "spherical_pendulum"]
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_constraint_forces_do_no_work(name):
     """lam^T J v = 0 for constraints at rest and consistent velocities."""
     system, states = moving_states(name)
@@ -70,16 +64,14 @@ def energies(system, states):
 @pytest.mark.parametrize(("name", "dt", "steps"), [("double_pendulum", 1 / 2048, 4096), ("spherical_pendulum", 1 / 1024, 5120)])
 def test_energy_is_constant(name, dt, steps):
     """Of the point masses, with a method whose error is below round-off: to 1e-12 J, of some 10 J that go back and forth."""
-    reference = problems.reference(name)
-    system = problems.double_pendulum() if name == "double_pendulum" else problems.pendulum(name)
-    start = reference.start()
+    system, start = SYSTEMS[name]()
     trajectory = jd.rollout(system, METHOD, start, dt=dt, steps=steps, save_every=steps // 64)
     np.testing.assert_allclose(energies(system, trajectory.state), jd.energy(system, start), rtol=0.0, atol=1e-12)
 
 
 def test_energy_error_falls_with_the_order():
     """RK4 with projection: halving the step divides the largest energy error by 16 or, as RK4 damps at order 5, by 32."""
-    system, start = problems.double_pendulum(), problems.reference("double_pendulum").start()
+    system, start = SYSTEMS["double_pendulum"]()
     errors = []
     for count in (512, 1024):
         method = jd.Projected(jd.RungeKutta.rk4())
@@ -101,9 +93,8 @@ def test_energy_of_andrews_mechanism():
 
 def test_angular_momentum_of_the_spherical_pendulum():
     """About the vertical: 0.8 in the file, and neither weight nor rod have a moment about it."""
-    reference = problems.reference("spherical_pendulum")
-    system = problems.pendulum("spherical_pendulum")
-    trajectory = jd.rollout(system, METHOD, reference.start(), dt=1 / 1024, steps=10240, save_every=128)
+    system, start = SYSTEMS["spherical_pendulum"]()
+    trajectory = jd.rollout(system, METHOD, start, dt=1 / 1024, steps=10240, save_every=128)
     q, v = trajectory.state.q, trajectory.state.v
     np.testing.assert_allclose(q[:, 0] * v[:, 1] - q[:, 1] * v[:, 0], 0.8, rtol=1e-13)
 
@@ -183,7 +174,7 @@ def null_basis(jacobian):
 
 
 @pytest.mark.parametrize("metric", list(jd.Metric))
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric):
     """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is momentum."""
     system, (state, *_) = moving_states(name)
@@ -205,7 +196,7 @@ def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric
 
 
 @pytest.mark.parametrize("metric", list(jd.Metric))
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_position_projection_moves_along_constraint_forces_only(name, metric):
     """W xi = -J0^T mu with J0 at the estimate: N0^T W xi = 0, and the constraints hold afterwards."""
     system, (state, *_) = moving_states(name)
@@ -228,7 +219,7 @@ def test_position_projection_moves_along_constraint_forces_only(name, metric):
 
 def test_projection_at_the_right_place_moves_nothing():
     """On the manifold both projections are the identity, to round-off."""
-    for name in SYSTEMS:
+    for name in ENTRIES:
         system, (state, *_) = moving_states(name)
         projected = jd.Projection().project(system, state)
         np.testing.assert_allclose(projected.q, state.q, rtol=0.0, atol=1e-14)

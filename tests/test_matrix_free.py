@@ -8,9 +8,8 @@ from problems import state
 from small_systems import everything, everywhere, oscillating, oscillator
 
 import jaxdae as jd
-from jaxdae.operators import JacobianOperator, as_dense
+from jaxdae.operators import AutodiffRows, JacobianOperator, as_mass_operator
 from jaxdae.saddle_point import block_preconditioner
-from jaxdae.system import ConstraintJacobian
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 METHODS = {"conjugate_gradient": jd.ConjugateGradient, "biconjugate_gradient": jd.BiconjugateGradient}
@@ -28,7 +27,7 @@ class TestOperator:
     def test_products(self):
         system, at = everything(), everywhere()
         _, jacobian = terms()
-        operator = ConstraintJacobian(system, at)
+        operator = AutodiffRows(system, at)
         assert isinstance(operator, JacobianOperator)
         assert operator.shape == jacobian.shape
         x, y = jnp.arange(1.0, 5.0), jnp.arange(1.0, 4.0)
@@ -40,8 +39,8 @@ class TestOperator:
         mass, jacobian = terms()
         f, r = jnp.arange(1.0, 5.0), jnp.arange(1.0, 4.0)
         results = [
-            jax.jit(lambda j: jnp.concatenate(method()(mass, j, f, r, jnp.full(3, 0.1))))(j)
-            for j in (jacobian, ConstraintJacobian(everything(), everywhere()))
+            jax.jit(lambda j: jnp.concatenate(jd.solve_saddle_point(method(), mass, j, f, r, jnp.full(3, 0.1))))(j)
+            for j in (jacobian, AutodiffRows(everything(), everywhere()))
         ]
         np.testing.assert_allclose(*results, **ROUND_OFF)
         matrix = np.block([[mass, -jacobian.T], [jacobian, 0.1 * np.eye(3)]])
@@ -108,7 +107,7 @@ class TestPreconditioner:
         rng = np.random.default_rng(0)
         jacobian, half = rng.standard_normal((4, 6)), rng.standard_normal((6, 6))
         for mass in (jd.DiagonalMatrix(jnp.arange(1.0, 7.0)), jnp.asarray(half @ half.T + np.eye(6))):
-            delassus = jacobian @ np.linalg.solve(np.asarray(as_dense(mass)), jacobian.T)
+            delassus = jacobian @ np.linalg.solve(np.asarray(as_mass_operator(mass).as_dense()), jacobian.T)
             np.testing.assert_allclose(block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
             for k, block in enumerate(block_preconditioner(mass, jnp.asarray(jacobian), 2)):
                 np.testing.assert_allclose(block, np.linalg.inv(delassus[2 * k : 2 * k + 2, 2 * k : 2 * k + 2]), **ROUND_OFF)
@@ -121,9 +120,9 @@ class TestPreconditioner:
         jacobian = jnp.array([[1.0, 0, 0, 0], [0.5 * (block - 1.0), 1, 0, 0], [0, 0, 1e3, 0], [0, 0, 500.0 * (block - 1.0), 1e3]])
         mass, f, r = jd.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])), jnp.ones(4), jnp.array([1.0, -2.0, 3.0, 5.0])
         good = method(preconditioner=block_preconditioner(mass, jacobian, block), max_iterations=1)
-        a, _ = jax.jit(good)(mass, jacobian, f, r)
+        a, _ = jax.jit(jd.solve_saddle_point)(good, mass, jacobian, f, r)
         np.testing.assert_allclose(jacobian @ a, r, **ROUND_OFF)
-        a, _ = jax.jit(method(max_iterations=1))(mass, jacobian, f, r)
+        a, _ = jax.jit(jd.solve_saddle_point)(method(max_iterations=1), mass, jacobian, f, r)
         assert not np.any(np.isfinite(a))
 
     def test_the_tolerance_ends_the_loop(self):
@@ -134,7 +133,7 @@ class TestPreconditioner:
         mass = jd.DiagonalMatrix(jnp.ones(40))
         for tolerance in (1e-2, 1e-6):
             solver = jd.ConjugateGradient(tolerance=jnp.asarray(tolerance))
-            a, _ = jax.jit(lambda x, s=solver: s(mass, jacobian, None, x))(r)
+            a, _ = jax.jit(lambda x, s=solver: jd.solve_saddle_point(s, mass, jacobian, None, x))(r)
             left = float(jnp.linalg.norm(jacobian @ a - r) / jnp.linalg.norm(r))
             assert 1e-4 * tolerance < left < 10.0 * tolerance
 
@@ -151,8 +150,8 @@ class TestInconsistentRows:
         row = [1.0, 1.3, -2.0]
         problem = (jd.DiagonalMatrix(jnp.ones(3)), jnp.array([row, row]), None)
         for r, longer in ((jnp.array([1.0, 2.0]), True), (jnp.array([1.5, 1.5]), False)):
-            a, lam = jd.ConjugateGradient()(*problem, r)
-            shortest_a, shortest = jd.LeastSquares()(*problem, r)
+            a, lam = jd.solve_saddle_point(jd.ConjugateGradient(), *problem, r)
+            shortest_a, shortest = jd.solve_saddle_point(jd.LeastSquares(), *problem, r)
             np.testing.assert_allclose(a, shortest_a, rtol=1e-12)
             np.testing.assert_allclose(shortest, np.full(2, 0.75 / np.dot(row, row)), rtol=1e-12)
             # Q r is half of the difference of the rows.

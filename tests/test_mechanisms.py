@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import BODIES, FORCES, JOINTS, MOTIONS, POSES
 from problems import cast, state
 from scipy.special import ellipk
 from small_systems import central, without_typechecker
@@ -16,39 +17,12 @@ from jaxdae import mechanisms as jm
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 G = 9.81
 
-POSES = {"left": (0.3, -0.2, 0.4), "middle": (1.1, 0.6, -1.2), "right": (-0.7, 0.9, 2.5)}
-BODIES = [jm.Body(name, 1.0 + k, 0.3 + 0.1 * k, pose) for k, (name, pose) in enumerate(POSES.items())]
-
 
 def in_frame(body, vector, offset=True):
     """Returns world components at the start pose in a body's frame, by NumPy."""
     x, y, angle = POSES.get(body, (0.0, 0.0, 0.0))
     c, s = np.cos(angle), np.sin(angle)
     return tuple(np.array([[c, s], [-s, c]]) @ (np.asarray(vector) - (np.array([x, y]) if offset else 0.0)))
-
-
-ALL_JOINTS = [
-    jm.Revolute("pin", "ground", "left", at=(0.1, 0.2)),
-    jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3), damping=0.4),
-    jm.Prismatic("rail", "ground", "right", axis=(1.0, 2.0), at=(-0.5, 0.4), damping=0.7),
-    jm.Prismatic("slide", "middle", "right", axis=(-1.0, 0.5), at=(0.2, 0.8)),
-    jm.Weld("weld", "left", "right", at=(0.0, 0.5)),
-    jm.Rod("rod", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9)),
-    jm.Rod("strut", "ground", "right", at_a=(0.0, 2.0), at_b=(-0.4, 1.0)),
-    jm.PointOnLine("slot", "middle", "left", axis=(2.0, 1.0), at=(0.5, 0.5)),
-    jm.Gear("gears", "left", "right", ratio=-2.5),
-    jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7, 0.4)),
-    jm.PrescribedMotion("feed", "rail", jm.Polynomial((0.0, 0.5, -0.2))),
-    jm.PrescribedMotion("servo", "elbow", lambda t: 0.2 * jnp.tanh(t)),
-]
-ALL_FORCES = [
-    jm.LinearSpring("spring", "left", "middle", at_a=(0.2, 0.1), at_b=(0.9, 0.9), stiffness=30.0, rest_length=0.4),
-    jm.TorsionalSpring("coil", "ground", "left", stiffness=5.0, rest_angle=0.1),
-    jm.Torque("push", "left", "right", torque=1.7),
-    jm.Force("pull", "middle", at=(1.0, 1.0), force=(2.0, -3.0)),
-    jm.JointForce("drive", "rail", force=1.3),
-    jm.JointForce("wind", "elbow", force=-0.6),
-]
 
 
 def moving(t=0.6):
@@ -59,12 +33,12 @@ def moving(t=0.6):
 
 class TestJoints:
     def test_all_hold_at_the_start_pose(self):
-        mechanism, q = jm.planar_mechanism(BODIES, ALL_JOINTS[:9])
+        mechanism, q = jm.planar_mechanism(BODIES, JOINTS)
         np.testing.assert_array_equal(q, np.concatenate(list(POSES.values())))
         np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), atol=1e-15)
 
     def test_derived_terms_are_those_of_the_generic_system(self):
-        mechanism, _ = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         at = moving()
 
         @jax.jit
@@ -102,9 +76,9 @@ class TestJoints:
             np.testing.assert_allclose(mechanism.forces["linear_spring"].rest_length, [np.hypot(0.7, 0.8)], rtol=1e-14)
 
     def test_names_and_units_follow_the_rows(self):
-        mechanism, q = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, q = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         assert len(mechanism.row_names) == mechanism.constraint(jnp.zeros(()), q).size
-        assert set(mechanism.joint_names) == {joint.name for joint in ALL_JOINTS}
+        assert set(mechanism.joint_names) == {joint.name for joint in (*JOINTS, *MOTIONS)}
         assert mechanism.coordinate_names[:4] == ("left.x", "left.y", "left.theta", "middle.x")
         assert mechanism.coordinate_units == ("m", "m", "rad") * 3
         units = dict(zip(mechanism.row_names, mechanism.row_units, strict=True))
@@ -119,14 +93,14 @@ class TestJoints:
             assert {row.split(".")[0] for row, yes in zip(mechanism.row_names, changed, strict=True) if yes} == {name}
 
     def test_rows_keep_their_order_when_jax_rebuilds_the_mechanism(self):
-        mechanism, _ = jm.planar_mechanism(BODIES, ALL_JOINTS)
+        mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
         rebuilt = jax.tree.map(lambda x: x, mechanism)
         assert rebuilt.row_names == mechanism.row_names
         at = moving()
         np.testing.assert_array_equal(rebuilt.constraint(at.t, at.q), mechanism.constraint(at.t, at.q))
 
     def test_single_precision_stays_single(self):
-        mechanism, at = cast((jm.planar_mechanism(BODIES, ALL_JOINTS, ALL_FORCES)[0], moving()), jnp.float32)
+        mechanism, at = cast((jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS], FORCES)[0], moving()), jnp.float32)
         for function, arguments in (
             (jd.constraint_terms, (mechanism, at)),
             (jd.energy, (mechanism, at)),
@@ -144,7 +118,7 @@ def power(mechanism, at, u=None):
 class TestForces:
     def test_conservative_forces_are_minus_the_gradient_of_the_potential(self):
         undamped = [jm.Revolute("elbow", "left", "middle", at=(0.7, 0.3)), jm.Prismatic("rail", "ground", "right", (1.0, 2.0), (0.0, 0.0))]
-        mechanism, _ = jm.planar_mechanism(BODIES, undamped, ALL_FORCES, gravity=(1.0, -G))
+        mechanism, _ = jm.planar_mechanism(BODIES, undamped, FORCES, gravity=(1.0, -G))
         at = moving()
         force, gradient = jax.jit(
             lambda q: (mechanism.force(at.t, q, at.v, None), jax.grad(lambda q: mechanism.potential_energy(at.t, q))(q))
@@ -252,7 +226,7 @@ class TestInputs:
 
     def effect(self, force, u, torque=0.0):
         """Returns the generalized force of input u less that of no input."""
-        mechanism, _ = jm.planar_mechanism(BODIES, [self.rail, ALL_JOINTS[1]], [force])
+        mechanism, _ = jm.planar_mechanism(BODIES, [self.rail, JOINTS[1]], [force])
         at = moving()
         return np.asarray(mechanism.force(at.t, at.q, at.v, u) - mechanism.force(at.t, at.q, at.v, None)), mechanism, at
 
@@ -359,6 +333,32 @@ class TestClosedForms:
         np.testing.assert_allclose(a, [0.0, 2.0 * 9.0, 0.0], **ROUND_OFF)
         np.testing.assert_allclose(lam["rod.length"], -2.0 * (G + 18.0), **ROUND_OFF)  # tension: negative thrust
 
+    def test_a_disk_rolls_down_an_incline(self):
+        # a = g sin(angle) / (1 + I / (m r^2)), and the incline pushes the rim back with I a / r^2.
+        angle, radius = 0.4, 0.5
+        axis = (np.cos(angle), np.sin(angle))
+        joints = [
+            jm.RackAndPinion("rim", "ground", "disk", axis=axis, radius=radius, at=(1.0, 2.0)),
+            jm.PointOnLine("tread", "ground", "disk", axis=axis, at=(1.0, 2.0)),
+        ]
+        a, lam = self.dynamics([jm.Body("disk", 2.0, 0.1, (1.0, 2.0, 0.7))], joints)
+        along = -G * np.sin(angle) / (1.0 + 0.1 / (2.0 * radius**2))
+        np.testing.assert_allclose(a, [along * axis[0], along * axis[1], -along / radius], **ROUND_OFF)
+        np.testing.assert_allclose(lam["rim.slip"], -0.1 * along / radius**2, **ROUND_OFF)
+
+    def test_a_pinion_drives_a_rack_on_its_other_side(self):
+        # The pinion is pinned to the ground, below the rack: seen along the axis on its right.
+        bodies = [jm.Body("rack", 3.0, 0.1, (0.2, 0.5, 0.0)), jm.Body("pinion", 1.0, 0.4, (0.0, 0.0, -0.3))]
+        joints = [
+            jm.Prismatic("guide", "ground", "rack", axis=(1.0, 0.0), at=(0.2, 0.5)),
+            jm.Revolute("pin", "ground", "pinion", at=(0.0, 0.0)),
+            jm.RackAndPinion("teeth", "rack", "pinion", axis=(1.0, 0.0), radius=-0.5, at=(0.0, 0.0)),
+        ]
+        a, lam = self.dynamics(bodies, joints, [jm.Torque("motor", "ground", "pinion", torque=3.0)])
+        turning = 3.0 / (0.4 + 3.0 * 0.5**2)
+        np.testing.assert_allclose(a, [-0.5 * turning, 0.0, 0.0, 0.0, 0.0, turning], **ROUND_OFF)
+        np.testing.assert_allclose(lam["teeth.slip"], 3.0 * 0.5 * turning, **ROUND_OFF)
+
     def test_prescribed_motion_reports_the_motor_torque(self):
         # theta = 3 t^2: the motor gives I_pin theta'' against gravity.
         joints = [jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0)), jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 0.0, 3.0)))]
@@ -429,6 +429,61 @@ class TestMotion:
         jd.raise_if_failed(trajectory)
         fallen = np.asarray(q) - np.tile([0.0, 0.5 * G * 0.25, 0.0], 3)
         np.testing.assert_allclose(trajectory.state.q[:, -1], np.stack([fallen, fallen]), **ROUND_OFF)
+
+
+class TestVelocityRows:
+    """Rows of joints at velocity level come after those of positions, with names and units."""
+
+    ROLLING = (
+        jm.Skate("blade", "ground", "left", axis=(1.0, 0.5), at=(0.6, 0.1)),
+        jm.Revolute("pin", "left", "middle", at=(0.7, 0.3)),
+        jm.Skate("sledge", "middle", "right", axis=(0.3, -1.0), point_b=(0.2, -0.4)),
+        jm.PrescribedMotion("motor", "pin", jm.Sinusoid(0.3, 1.7)),
+    )
+
+    def test_a_skater_describes_an_arc(self):
+        """v = 1 m/s along the blade, turning at 0.5 rad/s: x = 2 sin(t / 2), y = 2 (1 - cos(t / 2))."""
+        blade = jm.Skate("blade", "ground", "body", axis=(1.0, 0.0), point_b=(0.0, 0.0))
+        mechanism, q = jm.planar_mechanism([jm.Body("body", mass=2.0, inertia=0.3)], [blade], gravity=(0.0, 0.0))
+        start, _ = jd.initialize(mechanism, q, jnp.array([1.0, 0.0, 0.5]))
+        end = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), start, dt=1e-2, steps=200, save_every=200)
+        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], atol=1e-8)
+        assert (mechanism.row_names, mechanism.row_units) == (("blade.normal",), ("m/s",))
+        # What turns it, m v omega = 1 N, is the multiplier.
+        np.testing.assert_allclose(end.info.lam[-1], [1.0], atol=1e-8)
+        assert jd.diagnose(mechanism, start).mobility == 2
+        slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
+        assert np.all(jd.rollout(mechanism, jd.RungeKutta.rk4(), slipping, dt=1e-2, steps=2).info.status == jd.Status.INCONSISTENT_START)
+
+    def test_derived_terms_are_those_of_the_generic_system(self):
+        mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
+        at = moving()
+        assert mechanism.row_names == ("motor.angle", "pin.x", "pin.y", "blade.normal", "sledge.normal")
+        assert mechanism.row_units == ("rad", "m", "m", "m/s", "m/s")
+
+        @jax.jit
+        def terms(t, q, v):
+            methods = ("constraint_jacobian", "constraint_bias")
+            return [(getattr(mechanism, name)(t, q, v), getattr(jd.System, name)(mechanism, t, q, v)) for name in methods]
+
+        for ours, generic in terms(at.t, at.q, at.v):
+            np.testing.assert_allclose(ours, generic, rtol=1e-13, atol=1e-13)
+
+    def test_the_slip_is_that_over_the_other_body(self):
+        """Two bodies that move as one do not slip on each other, whatever both do."""
+        mechanism, q = jm.planar_mechanism(BODIES, self.ROLLING[2:3])
+        v = jnp.concatenate([jnp.stack([1.0 - 2.0 * y, 0.5 + 2.0 * x, 2.0 + 0.0 * x]) for x, y, _ in q.reshape(3, 3)])
+        np.testing.assert_allclose(mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], atol=1e-15)
+
+    def test_a_subclass_adds_further_rows(self):
+        mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
+        held = TestRowsOfSubclasses.as_kind(HeldSkates, mechanism)
+        at = moving()
+        assert held.row_names == (*mechanism.row_names, "velocity_constraint.0")
+        assert held.row_units == (*mechanism.row_units, "")
+        np.testing.assert_allclose(
+            held.constraint_jacobian(at.t, at.q, at.v)[:-1], mechanism.constraint_jacobian(at.t, at.q, at.v), atol=1e-14
+        )
 
 
 class TestTracedNumbers:
@@ -603,7 +658,7 @@ WRONG_THINGS = {
     "one body": ({"bodies": BODIES[0]}, "bodies must be a list, got Body"),
     "nothing": ({"joints": None}, "joints must be a list, got NoneType"),
     "a force among the joints": (
-        {"joints": [PIN, ALL_FORCES[0]]},
+        {"joints": [PIN, FORCES[0]]},
         "joints[1] is a LinearSpring; expected Revolute, Prismatic, Weld, Rod, PointOnLine, Gear, PrescribedMotion",
     ),
     "a joint among the forces": (
@@ -702,6 +757,14 @@ class TestRowsOfSubclasses:
         mechanism, q = jm.planar_mechanism([jm.Body("skate", mass=2.0, inertia=0.3)], [], [])
         with pytest.raises(ValueError, match=r"constraint_jacobian\(t, q, v\) must return .* shape \(1, 3\) \(1 rows are declared"):
             jd.forward_dynamics(self.as_kind(Forgetful, mechanism), jd.State(0.0, q, 0.0 * q))
+
+
+@jd.pytree
+class HeldSkates(jm.Mechanism):
+    """Joints at velocity level, and a first body that does not turn."""
+
+    def velocity_constraint(self, t, q, v):
+        return jnp.append(super().velocity_constraint(t, q, v), v[2])
 
 
 @jd.pytree

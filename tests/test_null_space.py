@@ -29,7 +29,7 @@ FAMILIES = {
     "rank 0": (np.zeros((ROWS, 1)), np.zeros((ROWS, 1)), *random_factors(7, 1)[2:]),
     "equal singular values": ([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], *random_factors(8, 2)[1:2], PAIR, random_factors(8, 2)[3]),
 }
-FULL_RANK_ONLY = ("schur", "null_space_qr", "null_space_normal")
+FULL_RANK_ONLY = ("schur_complement", "null_space_qr", "null_space_normal")
 
 
 def jacobians(family):

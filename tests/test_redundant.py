@@ -12,23 +12,19 @@ the smallest that is meant. For Bricard's mechanism, relative to the largest, in
 `RANK` = 1e-5, the default of `SingularValues`, is far from both.
 """
 
+import catalogue
 import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
 import redundant_problems
+from catalogue import RANK
 from scipy.spatial.transform import Rotation
 
 import jaxdae as jd
 
-RANK = 1e-5
-SOLVERS = {
-    "null_space": jd.NullSpace(jd.SingularValues(RANK)),
-    "least_squares": jd.LeastSquares(RANK),
-    "proximal": jd.Proximal(),
-    "conjugate_gradient": jd.ConjugateGradient(rank_tolerance=RANK),
-}
+SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
 solvers = pytest.mark.parametrize("name", SOLVERS)
 
 
@@ -149,7 +145,15 @@ def hinge_gaps(rods, q):
 
 
 # The whole horizon with the fastest solver; what is needed to see that the others do the same with the others.
-@pytest.mark.parametrize(("name", "seconds"), [("null_space", 2.5), ("least_squares", 2.5), ("proximal", 10), ("conjugate_gradient", 1)])
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("null_space", 2.5),
+        pytest.param("least_squares", 2.5, marks=pytest.mark.long),
+        pytest.param("proximal", 10, marks=pytest.mark.long),
+        pytest.param("conjugate_gradient", 1, marks=pytest.mark.long),
+    ],
+)
 def test_bricard_follows_the_reference(bricard, name, seconds):
     """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every step."""
     rods, start = bricard
@@ -215,7 +219,7 @@ def end(design, method):
 value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 
 
-@solvers
+@pytest.mark.parametrize("name", ["null_space", *(pytest.param(name, marks=pytest.mark.long) for name in SOLVERS if name != "null_space")])
 def test_sensitivity_of_the_parallelogram(design, name):
     """Gradients in reverse mode through 64 steps against central differences.
 

@@ -14,24 +14,26 @@ import problems
 import pytest
 import reference_systems as systems
 import scipy.integrate
+from catalogue import SYSTEMS
 
 import jaxdae as jd
 
 EPS = np.finfo(float).eps
 
-PROBLEMS = {
-    "heavy_top_bruls": lambda: systems.heavy_top("heavy_top_bruls"),
-    "heavy_top_steady": lambda: systems.heavy_top("heavy_top_steady"),
-    "torque_free_asymmetric": systems.torque_free,
-    "chaplygin_sleigh": systems.chaplygin_sleigh,
-    "rolling_penny": systems.rolling_penny,
-    "ivptest_slider_crank": systems.elastic_slider_crank,
-    "iftomm_a03_andrews": systems.iftomm_andrews,
-    "iftomm_a05_flyball": systems.flyball,
+# Rows of each problem: position level, velocity level.
+ROWS = {
+    "heavy_top_bruls": (3, 0),
+    "heavy_top_steady": (3, 0),
+    "torque_free_asymmetric": (0, 0),
+    "chaplygin_sleigh": (0, 1),
+    "rolling_penny": (0, 2),
+    "ivptest_slider_crank": (3, 0),
+    "iftomm_a03_andrews": (6, 0),
+    "iftomm_a05_flyball": (20, 0),
 }
 SPATIAL = ("heavy_top_bruls", "heavy_top_steady", "torque_free_asymmetric", "iftomm_a05_flyball")
 
-each_problem = pytest.mark.parametrize("name", PROBLEMS)
+each_problem = pytest.mark.parametrize("name", ROWS)
 
 
 def listed(name, key):
@@ -76,7 +78,7 @@ def evaluated_at(system, *states):
 @functools.cache
 def found(name):
     """Returns `evaluated` at all states of a file."""
-    system, _ = PROBLEMS[name]()
+    system, _ = SYSTEMS[name]()
     return evaluated_at(system, *reference_states(name))
 
 
@@ -89,24 +91,11 @@ def assert_close(computed, expected, tolerance):
 
 @each_problem
 def test_starts_are_the_first_states(name):
-    _, start = PROBLEMS[name]()
+    _, start = SYSTEMS[name]()
     _, q, v = reference_states(name)
     # The governor's file rounds its start and its first state differently.
     np.testing.assert_allclose(start.q, q[0], rtol=0.0, atol=2 * EPS)
     np.testing.assert_allclose(start.v, v[0], rtol=0.0, atol=32 * EPS)
-
-
-# Rows of each problem: position level, velocity level.
-ROWS = {
-    "heavy_top_bruls": (3, 0),
-    "heavy_top_steady": (3, 0),
-    "torque_free_asymmetric": (0, 0),
-    "chaplygin_sleigh": (0, 1),
-    "rolling_penny": (0, 2),
-    "ivptest_slider_crank": (3, 0),
-    "iftomm_a03_andrews": (6, 0),
-    "iftomm_a05_flyball": (20, 0),
-}
 
 
 @each_problem
@@ -162,7 +151,7 @@ def test_published_accelerations_of_the_slider_crank():
 @pytest.mark.parametrize("name", ["heavy_top_bruls", "heavy_top_steady"])
 def test_tops_obey_eulers_equations_about_the_pivot(name):
     """J_p omega' = arm x R^T m g - omega x J_p omega,  place'' = R (omega' x arm + omega x (omega x arm)),  lam = m (place'' - g)."""
-    system, _ = PROBLEMS[name]()
+    system, _ = SYSTEMS[name]()
     (m,), (inertia,), g, arm = (np.asarray(x) for x in (system.mass, system.inertia, system.gravity, system.arm))
     about_pivot = np.diag(inertia) + m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
     _, q, v = reference_states(name)
@@ -218,7 +207,7 @@ MOTIONS = {
 @pytest.mark.parametrize("name", MOTIONS)
 def test_motions_lead_from_state_to_state(name):
     """All intervals of the file at once, each in its own unit of time; the last state stays where it is."""
-    system, _ = PROBLEMS[name]()
+    system, _ = SYSTEMS[name]()
     t, q, v = reference_states(name)
     span = np.append(np.diff(t), 0.0)
     both = np.concatenate([q, v], axis=1)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from catalogue import SYSTEMS
 from problems import cast
 from small_systems import central, consistent, everything, wheels, wheels_states, without_typechecker
 
@@ -130,10 +131,7 @@ class TestFormulas:
 
 COUNTS = (64, 128, 256)
 RK4 = jd.RungeKutta.rk4()
-REFERENCES = {
-    "double_pendulum": ("double_pendulum", problems.double_pendulum),
-    "bead_on_turning_wire": ("bead_rotating_wire", problems.bead_on_wire),
-}
+PROBLEMS = ("double_pendulum", "bead_rotating_wire")
 # The projected step bends everything down to first order, and to second in the middle of the step: see its module.
 ORDERS = {
     "sequential": (jd.Sequential(RK4), 4),
@@ -150,12 +148,11 @@ def slope(errors):
 @functools.cache
 def runs(problem, route):
     """Returns (error, largest |g|, largest |[g'; w]|) for each number of steps, until 0.5 s."""
-    name, make = REFERENCES[problem]
     method = RK4 if route == "plain" else ORDERS[route][0]
-    reference, system = problems.reference(name), make()
+    reference, (system, start) = problems.reference(problem), SYSTEMS[problem]()
     k, found = reference.at(0.5), []
     for count in COUNTS:
-        trajectory = jd.rollout(system, method, reference.start(), dt=0.5 / count, steps=COUNTS[-1])
+        trajectory = jd.rollout(system, method, start, dt=0.5 / count, steps=COUNTS[-1])
         state, info = jax.tree.map(lambda x, n=count: np.asarray(x)[:n], (trajectory.state, trajectory.info))
         assert np.all(info.status == jd.Status.OK)
         error = max(np.max(np.abs(state.q[-1] - reference.q[k])), np.max(np.abs(state.v[-1] - reference.v[k])))
@@ -165,7 +162,7 @@ def runs(problem, route):
 
 class TestOrders:
     @pytest.mark.parametrize("route", ORDERS)
-    @pytest.mark.parametrize("problem", REFERENCES)
+    @pytest.mark.parametrize("problem", PROBLEMS)
     def test_order(self, problem, route):
         # The fit of a method of order p is off by O(h); neighboring orders are 1 apart.
         fitted = slope(runs(problem, route)[:, 0])
@@ -186,25 +183,25 @@ class TestDrift:
     round-off after root-finding, 3e-11 with the projected derivative, 2e-3 with projected steps (3e-9 in the middle)."""
 
     def test_root_finding_leaves_round_off(self):
-        for problem in REFERENCES:
+        for problem in PROBLEMS:
             assert np.all(runs(problem, "sequential")[:, 1] < 1e-15)
 
     def test_the_projected_derivative_drifts_less_than_the_plain_method(self):
-        for problem in REFERENCES:
+        for problem in PROBLEMS:
             plain, projected = runs(problem, "plain"), runs(problem, "projected_derivative")
             assert np.all(projected[:, 1] < plain[:, 1])
             assert abs(slope(projected[:, 1]) - 4.0) <= 0.1
 
     def test_projected_steps_leave_the_manifold_by_its_curvature(self):
         for order, route in ((1.0, "projected_step"), (2.0, "projected_step_in_the_middle")):
-            for problem in REFERENCES:
+            for problem in PROBLEMS:
                 violation = runs(problem, route)[:, 1]
                 assert slope(violation) > order - 0.1
                 assert np.all(violation > 10.0 * runs(problem, "plain")[:, 1])
 
     def test_g_is_an_invariant_of_the_projected_derivative_whatever_the_velocities_are(self):
         """With velocities that point off the manifold the plain method leaves it at their speed."""
-        system, start = problems.double_pendulum(), problems.reference("double_pendulum").start()
+        system, start = SYSTEMS["double_pendulum"]()
         start = dataclasses.replace(start, v=start.v + jnp.array([0.1, 0.0, 0.0, 0.0]))
         drift = {}
         for name, method in (("plain", RK4), ("projected", ORDERS["projected_derivative"][0])):
@@ -250,7 +247,7 @@ class TestTransformations:
 
     def test_points_of_many_worlds(self):
         """The point of a projected step is a leaf: it may differ from world to world."""
-        system, start = problems.double_pendulum(), problems.reference("double_pendulum").start()
+        system, start = SYSTEMS["double_pendulum"]()
         methods = jd.ProjectedStep(RK4, jnp.array([0.0, 0.5]))
         axes = (None, jd.batch_axes(methods, "point"), None, None)
         batch = jd.batch_rollout(system, methods, start, dt=0.5 / 128, steps=128, save_every=128, in_axes=axes)
@@ -277,7 +274,7 @@ class TestTransformations:
 class TestNesting:
     def test_a_projected_step_around_a_projected_method_hands_on_a_matrix_of_its_own_end(self):
         # `Projected` remembers the linearization at the end of its step; the start of the next one is elsewhere.
-        system, at = problems.double_pendulum(), problems.reference("double_pendulum").start()
+        system, at = SYSTEMS["double_pendulum"]()
         method = jd.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
         first, memory, _ = step(method, system, at)
         second, _, info = jax.jit(lambda *x: method.step(*x, None, DT))(system, first, memory)

@@ -182,7 +182,7 @@ class TestShapes:
         jacobian = np.array([[1.0, 0.5], [-0.5, 1.0], [0.25, 1.5], [2.0, 0.0]])
         mass, f = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, -1.0])
         r = jacobian @ np.array([0.5, 1.5]) if consistent else np.array([1.0, 2.0, -1.0, 0.5])
-        a, lam = jax.jit(SOLVERS[name])(*(jnp.asarray(x) for x in (mass, jacobian, f, r)))
+        a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *(jnp.asarray(x) for x in (mass, jacobian, f, r)))
         accuracy = PROXIMAL if name == "proximal" and not consistent else ROUND_OFF
         close(a, np.linalg.lstsq(jacobian, r)[0], accuracy)
         close(jacobian.T @ lam, mass @ np.asarray(a) - f, accuracy)
@@ -191,7 +191,7 @@ class TestShapes:
 
     def test_single_precision(self, name):
         problem, exact = CASES["dependencies that move"].hard
-        a, lam = jax.jit(SOLVERS[name])(*cast(problem.at(0.0)[:4], jnp.float32))
+        a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *cast(problem.at(0.0)[:4], jnp.float32))
         assert a.dtype == lam.dtype == jnp.float32
         eps = float(jnp.finfo(jnp.float32).eps)
         close(a, exact[0][:SIZE], 1e2 * eps)
@@ -206,7 +206,7 @@ class TestConvergence:
 
     @pytest.mark.parametrize("solver", [jd.ConjugateGradient(max_iterations=1), jd.BiconjugateGradient(max_iterations=1)])
     def test_no_wrong_number_after_too_few_iterations(self, solver):
-        assert not np.any(np.isfinite(jax.jit(solver)(*self.problem.at(0.0)[:4])[1]))
+        assert not np.any(np.isfinite(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[1]))
 
     def test_more_regularization_takes_more_iterations(self):
         # An error of the multipliers falls by mu / (s + mu) in each: below 1 / 2 for mu = s.
@@ -214,7 +214,7 @@ class TestConvergence:
         errors = []
         for count in (5, 10, 20):
             solver = jd.Proximal(regularization=jnp.asarray(0.1), iterations=count)
-            errors.append(np.max(np.abs(jax.jit(solver)(*self.problem.at(0.0)[:4])[0] - exact[:SIZE])))
+            errors.append(np.max(np.abs(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[0] - exact[:SIZE])))
         assert errors[1] < 2.0**-5 * errors[0]
         assert errors[2] < 2.0**-10 * errors[1]
 
@@ -250,7 +250,7 @@ class TestRollouts:
         # Each rod carries one half.
         close(twice.info.lam, 0.5 * np.repeat(once.info.lam, 2, axis=1), PROXIMAL if name == "proximal" else ROUND_OFF)
 
-    @pytest.mark.parametrize("name", ["dense", "schur", "null_space_qr"])
+    @pytest.mark.parametrize("name", ["dense_kkt", "schur_complement", "null_space_qr"])
     def test_other_solvers_say_so(self, name):
         found = jd.rollout(PendulumTwice(*NUMBERS, jnp.zeros(())), method(SOLVERS[name]), START, **STEPS)
         np.testing.assert_array_equal(found.info.status, np.full(4, jd.Status.NONFINITE))
@@ -263,7 +263,7 @@ class TestRollouts:
         system = PendulumTwice(*NUMBERS, jnp.array([0.0, 1.0]))
         starts = jd.State(0.0, jnp.tile(jnp.array([0.0, -1.0]), (2, 1)), jnp.zeros((2, 2)))
         axes = (jd.batch_axes(system, "stretch"), None, 0, None)
-        found = jd.batch_rollout(system, method(SOLVERS["schur"]), starts, **STEPS, in_axes=axes)
+        found = jd.batch_rollout(system, method(SOLVERS["schur_complement"]), starts, **STEPS, in_axes=axes)
         np.testing.assert_array_equal(found.info.status, [[jd.Status.NONFINITE] * 4, [jd.Status.OK] * 4])
         np.testing.assert_array_equal(found.state.q[0], np.broadcast_to(starts.q[0], (4, 2)))
         close(found.state.q[1], np.broadcast_to(starts.q[1], (4, 2)), ROUND_OFF)

@@ -1,5 +1,6 @@
 """Projections against the formulas of the lecture, written with a null-space basis from an SVD; and against their own definition."""
 
+import catalogue
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from jaxdae.system import as_dense_mass, velocity_residual
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 METRICS, ORIGINS = (Metric.EUCLIDEAN, Metric.MASS), (Origin.ESTIMATE, Origin.PREVIOUS)
-SOLVERS = {"dense": jd.DenseKKT(), "schur": jd.SchurComplement()}
+SOLVERS = {name: catalogue.SOLVERS[name].solver for name in ("dense_kkt", "schur_complement")}
 
 metrics = pytest.mark.parametrize("metric", METRICS)
 origins = pytest.mark.parametrize("origin", ORIGINS)

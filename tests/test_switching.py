@@ -126,7 +126,7 @@ class TestString:
         assert len(np.unique(np.round(ours["taut"], 6))) > WORLDS / 2
 
     def test_nothing_compiles_for_other_rows(self, throws):
-        from test_rollout import counted_compilations
+        from test_trajectory import counted_compilations
 
         with counted_compilations() as events:
             loose = throw(1, 0.01, on=False)

@@ -90,7 +90,7 @@ def forward(solver, inputs):
 
     import jaxdae
 
-    solve = lambda m, jacobian, f, r: solver(jaxdae.DiagonalMatrix(m), jacobian, f, r)  # noqa: E731
+    solve = lambda m, *sides: jaxdae.solve_saddle_point(solver, jaxdae.DiagonalMatrix(m), *sides)  # noqa: E731
     return jax.vmap(solve, in_axes=-1, out_axes=-1)(*inputs)
 
 

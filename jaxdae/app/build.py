@@ -17,23 +17,12 @@ import numpy as np
 import jaxdae
 from jaxdae import control, mechanisms
 from jaxdae.app.schema import Config, Vary
+from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.app.source import Location, find, value_at
 
-_SPECS = {
-    "revolute": mechanisms.Revolute,
-    "prismatic": mechanisms.Prismatic,
-    "weld": mechanisms.Weld,
-    "rod": mechanisms.Rod,
-    "point_on_line": mechanisms.PointOnLine,
-    "gear": mechanisms.Gear,
-    "prescribed_motion": mechanisms.PrescribedMotion,
-    "linear_spring": mechanisms.LinearSpring,
-    "torsional_spring": mechanisms.TorsionalSpring,
-    "torque": mechanisms.Torque,
-    "force": mechanisms.Force,
-    "joint_force": mechanisms.JointForce,
+_MOTIONS = {
     "polynomial": mechanisms.Polynomial,
-    "sinusoid": mechanisms.Sinusoid,
+    "sinusoid": lambda frequency_hz, **numbers: mechanisms.Sinusoid(frequency=frequency_hz, **numbers),
 }
 _METHODS = {
     "explicit_euler": jaxdae.ExplicitEuler,
@@ -155,8 +144,8 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Returns mechanism, start coordinates, start velocities and integrator from plain values, which may be traced."""
     section = values["mechanism"]
     bodies = [mechanisms.Body(**{key: body[key] for key in ("name", "mass", "inertia", "pose")}) for body in section["bodies"]]
-    joints = [_spec(joint) for joint in section["joints"]]
-    forces = [_spec(force) for force in section["forces"]]
+    joints = [described(joint) for joint in section["joints"]]
+    forces = [described(force) for force in section["forces"]]
     system, q = mechanisms.planar_mechanism(bodies, joints, forces, gravity=section["gravity"])
     velocities = values["start"]["velocities"]
     v = jnp.stack([jnp.asarray(velocities.get(name, 0.0), q.dtype) for name in system.coordinate_names])
@@ -275,9 +264,14 @@ def _draw(vary: Vary, nominal: float, generator: np.random.Generator, size: int)
     return generator.uniform(float(vary.low or 0.0), float(vary.high or 0.0), size)
 
 
-def _spec(element: dict[str, Any]) -> Any:
-    given = {key: _spec(value) if key == "motion" else value for key, value in element.items() if key != "type"}
-    return _SPECS[element["type"]](**given)
+def described(element: dict[str, Any]) -> Any:
+    """Returns a joint or a force of `jaxdae.mechanisms` from plain values, which may be traced."""
+    given = {key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"}
+    return TYPES[element["type"]](**given)
+
+
+def _motion(type: str, **numbers: Any) -> Any:
+    return _MOTIONS[type](**numbers)
 
 
 def with_numbers(values: dict[str, Any], locations: list[Location], numbers: list[Any]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
+from jaxdae.app.schema_mechanism import MOVABLE, TYPES
 from jaxdae.app.source import AXES, Document, Location, find, value_at
 
 GROUND = "ground"
-_MOVABLE = ("revolute", "prismatic")
 _MOST_STEPS = 100_000_000
 _MOST_SAVED = 20_000_000_000
 _VARIABLE = ("mechanism", "start", "stabilization")
@@ -96,17 +96,18 @@ class _Check:
 
     def _joint_reference(self, location: Location, element: dict) -> Iterator[Problem]:
         named = element.get("joint")
-        if element.get("type") not in ("prescribed_motion", "joint_force") or not isinstance(named, str):
+        kind = TYPES.get(str(element.get("type")))
+        if kind is None or "joint" not in kind.kinds() or not isinstance(named, str):
             return
         joints = {joint["name"]: joint for _, joint in self.joints if isinstance(joint.get("name"), str)}
-        movable = [name for name, joint in joints.items() if joint.get("type") in _MOVABLE]
+        movable = [name for name, joint in joints.items() if joint.get("type") in MOVABLE]
         if named not in joints:
             got = f"the unknown joint {named!r}"
         elif named not in movable:
             got = f"the joint {named!r} of type {show(joints[named].get('type'))}"
         else:
             return
-        yield self.document.problem((*location, "joint"), got, "a revolute or prismatic joint", did_you_mean(named, movable, "joints"))
+        yield self.document.problem((*location, "joint"), got, f"a {' or '.join(MOVABLE)} joint", did_you_mean(named, movable, "joints"))
 
     # connections
 

@@ -10,10 +10,8 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.schema_mechanism import PYTHON_ONLY
 from jaxdae.app.source import Document, Location, value_at
-
-# Keys of the library's specs that a config cannot use, and why.
-_PYTHON_ONLY = ("input", "gain", "direction")
 
 
 def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document) -> list[Problem]:
@@ -134,7 +132,7 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
     if kind == "extra_forbidden":
         key = place[-1]
         known = sorted({name for candidate in last.models for name in candidate.model_fields})
-        remedy = "inputs are driven from Python (controls of jaxdae.rollout)" if key in _PYTHON_ONLY else did_you_mean(key, known, "keys")
+        remedy = "inputs are driven from Python (controls of jaxdae.rollout)" if key in PYTHON_ONLY else did_you_mean(key, known, "keys")
         return document.problem(place, "an unknown key", "a key of the config", remedy, key=True)
     if kind == "missing":
         described = _describe(walk)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.schema_mechanism import Force, LinearSpring, Mechanism, PointOnLine, Prismatic, Revolute, Rod, Weld
+from jaxdae.app.schema_mechanism import TYPES, Mechanism
 from jaxdae.app.style import GRAY
 
 GROUND = "ground"
@@ -44,29 +44,22 @@ def outline(mechanism: Mechanism) -> Outline:
         x, y, theta = poses[body]
         return _turned(np.asarray(world, float) - (x, y), -theta)
 
-    for element in (*mechanism.joints, *mechanism.forces):
-        if isinstance(element, Revolute | Prismatic | Weld | PointOnLine):
-            for body, point in ((element.a, element.point_a), (element.b, element.point_b)):
-                place = local(body, element.at, point)
-                if body == GROUND:
-                    ground_points.append(place)
-                else:
-                    points[body].append(place)
-            if isinstance(element, Prismatic | PointOnLine) and element.a == GROUND:
-                axis = np.asarray(element.axis, float)
-                slides.append((local(GROUND, element.at, element.point_a), axis / np.linalg.norm(axis)))
-        elif isinstance(element, Rod | LinearSpring):
-            ends = []
-            for body, world, point in (
-                (element.a, element.at_a, element.point_a),
-                (element.b, element.at_b, element.point_b),
-            ):
-                place = local(body, world, point)
-                ends += [body, place]
-                (ground_points if body == GROUND else points[body]).append(place)
-            links.append(("rod" if isinstance(element, Rod) else "spring", *ends))
-        elif isinstance(element, Force):
-            points[element.body].append(local(element.body, element.at, element.point))
+    for element, link in (*((joint, "rod") for joint in mechanism.joints), *((force, "spring") for force in mechanism.forces)):
+        kind = TYPES[element.type]
+        fields: dict[str, Any] = kind.kinds()
+        ends: dict[str, np.ndarray] = {}
+        for world, point in kind.places():
+            body = getattr(element, fields[point].body)
+            ends[body] = local(body, getattr(element, world), getattr(element, point))
+            (ground_points if body == GROUND else points[body]).append(ends[body])
+        # Two places in the world are the ends of a line.
+        if len({world for world, _ in kind.places()}) == 2:
+            (a, point_a), (b, point_b) = ends.items()
+            links.append((link, a, point_a, b, point_b))
+        for name, field in fields.items():
+            if field.plain == "direction" and getattr(element, field.body) == GROUND:
+                axis = np.asarray(getattr(element, name), float)
+                slides.append((ends[GROUND], axis / np.linalg.norm(axis)))
     distinct = {name: _distinct(places) for name, places in points.items()}
     joints = {name: np.array(places or [(0.0, 0.0)]) for name, places in distinct.items()}
     return Outline({name: _hull(places) for name, places in distinct.items()}, joints, links, _distinct(ground_points), slides)

@@ -18,7 +18,7 @@ VARIABLES = {
     "q": ("coordinates of the bodies", ("coordinate",), "see unit"),
     "v": ("velocities of the bodies", ("coordinate",), "see unit, per s"),
     "a": ("accelerations of the bodies", ("coordinate",), "see unit, per s^2"),
-    "lam": ("multipliers; the constraint force is +J^T lam", ("row",), "N for rows in m, N m for rows in rad"),
+    "lam": ("multipliers; the constraint force is +J^T lam", ("row",), "N for rows in m or m/s, N m for rows in rad or rad/s"),
     "violation": ("largest constraint violation since the entry before", (), "m or rad"),
     "velocity_violation": ("largest violation of the velocity constraints since the entry before", (), "m/s or rad/s"),
     "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),

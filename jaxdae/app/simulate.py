@@ -16,8 +16,9 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts
-from jaxdae.app.build import Worlds
+from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
+from jaxdae.guard import without_caches
 
 _BLOCKS = 40
 _BLOCK_BYTES = 128_000_000
@@ -102,10 +103,7 @@ def _is_driven(config: Config) -> bool:
     """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
     elements = (*config.mechanism.joints, *config.mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return varied or any(
-        getattr(element, "damping", 0.0) != 0.0 or element.type == "prescribed_motion" or getattr(element, "body_frame", False)
-        for element in elements
-    )
+    return varied or any(not described(element.model_dump()).conserves_energy for element in elements)
 
 
 def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
@@ -122,21 +120,20 @@ def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
 
 def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
     """Returns what the integrator carries before the first step, (world, ...)."""
-    return jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(*axes, 0))(system, integrator, state)
+    return jax.vmap(lambda s, i, x: without_caches(i.init(s, x)), in_axes=(*axes, 0))(system, integrator, state)
 
 
 def _block(
     axes: Any, driven: bool, steps: int, every: int, system: Any, integrator: Any, state: Any, status: Any, memory: Any, dt: Any
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Returns state, status and memory after a block, and what is saved of its start and its steps, (world, time, ...)."""
-    counts = {"steps": steps, "save_every": every, "return_memory": True}
+    counts = {"steps": steps, "save_every": every}
     if status.shape[0] == 1:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
         start, carried = jax.tree.map(lambda x: x[0], (state, memory))
-        trajectory, carried = jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts)
-        trajectory, memory = jax.tree.map(lambda x: x[None], (trajectory, carried))
+        trajectory = jax.tree.map(lambda x: x[None], jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts))
     else:
-        trajectory, memory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), memory=memory, **counts)
+        trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), memory=memory, **counts)
     # A world that failed in an earlier block stays where it is, and says so.
     failed = status != jaxdae.Status.OK
     info = trajectory.info
@@ -149,7 +146,7 @@ def _block(
     found = {name: jnp.concatenate([jnp.zeros_like(x[:, :1]), x], axis=1) for name, x in found.items()}
     with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
     last = jax.tree.map(lambda x: x[:, -1], saved)
-    return last, found["status"][:, -1], memory, found | _observe(axes, driven, system, integrator, with_start)
+    return last, found["status"][:, -1], trajectory.memory, found | _observe(axes, driven, system, integrator, with_start)
 
 
 def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) -> dict[str, Any]:
@@ -189,7 +186,7 @@ def _power(system: Any, state: Any, method: Any) -> Any:
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
     """
     t, q, v = state.t, state.q, state.v
-    force = system.force(t, q, v, jnp.zeros(getattr(system, "n_inputs", 0), q.dtype))
+    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype))
 
     def potential(s: Any) -> Any:
         return system.potential_energy(t + s, system.retract(q, s * v))

@@ -2,27 +2,17 @@
 
 from typing import Any
 
+from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.app.source import Location, value_at
 
 _OF_KEYS = {
     "mass": "kg",
     "inertia": "kg m^2",
     "gravity": "m/s^2",
-    "length": "m",
-    "rest_length": "m",
-    "rest_angle": "rad",
-    "torque": "N m",
     "frequency_hz": "Hz",
     "phase": "rad",
-} | dict.fromkeys(("at", "at_a", "at_b", "point", "point_a", "point_b"), "m")
+}
 _OF_TYPES = {
-    ("revolute", "damping"): "N m s/rad",
-    ("prismatic", "damping"): "N s/m",
-    ("linear_spring", "damping"): "N s/m",
-    ("linear_spring", "stiffness"): "N/m",
-    ("torsional_spring", "damping"): "N m s/rad",
-    ("torsional_spring", "stiffness"): "N m/rad",
-    ("force", "force"): "N",
     ("baumgarte", "alpha"): "1/s",
     ("baumgarte", "beta"): "1/s",
 }
@@ -47,6 +37,8 @@ def unit_of(values: Any, location: Location) -> str:
     kind = value_at(section, ("type",))
     if kind == "joint_force" and key == "force":
         return force_unit(values, section)
+    if kind in TYPES:
+        return TYPES[kind].kinds()[key].unit
     return _OF_TYPES.get((str(kind), key), _OF_KEYS.get(key, ""))
 
 

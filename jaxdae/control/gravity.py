@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.control.inputs import accelerations, count_inputs, input_matrix, mass_root
+from jaxdae.control.inputs import accelerations, count_inputs, input_matrix
 from jaxdae.linearization import linearize
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
@@ -67,7 +67,7 @@ def _static_inputs(system: System, rest: State, inputs: int, solver: SaddlePoint
     effect = input_matrix(system, rest, inputs)
     load = system.force(rest.t, rest.q, rest.v, jnp.zeros((effect.shape[1],), effect.dtype))
     at = linearize(system, rest, solver)
-    both = mass_root(at.mass, accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
+    both = at.mass.root_times(accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
     return -solve_inputs(both[:, :-1], both[:, -1], rank_tolerance)
 
 

@@ -10,8 +10,6 @@ start here. A force that is not affine in u is linearized at u = 0.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -20,7 +18,6 @@ from jaxtyping import Float
 from jaxdae._pytree import pytree
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
-from jaxdae.operators import DiagonalMatrix, MassMatrix
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.system import State, System, check_fit, check_system, checked_state
@@ -37,10 +34,7 @@ def count_inputs(system: System, inputs: int | None = None) -> int:
     Raises:
         ValueError: nobody says, or there is none.
     """
-    inside: Any = system
-    while inputs is None and inside is not None:
-        inputs = getattr(inside, "n_inputs", None)
-        inside = getattr(inside, "system", None)  # Masked, Soft
+    inputs = system.n_inputs if inputs is None else inputs
     if inputs is None:
         raise ValueError(
             f"{type(system).__name__} does not say how many inputs it has: give inputs=..., or the system an attribute n_inputs"
@@ -76,7 +70,7 @@ class InputResponse:
     Attributes:
         drift: a0 (nv,), without input.
         matrix: L11 B (nv, nu).
-        mass: M.
+        mass: M, an operator.
     """
 
     drift: Leaf
@@ -86,7 +80,7 @@ class InputResponse:
     @property
     def weighted(self) -> Float[Array, "nv nu"]:
         """R L11 B with R^T R = M: its columns have the Euclidean length that accelerations have in the mass metric."""
-        return mass_root(self.mass, self.matrix)
+        return self.mass.root_times(self.matrix)
 
 
 def input_response(system: System, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None) -> InputResponse:
@@ -117,11 +111,3 @@ def accelerations(at: Linearization, forces: Float[Array, "nv n"]) -> Float[Arra
     """Returns L11 F, the accelerations of generalized forces that are the columns of F."""
     still = jnp.zeros((at.jacobian.shape[0],), forces.dtype)
     return jax.vmap(lambda f: solve(at.factors, at.mass, at.jacobian, at.compliance, f, still)[0], in_axes=1, out_axes=1)(forces)
-
-
-def mass_root(mass: MassMatrix, x: Any) -> Any:
-    """Returns R x with R^T R = M: |R x|^2 = x^T M x."""
-    if isinstance(mass, DiagonalMatrix):
-        root = jnp.sqrt(mass.diagonal)
-        return root * x if x.ndim == 1 else root[:, None] * x
-    return jnp.linalg.cholesky(mass).T @ x

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.trigonometry import cos_sin
-from jaxdae.mechanisms.frames import Frame
+from jaxdae.mechanisms.measures import Frame
 from jaxdae.outputs import check_index, point_of_body
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf

@@ -178,6 +178,6 @@ def tangent_basis(system: System, state: State, dimension: int) -> tuple[Float[A
 
 def check_input(system: System, u: Any, inputs: int | None) -> None:
     """Raises ValueError where the input has another shape than the system expects."""
-    size = count_inputs(system, inputs) if inputs is not None or hasattr(system, "n_inputs") else None
+    size = count_inputs(system, inputs) if inputs is not None or system.n_inputs is not None else None
     if jnp.ndim(u) != 1 or size not in (None, jnp.shape(u)[0]):
         raise ValueError(f"u must have shape ({'nu' if size is None else size},), got {jnp.shape(u)}")

@@ -51,9 +51,7 @@ from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, inp
 from jaxdae.control.virtual_work import VirtualWork
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
 from jaxdae.linearization import Linearization, factorized, linearize
-from jaxdae.operators import DiagonalMatrix
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import solve
@@ -170,7 +168,7 @@ class VelocityStepping:
         """Returns the state after dt.
 
         Raises:
-            ValueError: entries of groups that do not fit their rows, or a matrix-free solver with groups.
+            ValueError: entries of groups that do not fit their rows.
         """
         own_input, goal_input = self._inputs(input_at(u, state.t, state))
         push = dt * applied_force(system, state.t, state.q, state.v, own_input)
@@ -182,13 +180,14 @@ class VelocityStepping:
         with jax.named_scope("efforts"):
             efforts: list[Any] = [None] * len(groups)
             applied = jnp.zeros_like(push)
-            known = at.jacobian if at.compliance is None else None
+            exchanged = any(group.motors is not None for group in self.groups)
+            known = at.jacobian.as_dense() if exchanged and at.compliance is None else None
             for k in sorted(range(len(groups)), key=lambda k: self.groups[k].coupling is not Coupling.TOGETHER):
                 group, rows = self.groups[k], groups[k]
                 if group.coupling is not Coupling.TOGETHER:
-                    left = constraint_jacobian.transpose_times(at.jacobian, p) + applied
+                    left = at.jacobian.transpose_times(p) + applied
                     given = push + left if group.coupling is Coupling.AFTER else push
-                    alone = factorized(self.solver, at.mass, rows.jacobian, rows.compliance)
+                    alone = factorized(self.solver, at.mass, DenseRows(rows.jacobian), rows.compliance)
                     impulses[k] = solve(alone.factors, alone.mass, alone.jacobian, alone.compliance, given, rows.target)[1]
                 effort, force = _applied(group, system, state, rows.jacobian, impulses[k], known, dt)
                 efforts[k] = effort / dt
@@ -221,8 +220,6 @@ class VelocityStepping:
         """Returns dv, p and the impulses of the groups that are solved with the constraints; None for the others."""
         impulses: list[Any] = [None] * len(groups)
         joint = [k for k, group in enumerate(self.groups) if group.coupling is Coupling.TOGETHER]
-        if groups and not hasattr(at.jacobian, "ndim"):
-            raise ValueError(f"VelocityStepping.solver: goals need a solver with J as a matrix, not {type(self.solver).__name__}")
         if not joint:
             return *solve(at.factors, at.mass, at.jacobian, at.compliance, push, target), impulses
         rows = at.jacobian.shape[0]
@@ -233,7 +230,7 @@ class VelocityStepping:
         if any(part is not None for part in parts):
             filled = [jnp.zeros((n,), push.dtype) if part is None else part for part, n in zip(parts, lengths, strict=True)]
             compliance = jnp.concatenate(filled)
-        jacobian = jnp.concatenate([at.jacobian, *(groups[k].jacobian for k in joint)])
+        jacobian = at.jacobian.stacked(*(DenseRows(groups[k].jacobian) for k in joint))
         both = factorized(self.solver, at.mass, jacobian, compliance)
         targets = jnp.concatenate([target, *(groups[k].target for k in joint)])
         dv, all_p = solve(both.factors, both.mass, both.jacobian, both.compliance, push, targets)
@@ -248,7 +245,7 @@ class VelocityStepping:
         if self.constraints is ConstraintOrder.LAST:
             return solve(at.factors, at.mass, at.jacobian, at.compliance, push + applied, target)
         dv, p = solve(at.factors, at.mass, at.jacobian, at.compliance, push, target)
-        return dv + mass_matrix.solve(at.mass, applied), p
+        return dv + at.mass.solve(applied), p
 
 
 def spring_and_damper(stiffness: Any, damping: Any, dt: Any) -> tuple[Any, Any]:
@@ -277,9 +274,8 @@ def _assembled(group: GoalGroup, system: System, state: State, u: Input, dt: Any
         return _Group(rows.jacobian, target, compliance)
     given = group.active(state.t, state.q) if callable(group.active) else group.active
     active = _spread("GoalGroup.active", jax.lax.stop_gradient(jnp.asarray(given)).astype(bool), target, dtype=bool)
-    diagonal = mass.diagonal if isinstance(mass, DiagonalMatrix) else jnp.diagonal(mass)
     # As `Masked` does: near the pivots of rows in meters.
-    off = jax.lax.stop_gradient(1.0 / jnp.mean(diagonal))
+    off = jax.lax.stop_gradient(1.0 / mass.diagonal_mean())
     on = jnp.zeros_like(target) if compliance is None else compliance
     return _Group(jnp.where(active[:, None], rows.jacobian, 0.0), jnp.where(active, target, 0.0), jnp.where(active, on, off))
 

@@ -46,11 +46,10 @@ from jaxtyping import Float
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.goals import output_jacobian, vector
 from jaxdae.masks import hard_rows
-from jaxdae.operators import DiagonalMatrix
-from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators import DenseRows, DiagonalMatrix, MassOperator, as_mass_operator
 from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import NullSpace, SingularValues
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.interface import solve, solve_saddle_point
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System
 from jaxdae.typing import Leaf
@@ -66,7 +65,7 @@ def motor_efforts(
     goal_lam: Array,
     *,
     constraint_jacobian: Array | None = None,
-    mass: Array | DiagonalMatrix | None = None,
+    mass: Array | MassOperator | None = None,
     rank_tolerance: Any = RANK_TOLERANCE,
 ) -> Vector:
     """Returns tau (nm,), the efforts of motors whose virtual work is that of J_e^T lam_e, in least squares; see the module.
@@ -76,7 +75,7 @@ def motor_efforts(
         goal_jacobian: J_e (ne, nv).
         goal_lam: lam_e (ne,): multipliers, or impulses (then efforts are impulses as well).
         constraint_jacobian: J (nc, nv) of the mechanism's own constraints; None where there are none. Rows may be dependent.
-        mass: M, dense or `DiagonalMatrix`, for the kinetic metric; None for the Euclidean one.
+        mass: M, an array or an operator such as `DiagonalMatrix`, for the kinetic metric; None for the Euclidean one.
         rank_tolerance: singular values below this fraction of the largest count as zero.
 
     Returns:
@@ -87,12 +86,13 @@ def motor_efforts(
 
     Differentiable at full and at constant rank, in forward and reverse mode. One SVD of (nv, nm), and one of J where it is given.
     """
+    mass = None if mass is None else as_mass_operator(mass)
     nv = _checked(motor_jacobian, goal_jacobian, goal_lam, constraint_jacobian, mass)
     forces = jnp.concatenate([motor_jacobian, (goal_lam @ goal_jacobian)[None, :]])
     columns = _weighted(forces, constraint_jacobian, mass, rank_tolerance, nv)
     solver = NullSpace(SingularValues(rank_tolerance))
     unit = DiagonalMatrix(jnp.ones((motor_jacobian.shape[0],), motor_jacobian.dtype))
-    return solver(unit, columns[:-1].T, None, columns[-1])[0]
+    return solve_saddle_point(solver, unit, columns[:-1].T, None, columns[-1])[0]
 
 
 def _weighted(forces: Any, jacobian: Any, mass: Any, tolerance: Any, nv: int) -> Any:
@@ -101,18 +101,14 @@ def _weighted(forces: Any, jacobian: Any, mass: Any, tolerance: Any, nv: int) ->
         return forces
     if jacobian is None:
         # |M^-1 F|_M = |R^-1 F| with M = R R^T.
-        factors = mass_matrix.factorize(mass)
-        return jax.vmap(factors.scaled)(forces)
+        return jax.vmap(mass.factorize().scaled)(forces)
     weight = DiagonalMatrix(jnp.ones((nv,), forces.dtype)) if mass is None else mass
     solver = NullSpace(SingularValues(tolerance))
-    factors = solver.factorize(*jax.lax.stop_gradient((weight, jacobian, None)))
+    rows = DenseRows(jacobian)
+    factors = solver.factorize(*jax.lax.stop_gradient((weight, rows, None)))
     still = jnp.zeros((jacobian.shape[0],), forces.dtype)
-    moved = jax.vmap(lambda f: solve(factors, weight, jacobian, None, f, still)[0])(forces)
-    if mass is None:
-        return moved
-    if isinstance(mass, DiagonalMatrix):
-        return jnp.sqrt(mass.diagonal) * moved
-    return moved @ jnp.linalg.cholesky(mass)
+    moved = jax.vmap(lambda f: solve(factors, weight, rows, None, f, still)[0])(forces)
+    return moved if mass is None else mass.root_times(moved.T).T
 
 
 def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
@@ -130,7 +126,7 @@ def _checked(motor: Any, goal: Any, lam: Any, jacobian: Any, mass: Any) -> int:
         raise ValueError("motor_jacobian must have at least one row: one for every motor")
     if jnp.shape(lam) != (goal.shape[0],):
         raise ValueError(f"goal_lam must have one entry a row of goal_jacobian, shape ({goal.shape[0]},), got {jnp.shape(lam)}")
-    size = None if mass is None else (mass.diagonal.shape * 2 if isinstance(mass, DiagonalMatrix) else jnp.shape(mass))
+    size = None if mass is None else mass.shape
     if size not in (None, (nv, nv)):
         raise ValueError(f"mass must have shape ({nv}, {nv}), got {size}")
     return nv

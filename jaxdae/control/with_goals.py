@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals
 from jaxdae.masks import Wrapper
+from jaxdae.names import Names, Sizes
+from jaxdae.operators import JacobianOperator
 from jaxdae.system import State, System
-from jaxdae.typing import Coordinates, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree
@@ -75,9 +76,13 @@ class WithGoals(Wrapper):
         """Returns g' (ng,)."""
         return jnp.concatenate([self.system.constraint_rate(t, q, v), self._rows.constraint_rate(t, q, v)])
 
-    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv)."""
-        return self._merged(t, q, self.system.constraint_jacobian(t, q, v), self._rows.constraint_jacobian(t, q, v))
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J of the system and of the goals, position-level rows first."""
+        return self._merged_rows(q, self.system.jacobian_operator(t, q, v), self._rows.jacobian_operator(t, q, v))
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J, never formed."""
+        return self._merged_rows(q, self.system.jacobian_products(t, q, v), self._rows.jacobian_products(t, q, v))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,)."""
@@ -88,14 +93,17 @@ class WithGoals(Wrapper):
         own = self.system.compliance(t, q)
         if own is None:
             return None
-        v = jax.ShapeDtypeStruct((jax.eval_shape(self.system.mass_matrix, q).shape[0],), q.dtype)
-        count = jax.eval_shape(self._rows.constraint_jacobian, t, q, v).shape[0]
-        return self._merged(t, q, own, jnp.zeros((count,), q.dtype))
+        return self._merged(t, q, own, jnp.zeros((self._rows.sizes(q).nc,), q.dtype))
+
+    def sizes(self, q: Any) -> Sizes:
+        """Returns the sizes of the system with the rows of the goals."""
+        own, goals = self.system.sizes(q), self._rows.sizes(q)
+        return own._replace(ng=own.ng + goals.ng, nw=own.nw + goals.nw)
 
     @property
-    def row_names(self) -> tuple[str, ...]:
-        """None: rows of goals have no names, and how many there are depends on their outputs."""
-        raise AttributeError("WithGoals has no row_names")
+    def names(self) -> Names:
+        """The names of the system inside, but for rows: how many rows a goal has depends on its output."""
+        return self.system.names._replace(rows=(), row_units=())
 
     @property
     def _rows(self) -> _GoalSystem:
@@ -108,8 +116,19 @@ class WithGoals(Wrapper):
 
     def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
         """Returns rows of the system and of goals with all position-level rows first."""
-        first, second = (jax.eval_shape(rows.constraint, t, q).shape[0] for rows in (self.system, self._rows))
+        first, second = self._counts(q)
         return jnp.concatenate([own[:first], goals[:second], own[first:], goals[second:]])
+
+    def _merged_rows(self, q: Any, own: JacobianOperator, goals: JacobianOperator) -> JacobianOperator:
+        first, second = self._counts(q)
+        (above, below), (goals_above, goals_below) = (
+            (rows.leading(count), rows.between(count, rows.shape[0])) for rows, count in ((own, first), (goals, second))
+        )
+        return above.stacked(goals_above, below, goals_below)
+
+    def _counts(self, q: Any) -> tuple[int, int]:
+        """Returns the number of position-level rows of the system and of the goals."""
+        return self.system.sizes(q).ng, self._rows.sizes(q).ng
 
 
 def _is_position(goal: Any) -> bool:

@@ -30,7 +30,6 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
 from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, applied_force, velocity_residual
 
@@ -91,9 +90,9 @@ class HalfExplicitRungeKutta:
             xi = dt * combine(row, rates)
             t, q = state.t + c * dt, system.retract(state.q, xi)
             mass = system.mass_operator(at.q)
-            free = mass_matrix.solve(mass, applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)))
+            free = mass.solve(applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)))
             pull = system.constraint_jacobian(at.t, at.q, at.v)
-            push = jax.vmap(lambda j, mass=mass: mass_matrix.solve(mass, j), out_axes=1)(pull) if pull.shape[0] else pull.T
+            push = jax.vmap(mass.solve, out_axes=1)(pull) if pull.shape[0] else pull.T
             moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))
             ahead = system.constraint_jacobian(t, q, moved.v)
             matrix, rest = dt * row[-1] * (ahead @ push), -velocity_residual(system, moved)

@@ -29,9 +29,9 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.operators import mass as mass_matrix
+from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import ConstraintJacobian, State, System, applied_force
+from jaxdae.system import State, System, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -50,7 +50,7 @@ class Unknowns:
 def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Returns M a - f - J^T lam (nv,) at a state."""
     force = applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system))
-    return mass_matrix.times(system.mass_operator(at.q), a) - force - ConstraintJacobian(system, at).transpose_times(lam)
+    return system.mass_operator(at.q).times(a) - force - AutodiffRows(system, at).transpose_times(lam)
 
 
 def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
@@ -58,7 +58,7 @@ def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) 
     compliance = system.compliance(at.t, at.q)
     if compliance is None:
         return rows
-    soft = ConstraintJacobian(system, at).times(a) + system.constraint_bias(at.t, at.q, at.v) + compliance * lam
+    soft = AutodiffRows(system, at).times(a) + system.constraint_bias(at.t, at.q, at.v) + compliance * lam
     return jnp.where(compliance > 0.0, soft, rows)
 
 

@@ -112,7 +112,7 @@ def input_at(u: Any, t: Any, state: State, system: Any = None) -> Input:
 
 def checked_input(law: Any, u: Any, system: Any = None) -> Input:
     """Returns what a feedback law returned, which must be a vector (nu,); errors of `input_at`."""
-    count = _count_inputs(system)
+    count = None if system is None else system.n_inputs
     if isinstance(u, jax.Array | np.ndarray) and u.ndim == 1 and (not count or u.shape == (count,)):
         return u
     function = law.func if isinstance(law, functools.partial) else law
@@ -121,15 +121,6 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
     got = f"shape {u.shape}" if isinstance(u, jax.Array | np.ndarray) else came(u)
     error = ValueError if isinstance(u, jax.Array | np.ndarray) else TypeError
     raise error(f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of numbers")
-
-
-def _count_inputs(system: Any) -> int | None:
-    """Returns how many inputs a system, or the one inside of a wrapper, says that it has; None where it does not."""
-    while system is not None:
-        if isinstance(getattr(system, "n_inputs", None), int):
-            return system.n_inputs
-        system = getattr(system, "system", None)
-    return None
 
 
 def known_linearization(memory: Any) -> Linearization | None:

@@ -24,7 +24,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
-from jaxdae.kinematic import KinematicSystem, check_kinematic, feasible_velocity, unprojected_rate
+from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.status import Status
 from jaxdae.system import State, System
@@ -170,7 +170,7 @@ def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any
         state: the state.
         u: input, or a law of it.
     """
-    if not isinstance(system, KinematicSystem):
+    if not system.first_order:
         return state, jnp.asarray(Status.OK, jnp.int32)
     v, _, status = feasible_velocity(system, state, input_at(u, state.t, state, system), getattr(integrator, "solver", None))
     return State(state.t, state.q, v), status

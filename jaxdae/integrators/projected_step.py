@@ -33,11 +33,8 @@ import jax
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
 from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
-from jaxdae.kinematic import KinematicSystem
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System, velocity_residual
@@ -73,7 +70,7 @@ class ProjectedStep:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; beyond the wrapped step one factorization and two solves."""
         end, memory, inner = self.integrator.step(system, state, memory, u, dt)
-        is_kinematic = isinstance(system, KinematicSystem)
+        is_kinematic = system.first_order
         xi, dv = system.difference(state.q, end.q), end.v - state.v
         # A kinematic system's v is no part of where it starts; the mean velocity is where its rows are linearized.
         v = xi / dt if is_kinematic else state.v + self.point * dv
@@ -81,7 +78,7 @@ class ProjectedStep:
         solver = self.solver or getattr(self.integrator, "solver", None)
         with jax.named_scope("projected_step"):
             rows = hard_rows(system, at)
-            weight = None if self.metric is Metric.MASS else mass_matrix.identity_like(rows.mass_operator(at.q))
+            weight = None if self.metric is Metric.MASS else rows.mass_operator(at.q).identity()
             here = linearize(rows, at, solver, weight=weight)
 
             def correction(excess: Any) -> Any:
@@ -90,7 +87,7 @@ class ProjectedStep:
             xi = xi + correction(dt * velocity_residual(rows, State(at.t, at.q, xi / dt)))
             if not is_kinematic:
                 bias = rows.constraint_bias(at.t, at.q, at.v)
-                dv = dv + correction(constraint_jacobian.times(here.jacobian, dv) + dt * bias)
+                dv = dv + correction(here.jacobian.times(dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
         new, status = with_feasible_velocity(self.integrator, system, new, u)
         known = known_linearization(memory)

@@ -48,8 +48,6 @@ from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_star
 from jaxdae.integrators.tangent import is_flat, tangent_rate
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf
@@ -127,13 +125,13 @@ def _corrections(at: Linearization, rows: int) -> Corrections:
     """Returns the corrections from the linearization at the start, with so many position-level rows."""
 
     def factors() -> _StageFactors:
-        jacobian = constraint_jacobian.leading_rows(at.jacobian, rows)
+        jacobian = at.jacobian.leading(rows)
         soft = None if at.compliance is None else at.compliance > 0.0
         if rows == 0 or (soft is None and at.jacobian.shape[0] == rows):
             return _StageFactors(at.factors, at.factors, jacobian, soft)
         # In soft rows mu is what the residual says: they close nothing.
-        hard = jacobian if soft is None else jnp.where(soft[:rows, None], 0.0, jacobian)
-        positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(at.compliance.dtype))
+        hard = jacobian if soft is None else jacobian.masked(~soft[:rows])
+        positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype))
         return _StageFactors(at.factors, positions.factors, hard, soft)
 
     return Corrections(factors, _correction, _transposed_correction)
@@ -150,7 +148,7 @@ def _correction(rhs: StageUnknowns, factors: _StageFactors) -> StageUnknowns:
     dv, impulse = jax.vmap(factors.whole.solve)(weights @ rhs.dv, turned)
     mu = rhs.mu
     if mu.shape[1]:
-        moved = jax.vmap(lambda x: constraint_jacobian.times(factors.jacobian, x))(dv)
+        moved = jax.vmap(factors.jacobian.times)(dv)
         open_rows = _by_softness(factors.soft, mu, inverse @ mu - moved)
         mu = jax.vmap(lambda r: factors.positions.solve(None, r)[1])(open_rows)
     return StageUnknowns(inverse @ dv, inverse @ impulse, mu)
@@ -161,7 +159,7 @@ def _transposed_correction(rhs: StageUnknowns, factors: _StageFactors) -> StageU
     dv, mu = inverse @ rhs.dv, rhs.mu
     if mu.shape[1]:
         mu = jax.vmap(lambda r: factors.positions.solve(None, r)[1])(mu)
-        dv = dv - jax.vmap(lambda y: constraint_jacobian.transpose_times(factors.jacobian, y))(_by_softness(factors.soft, 0.0, mu))
+        dv = dv - jax.vmap(factors.jacobian.transpose_times)(_by_softness(factors.soft, 0.0, mu))
         mu = _by_softness(factors.soft, mu, inverse @ mu)
     dv, impulse = jax.vmap(factors.whole.solve)(dv, -(inverse @ rhs.impulse))
     return StageUnknowns(weights @ dv, _by_softness(factors.soft, -(weights @ impulse), -impulse), mu)
@@ -199,7 +197,7 @@ class RadauIIA:
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
         mass = system.mass_operator(state.q)
-        drift = jax.vmap(lambda row: mass_matrix.solve(mass, row), out_axes=1)(jacobian) if rows else jacobian.T
+        drift = jax.vmap(mass.solve, out_axes=1)(jacobian) if rows else jacobian.T
         guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
         args = (system, state, jax.lax.stop_gradient(drift), u, dt)
         x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))

@@ -26,7 +26,6 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest
 from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
 from jaxdae.integrators.projected import Projected
-from jaxdae.kinematic import KinematicSystem
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
 from jaxdae.system import State, System, velocity_residual
@@ -58,7 +57,7 @@ class Sequential:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
         new, memory, info = self._method.step(system, state, memory, u, dt)
-        if isinstance(system, KinematicSystem):
+        if system.first_order:
             new, status = with_feasible_velocity(self.integrator, system, new, u)
             rates = largest(velocity_residual(hard_rows(system, new), new))
             info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))

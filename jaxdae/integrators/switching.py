@@ -22,6 +22,9 @@ which keeps the momentum along the manifold and, where the rows do not move by t
 may refuse an impulse by its sign: then it is computed anew without these rows. Last the multipliers right after the switch are looked at.
 Rows whose multipliers the law refuses go off at once, with the impulse behind them: a string that jerks and is slack again.
 
+A first-order system (`KinematicSystem`) has no momentum and knows no impulses: where rows switch, its velocity becomes the feasible one at
+once. Velocities of rows that are off are then those that the rate asks for.
+
 *Accuracy.* With located instants the order of the inner method is kept, up to four. With `events` = 0, or a law without `margin`, rows
 switch at the end of the step in which they ought to. They are late by up to h: a switch with an impulse then costs an error of order h, a
 release one of order h^2, because the multiplier is zero there and with it the jump of the acceleration. For the same reason the instant of
@@ -50,6 +53,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import Integrator, StepInfo, input_at, step_info
+from jaxdae.kinematic import feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import NoStabilization, PositionProjection
@@ -284,6 +288,7 @@ class Switching:
 
     def _trial(self, system: System, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo, Any, Any]:
         """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not."""
+        state = self._with_rates(system, state, active, u)
         new, info = self._advance(system, state, active, u, dt)
         a, lam = self._dynamics(system, new, active, u)
         flips = _answer("the law", self.law(system, new, lam, active), active) != active
@@ -306,11 +311,21 @@ class Switching:
         return new, info
 
     def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
-        """Returns accelerations and multipliers as the inner integrator sees them."""
+        """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
         solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
         u = input_at(u, state.t, state, system)
+        if system.first_order:
+            _, lam, _ = feasible_velocity(Masked(system, active), state, u, solver)
+            return jnp.zeros_like(state.v), jnp.where(active, lam, 0.0)
         a, lam = forward_dynamics(Masked(system, active), state, u, solver=solver, stabilization=stabilization or NoStabilization())
         return a, jnp.where(active, lam, 0.0)
+
+    def _with_rates(self, system: System, state: State, active: Any, u: Any) -> State:
+        """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
+        if not system.first_order:
+            return state
+        v, _, _ = feasible_velocity(Masked(system, active), state, input_at(u, state.t, state, system), _role(self.integrator, "solver"))
+        return State(state.t, state.q, v)
 
     def _switched(self, system: System, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
         """Returns the state after the impulse and the rows that are on then."""
@@ -320,7 +335,9 @@ class Switching:
         closed = PositionProjection(solver=solver).project(Masked(system, active), state)
         v, p = constraint_impulse(system, closed, active, solver=solver)
         carrying = active
-        if hasattr(self.law, "admissible"):
+        if system.first_order:
+            p = jnp.zeros_like(p)
+        elif hasattr(self.law, "admissible"):
             # What round-off leaves in rows that take no part has any sign.
             noise = _near(p) * jnp.max(jnp.abs(p), initial=0.0)
             carrying = self._admitted(jnp.where(jnp.abs(p) > noise, p, 0.0), active)
@@ -329,6 +346,7 @@ class Switching:
         if hasattr(self.law, "admissible"):
             remaining = self._admitted(self._dynamics(system, new, active, u)[1], active)
             active = _choose(jnp.any(flips), remaining, active)
+        new = self._with_rates(system, new, active, u)
         switched = _choose(flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched)
         return new, SwitchingMemory(active, memory.impulse + p, switched)
 
@@ -343,7 +361,7 @@ def _comes_on_open(system: System, state: State, rows: Any, dt: Any) -> Any:
     To close it would move the system by something that is no error of the instant: a string that was too long from the start, say.
     """
     g = system.constraint(state.t, state.q)
-    scale = jnp.max(jnp.abs(system.constraint_jacobian(state.t, state.q, state.v)), axis=1, initial=0.0)[: g.shape[0]]
+    scale = system.jacobian_operator(state.t, state.q, state.v).row_sizes()[: g.shape[0]]
     near = 2.0 * dt * jnp.max(jnp.abs(state.v), initial=0.0) + 1e-2 * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
     return jnp.any(rows[: g.shape[0]] & (jnp.abs(g) > near * scale))
 

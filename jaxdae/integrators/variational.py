@@ -53,8 +53,6 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import solve
@@ -79,7 +77,7 @@ class DiscreteLagrangian(Protocol):
 
 
 def _momentum(system: System, q: Any, v: Any) -> Any:
-    return mass_matrix.times(system.mass_operator(q), v)
+    return system.mass_operator(q).times(v)
 
 
 def _moved(system: System, state: State, xi: Any, share: float, dt: Any) -> State:
@@ -146,11 +144,11 @@ def _residual(x: Any, args: Any) -> tuple[Any, Any]:
     xi, mu = x
     lagrangian, system, state, u, dt, jacobian, compliance, bias, *_ = args
     momentum = _momentum(system, state.q, state.v)
-    first = dt * (lagrangian.before(system, state, xi, u, dt) - momentum) + constraint_jacobian.transpose_times(jacobian, mu)
+    first = dt * (lagrangian.before(system, state, xi, u, dt) - momentum) + jacobian.transpose_times(mu)
     position = system.constraint(state.t + dt, system.retract(state.q, xi))
     second = jnp.concatenate([position, dt * lagrangian.velocity_rows(system, state, xi, dt)])
     if compliance is not None:
-        soft = constraint_jacobian.times(jacobian, xi - dt * state.v) + 0.5 * dt**2 * bias - compliance * mu
+        soft = jacobian.times(xi - dt * state.v) + 0.5 * dt**2 * bias - compliance * mu
         second = jnp.where(compliance > 0.0, soft, second)
     return first, second
 
@@ -194,7 +192,7 @@ def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: A
             target = jnp.where(memory.compliance > 0.0, -0.5 * dt * system.constraint_bias(t, q, mean.v), target)
         change, _ = solve(memory.factors, memory.mass, memory.jacobian, memory.compliance, momentum, target)
     else:
-        change = mass_matrix.solve(memory.mass, momentum)
+        change = memory.mass.solve(momentum)
     new = State(t, q, mean.v + change)
     return new, memory, step_info(system, new, a, lam, *report)
 

@@ -1,24 +1,13 @@
 """Mechanisms made of bodies, joints and forces; planar for now."""
 
 from jaxdae.mechanisms.build import planar_mechanism
+from jaxdae.mechanisms.describe import Body
+from jaxdae.mechanisms.fields import GROUND
+from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
+from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
+from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.mechanism import Mechanism
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
-from jaxdae.mechanisms.specs import (
-    GROUND,
-    Body,
-    Force,
-    Gear,
-    JointForce,
-    LinearSpring,
-    PointOnLine,
-    PrescribedMotion,
-    Prismatic,
-    Revolute,
-    Rod,
-    Torque,
-    TorsionalSpring,
-    Weld,
-)
 
 __all__ = [
     "GROUND",
@@ -32,9 +21,11 @@ __all__ = [
     "Polynomial",
     "PrescribedMotion",
     "Prismatic",
+    "RackAndPinion",
     "Revolute",
     "Rod",
     "Sinusoid",
+    "Skate",
     "Torque",
     "TorsionalSpring",
     "Weld",

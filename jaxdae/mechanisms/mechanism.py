@@ -1,27 +1,29 @@
 """A planar mechanism in absolute coordinates: bodies, joints and forces as stacked arrays.
 
 q = (x, y, theta) of each body, v its derivative, M = diag(m, m, I) of each body. The constraint rows are those of the joint groups in the
-order of `joints`, joint by joint within a group; `row_names` says which row is whose.
+order of `joints`, joint by joint within a group: those of positions of all groups, then those of velocities. `row_names` says which row is
+whose.
 
-A subclass may declare further rows. Those of a `velocity_constraint` of its own (a wheel that does not slip) come after those of the
-joints. With a `constraint` of its own, all rows are differentiated as those of any `System`, joint by joint no more.
+A subclass may declare further rows, by a `constraint` or a `velocity_constraint` of its own that begins with that of the base class. All
+rows of that level are then differentiated as those of any `System`, joint by joint no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms import frames as fr
-from jaxdae.mechanisms.frames import Kinematics, Pairs
-from jaxdae.operators import DiagonalMatrix
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.names import Names
+from jaxdae.operators import BlockRows, DenseRows, DiagonalMatrix, JacobianOperator
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
-from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity
+from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree(kw_only=True)
@@ -38,6 +40,9 @@ class Mechanism(System):
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
     """
 
+    blocks_from: ClassVar[int] = 24
+    """The number of bodies from which J is handed to solvers as rows of body pairs; a matrix is faster below."""
+
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
     mass: Leaf
@@ -47,6 +52,21 @@ class Mechanism(System):
     forces: dict[str, Any]
 
     # Names.
+
+    @property
+    def names(self) -> Names:
+        """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
+        moving = tuple(f"{body}.{rate}" for body in self.body_names for rate in ("vx", "vy", "omega"))
+        return Names(
+            coordinates=self.coordinate_names,
+            velocities=moving,
+            rows=self.row_names,
+            inputs=tuple(f"u{k}" for k in range(self.n_inputs)),
+            bodies=self.body_names,
+            coordinate_units=self.coordinate_units,
+            velocity_units=("m/s", "m/s", "rad/s") * len(self.body_names),
+            row_units=self.row_units,
+        )
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
@@ -69,20 +89,27 @@ class Mechanism(System):
 
         Rows of a `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may give names of its own.
         """
-        joints = tuple(f"{name}.{row}" for group in self.joints.values() for name in group.names for row in group.rows)
+        joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
         if not (self._has_positions or self._has_velocities):
-            return joints
+            return (*joints, *moving)
         t, q = jax.ShapeDtypeStruct((), self.mass.dtype), jax.ShapeDtypeStruct((3 * len(self.body_names),), self.mass.dtype)
         positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
         velocities = jax.eval_shape(self.velocity_constraint, t, q, q).shape[0]
-        further = (("constraint", positions), ("velocity_constraint", velocities))
-        return (*joints, *(f"{kind}.{k}" for kind, count in further for k in range(count)))
+        further = tuple(f"velocity_constraint.{k}" for k in range(velocities - len(moving)))
+        return (*joints, *(f"constraint.{k}" for k in range(positions)), *moving, *further)
 
     @property
     def row_units(self) -> tuple[str, ...]:
-        """The units of the constraint rows: m or rad; empty for rows that a subclass adds."""
-        units = tuple("rad" if row == "angle" else "m" for group in self.joints.values() for _ in group.names for row in group.rows)
-        return (*units, *("" for _ in self.row_names[len(units) :]))
+        """The units of the constraint rows: m, rad, m/s or rad/s; empty for rows that a subclass adds."""
+        units = dict(row for rows in self._joint_rows() for row in rows)
+        return tuple(units.get(name, "") for name in self.row_names)
+
+    def _joint_rows(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Returns names and units of the rows of all joints, at position and at velocity level."""
+        groups = self.joints.values()
+        positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
+        velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
+        return positions, velocities
 
     @property
     def _has_positions(self) -> bool:
@@ -92,7 +119,7 @@ class Mechanism(System):
     @property
     def _has_velocities(self) -> bool:
         """Whether a subclass declares velocity-level rows."""
-        return type(self).velocity_constraint is not System.velocity_constraint
+        return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
     # The equations.
 
@@ -110,8 +137,12 @@ class Mechanism(System):
         return 0.5 * jnp.sum(self.mass_operator(q).diagonal * v**2)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the residuals of all joints (ng,), in m and rad."""
+        """Returns the residuals of all joints at position level (ng,), in m and rad."""
         return self._rows(fr.values, t, fr.kinematics(q, jnp.zeros_like(q)))
+
+    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+        """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
+        return self._velocity_rows(fr.velocity_values, t, fr.kinematics(q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,)."""
@@ -123,18 +154,51 @@ class Mechanism(System):
         """Returns gamma (nc,)."""
         if self._has_positions:
             return super().constraint_bias(t, q, v)
-        bias = self._rows(fr.biases, t, fr.kinematics(q, v))
-        return jnp.concatenate([bias, velocity_rows_bias(self, t, q, v)]) if self._has_velocities else bias
+        frames = fr.kinematics(q, v)
+        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows(fr.velocity_biases, t, frames)
+        return jnp.concatenate([self._rows(fr.biases, t, frames), moving])
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
-        frames = fr.kinematics(q, jnp.zeros_like(q))
-        rows = [fr.dense_rows(fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._groups(self.joints)]
+        rows = [fr.dense_rows(block, pair) for _, block, pair in self._blocks(t, fr.kinematics(q, v))]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
         return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
+
+    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_operator(t, q, v)
+
+    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        """Returns J as blocks, by autodiff where there are few bodies; never formed."""
+        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether J is made of the blocks of joints; a subclass may have a J of its own."""
+        own = self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
+        return len(self.body_names) >= self.blocks_from and not own
+
+    def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+        frames, still = fr.kinematics(q, v), jnp.zeros((0, 3), q.dtype)
+        parts = self._blocks(t, frames)
+        sides = [fr.pair_rows(block) for _, block, _ in parts]
+        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
+        a, b = (tuple(body for group, block, _ in parts for body in getattr(group, end) for _ in block[0][0]) for end in ("a", "b"))
+        joints = BlockRows(first, second, a, b, len(self.body_names))
+        return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
+
+    def _blocks(self, t: Scalar, frames: Kinematics) -> list[tuple[Any, Any, Pairs]]:
+        """Returns the groups with the blocks of their rows of J; those at velocity level last, left out where a subclass has its own."""
+        holding = [(group, fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._holding()]
+        if self._has_velocities:
+            return holding
+        guiding = self._guiding()
+        return holding + [
+            (group, fr.velocity_blocks(type(group).velocity_residual, group, pair, frames, t), pair) for group, pair in guiding
+        ]
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
@@ -150,9 +214,9 @@ class Mechanism(System):
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, inputs)
             total = total + _virtual_work(measure, group, pair, frames, t, efforts)
         for group, pair in self._groups(self.joints):
-            if getattr(group, "damping", None) is not None:
+            if group.drag is not None:
                 measure = type(group).coordinate
-                efforts = -group.damping[:, None] * fr.rates(measure, group, pair, frames, t)
+                efforts = -group.drag[:, None] * fr.rates(measure, group, pair, frames, t)
                 total = total + _virtual_work(measure, group, pair, frames, t, efforts)
         return total
 
@@ -172,8 +236,20 @@ class Mechanism(System):
         for group in groups.values():
             yield group, fr.pairs(group.a, group.b, len(self.body_names))
 
+    def _holding(self) -> Iterator[tuple[Any, Pairs]]:
+        """Yields the groups of joints with rows at position level."""
+        return self._groups({key: group for key, group in self.joints.items() if group.rows})
+
+    def _guiding(self) -> Iterator[tuple[Any, Pairs]]:
+        """Yields the groups of joints with rows at velocity level."""
+        return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
+
     def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
-        rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._groups(self.joints)]
+        rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._holding()]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.frame.x.dtype)
+
+    def _velocity_rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> VelocityResidual:
+        rows = [derivative(type(group).velocity_residual, group, pair, frames, t).reshape(-1) for group, pair in self._guiding()]
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.frame.x.dtype)
 
     def _checked_input(self, u: Input) -> Input:
@@ -190,13 +266,11 @@ class Mechanism(System):
         """Returns the input of each element (k,), zero where it reads none."""
         if u is None or all(k < 0 for k in group.inputs):
             return jnp.zeros((len(group.inputs),), q.dtype)
-        chosen = np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs])
-        return jnp.asarray(chosen, q.dtype) @ u
+        return fr.selected(np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs]), u)
 
 
 def _virtual_work(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any) -> Velocity:
     """Returns the generalized force (nv,) of efforts on measured coordinates."""
     block = fr.blocks(measure, group, pair, frames, t)
     work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
-    side_a, side_b = (jnp.asarray(side.T, efforts.dtype) for side in pair)
-    return jnp.stack([side_a @ a + side_b @ b for a, b in zip(*work, strict=True)], axis=-1).reshape(-1)
+    return jnp.stack([fr.summed(pair, a, b) for a, b in zip(*work, strict=True)], axis=-1).reshape(-1)

@@ -1,6 +1,20 @@
 """The matrices of a system as operators: the mass matrix M and the constraint Jacobian J."""
 
-from jaxdae.operators.jacobian import JacobianOperator
-from jaxdae.operators.mass import DiagonalMatrix, MassMatrix, as_dense
+from jaxdae.operators.block_rows import BlockRows
+from jaxdae.operators.jacobian import AutodiffRows, DenseRows, JacobianOperator, StackedRows, as_jacobian_operator
+from jaxdae.operators.mass import BlockDiagonalMatrix, DenseMatrix, DiagonalMatrix, MassFactors, MassOperator, as_mass_operator
 
-__all__ = ["DiagonalMatrix", "JacobianOperator", "MassMatrix", "as_dense"]
+__all__ = [
+    "AutodiffRows",
+    "BlockDiagonalMatrix",
+    "BlockRows",
+    "DenseMatrix",
+    "DenseRows",
+    "DiagonalMatrix",
+    "JacobianOperator",
+    "MassFactors",
+    "MassOperator",
+    "StackedRows",
+    "as_jacobian_operator",
+    "as_mass_operator",
+]

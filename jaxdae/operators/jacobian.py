@@ -1,79 +1,322 @@
-"""The constraint Jacobian as an operator: a matrix by default, products only where a matrix-free method asks for no more."""
+"""The constraint Jacobian as an operator: a matrix, rows of body pairs, or products by autodiff.
+
+Whoever uses J sees only the methods of `JacobianOperator`; what a structure has no better way for begins with `as_dense()`.
+`masked`, `leading`, `between` and `stacked` make J of a system out of the parts that wrappers have.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+import abc
+import functools
+import itertools
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.typing import Leaf
 
 
-@runtime_checkable
-class JacobianOperator(Protocol):
-    """J as two products; a pytree, so that it can be differentiated with respect to what it is made of."""
+class JacobianOperator(abc.ABC):
+    """J (nc, nv) as products; a pytree, so that it can be differentiated with respect to what it is made of."""
 
     @property
+    @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """(nc, nv)."""
-        ...
+        """Returns (nc, nv)."""
 
-    def times(self, x: Any) -> Any:
-        """Returns J x (nc,)."""
-        ...
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
 
-    def transpose_times(self, y: Any) -> Any:
-        """Returns J^T y (nv,)."""
-        ...
+    @abc.abstractmethod
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x."""
 
+    @abc.abstractmethod
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
 
-Jacobian: TypeAlias = Float[Array, "nc nv"] | JacobianOperator
+    def as_dense(self) -> Float[Array, "nc nv"]:
+        """Returns the matrix as an array."""
+        return jax.vmap(self.times, out_axes=1)(jnp.eye(self.shape[1], dtype=self.dtype))
 
+    def masked(self, active: Bool[Array, " nc"]) -> JacobianOperator:
+        """Returns J with zeros in the rows that are not active."""
+        return MaskedRows(self, active)
 
-def times(jacobian: Any, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-    """Returns J x."""
-    return small_matrix.matvec(jacobian, x) if _is_matrix(jacobian) else jacobian.times(x)
+    def between(self, start: int, stop: int) -> JacobianOperator:
+        """Returns the rows start, ..., stop - 1."""
+        return self if (start, stop) == (0, self.shape[0]) else RowRange(self, start, stop)
 
+    def leading(self, rows: int) -> JacobianOperator:
+        """Returns the first rows."""
+        return self.between(0, rows)
 
-def transpose_times(jacobian: Any, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-    """Returns J^T y."""
-    return small_matrix.rmatvec(jacobian, y) if _is_matrix(jacobian) else jacobian.transpose_times(y)
+    def stacked(self, *others: JacobianOperator) -> JacobianOperator:
+        """Returns the rows of this operator, and below them those of the others."""
+        first, *rest = [part for part in (self, *others) if part.shape[0]] or [self]
+        return first._above(*rest) if rest else first
 
+    def _above(self, *others: JacobianOperator) -> JacobianOperator:
+        return StackedRows((self, *others))
 
-def columns(jacobian: Jacobian) -> int:
-    """Returns nv."""
-    return jacobian.shape[1]
+    def over_columns(self, divisors: Float[Array, " nv"]) -> JacobianOperator:
+        """Returns J diag(d)^-1: each column divided by its number."""
+        return DenseRows(self.as_dense() / divisors[None, :])
 
+    def times_blocks(self, blocks: Float[Array, "k b b"]) -> JacobianOperator:
+        """Returns J B with B block diagonal, k b = nv."""
+        count, width, _ = blocks.shape
+        split = self.as_dense().reshape(-1, count, width)
+        return DenseRows(jnp.einsum("rki,kij->rkj", split, blocks).reshape(self.shape))
 
-def leading_rows(jacobian: Any, rows: int) -> Any:
-    """Returns the first rows of J."""
-    return jacobian[:rows] if _is_matrix(jacobian) else LeadingRows(jacobian, rows)
+    def gram(self) -> Float[Array, "nc nc"]:
+        """Returns J J^T, symmetric to the last bit."""
+        dense = self.as_dense()
+        return small_matrix.product_transposed(dense, dense)
+
+    def row_sizes(self) -> Float[Array, " nc"]:
+        """Returns the largest magnitude in each row; zero where there are no columns."""
+        return jnp.max(jnp.abs(self.as_dense()), axis=1, initial=0.0)
+
+    def touched(self) -> Bool[Array, " nv"]:
+        """Returns which columns have entries in any row; all of them where that takes the matrix to find out."""
+        return jnp.ones((self.shape[1],), bool)
 
 
 @pytree
-class LeadingRows:
-    """The first rows of a `JacobianOperator`."""
+class DenseRows(JacobianOperator):
+    """J as a matrix (nc, nv)."""
 
-    whole: Leaf
-    rows: int = static()
+    matrix: Leaf
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, nv)."""
-        return self.rows, self.whole.shape[1]
+        """Returns (nc, nv)."""
+        return self.matrix.shape
 
-    def times(self, x: Any) -> Any:
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.matrix.dtype
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Returns J x."""
-        return self.whole.times(x)[: self.rows]
+        return small_matrix.matvec(self.matrix, x)
 
-    def transpose_times(self, y: Any) -> Any:
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
         """Returns J^T y."""
-        return self.whole.transpose_times(jnp.pad(y, (0, self.whole.shape[0] - self.rows)))
+        return small_matrix.rmatvec(self.matrix, y)
+
+    def as_dense(self) -> Float[Array, "nc nv"]:
+        """Returns the matrix."""
+        return self.matrix
+
+    def masked(self, active: Bool[Array, " nc"]) -> DenseRows:
+        """Returns J with zeros in the rows that are not active."""
+        return DenseRows(jnp.where(active[:, None], self.matrix, 0.0))
+
+    def between(self, start: int, stop: int) -> DenseRows:
+        """Returns the rows start, ..., stop - 1."""
+        return DenseRows(self.matrix[start:stop])
+
+    def _above(self, *others: JacobianOperator) -> DenseRows:
+        return DenseRows(jnp.concatenate([self.matrix, *(other.as_dense() for other in others)]))
+
+    def touched(self) -> Bool[Array, " nv"]:
+        """Returns which columns have entries in any row."""
+        return jnp.any(self.matrix != 0.0, axis=0)
 
 
-def _is_matrix(jacobian: Any) -> bool:
-    return not hasattr(jacobian, "transpose_times")
+@pytree
+class AutodiffRows(JacobianOperator):
+    """J of a system at a state: J x by one forward-mode derivative of the rows, J^T y by one reverse-mode derivative; never formed.
+
+    Attributes:
+        system: with `constraint(t, q)`, `velocity_constraint(t, q, v)` and `retract(q, xi)`.
+        state: with t, q and v.
+    """
+
+    system: Leaf
+    state: Leaf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nc, nv)."""
+        return jax.eval_shape(self.times, self.state.v).shape[0], self.state.v.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.state.v.dtype
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x."""
+        return _push(self, x)
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
+        return _pull(self, y)
+
+
+def _rows(jacobian: AutodiffRows, xi: Any, v: Any) -> Any:
+    system, t, q = jacobian.system, jacobian.state.t, jacobian.state.q
+    return jnp.concatenate([system.constraint(t, system.retract(q, xi)), system.velocity_constraint(t, q, v)])
+
+
+# Compiled as units: an iteration uses them many times, and JAX then traces and differentiates each of them once.
+@jax.jit
+def _push(jacobian: AutodiffRows, x: Any) -> Any:
+    v = jacobian.state.v
+    return jax.jvp(lambda xi, v: _rows(jacobian, xi, v), (jnp.zeros_like(v), v), (x, x))[1]
+
+
+@jax.jit
+def _pull(jacobian: AutodiffRows, y: Any) -> Any:
+    v = jacobian.state.v
+    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](y)
+    return of_positions + of_velocities
+
+
+@pytree
+class MaskedRows(JacobianOperator):
+    """An operator with zeros in the rows that are not active (nc,)."""
+
+    whole: Leaf
+    active: Leaf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nc, nv)."""
+        return self.whole.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.whole.dtype
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x, zero in rows that are off."""
+        return jnp.asarray(jnp.where(self.active, self.whole.times(x), 0.0))
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y of the active rows."""
+        return self.whole.transpose_times(jnp.where(self.active, y, 0.0))
+
+
+@pytree
+class RowRange(JacobianOperator):
+    """The rows start, ..., stop - 1 of an operator."""
+
+    whole: Leaf
+    start: int = static()
+    stop: int = static()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (stop - start, nv)."""
+        return self.stop - self.start, self.whole.shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.whole.dtype
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x."""
+        return self.whole.times(x)[self.start : self.stop]
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
+        return self.whole.transpose_times(jnp.pad(y, (self.start, self.whole.shape[0] - self.stop)))
+
+
+@pytree
+class StackedRows(JacobianOperator):
+    """Operators below each other, at least one: a tuple of parts, each in its own structure."""
+
+    parts: tuple[Any, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nc, nv)."""
+        return self._ends()[-1], self.parts[0].shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.parts[0].dtype
+
+    def _ends(self) -> list[int]:
+        """Returns where the parts begin, and the number of rows."""
+        return [0, *np.cumsum([part.shape[0] for part in self.parts]).tolist()]
+
+    def _split(self, y: Any) -> list[Any]:
+        ends = self._ends()
+        return [y[start:stop] for start, stop in itertools.pairwise(ends)]
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x."""
+        return jnp.concatenate([part.times(x) for part in self.parts])
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
+        forces = [part.transpose_times(entries) for part, entries in zip(self.parts, self._split(y), strict=True)]
+        return functools.reduce(jnp.add, forces)
+
+    def _above(self, *others: JacobianOperator) -> StackedRows:
+        return StackedRows((*self.parts, *others))
+
+    def as_dense(self) -> Float[Array, "nc nv"]:
+        """Returns the matrix as an array."""
+        return jnp.concatenate([part.as_dense() for part in self.parts])
+
+    def masked(self, active: Bool[Array, " nc"]) -> StackedRows:
+        """Returns J with zeros in the rows that are not active."""
+        return StackedRows(tuple(part.masked(some) for part, some in zip(self.parts, self._split(active), strict=True)))
+
+    def between(self, start: int, stop: int) -> JacobianOperator:
+        """Returns the rows start, ..., stop - 1."""
+        offsets = zip(self.parts, self._ends()[:-1], strict=True)
+        clipped = [(part, max(start - at, 0), min(stop - at, part.shape[0])) for part, at in offsets]
+        first, *rest = [part.between(low, max(low, high)) for part, low, high in clipped if low <= part.shape[0]]
+        return first.stacked(*rest)
+
+    def over_columns(self, divisors: Float[Array, " nv"]) -> StackedRows:
+        """Returns J diag(d)^-1."""
+        return StackedRows(tuple(part.over_columns(divisors) for part in self.parts))
+
+    def times_blocks(self, blocks: Float[Array, "k b b"]) -> StackedRows:
+        """Returns J B with B block diagonal."""
+        return StackedRows(tuple(part.times_blocks(blocks) for part in self.parts))
+
+    def gram(self) -> Float[Array, "nc nc"]:
+        """Returns J J^T: of each part by itself, and of the later of two parts as a matrix that the earlier multiplies."""
+        across: dict[tuple[int, int], Any] = {}
+        for i, part in enumerate(self.parts):
+            across[i, i] = part.gram()
+            for j in range(i + 1, len(self.parts)):
+                across[i, j] = jax.vmap(part.times, out_axes=1)(self.parts[j].as_dense())
+                across[j, i] = across[i, j].T
+        count = range(len(self.parts))
+        return jnp.block([[across[i, j] for j in count] for i in count])
+
+    def row_sizes(self) -> Float[Array, " nc"]:
+        """Returns the largest magnitude in each row."""
+        return jnp.concatenate([part.row_sizes() for part in self.parts])
+
+    def touched(self) -> Bool[Array, " nv"]:
+        """Returns which columns have entries in any row."""
+        return jnp.any(jnp.stack([part.touched() for part in self.parts]), axis=0)
+
+
+def as_jacobian_operator(jacobian: Any) -> JacobianOperator:
+    """Returns J as an operator: of an array (nc, nv) `DenseRows`, an operator as it is. For what users pass in."""
+    return jacobian if isinstance(jacobian, JacobianOperator) else DenseRows(jnp.asarray(jacobian))

@@ -7,16 +7,13 @@ coordinates are allowed where the constraints determine them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.operators.mass import MassMatrix, as_dense
-from jaxdae.saddle_point.interface import solve_once
-from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.typing import Leaf, Rows, Velocity
 
 
 @pytree
@@ -45,17 +42,13 @@ class DenseKKT:
     precision, the result is NaN. The most accurate choice for ill-conditioned masses; several times slower than `SchurComplement`.
     """
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> DenseFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> DenseFactors:
         """Returns factors of [M -J^T; J C]; O((nv + nc)^3)."""
-        rows = jacobian.shape[0]
+        rows, lower = jacobian.shape[0], jacobian.as_dense()
         corner = jnp.zeros((rows, rows), jacobian.dtype) if compliance is None else jnp.diag(compliance)
-        matrix = jnp.block([[as_dense(mass), -jacobian.T], [jacobian, corner]])
+        matrix = jnp.block([[mass.as_dense(), -lower.T], [lower, corner]])
         lu, pivots = jax.scipy.linalg.lu_factor(matrix)
         # Against the largest entry of the column: rounding would make numbers of a zero pivot.
         limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
         regular = jnp.all(jnp.abs(jnp.diagonal(lu)) > limit)
         return DenseFactors(jnp.where(regular, lu, jnp.nan), pivots)
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)

@@ -43,9 +43,7 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.batching.axes import worlds_first
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.mass import MassMatrix
+from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.typing import Rows, Velocity
 
@@ -63,17 +61,14 @@ class SaddlePointFactors(Protocol):
 
 
 class SaddlePointSolver(Protocol):
-    """A method for saddle-point systems; a pytree without state.
+    """A method for saddle-point systems; a pytree without state. `solve_saddle_point` uses one on given matrices.
 
-    A solver that needs only products with J has a class attribute `matrix_free = True`, and is handed a `JacobianOperator`.
+    A solver that knows no structure begins with `mass.as_dense()` and `jacobian.as_dense()`. One that needs only products with J has a
+    class attribute `matrix_free = True`: systems then hand it J in a form that is never a matrix.
     """
 
-    def factorize(self, mass: MassMatrix, jacobian: Any, compliance: Rows | None) -> SaddlePointFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
         """Returns factors of [M -J^T; J C]; C is None for zero."""
-        ...
-
-    def __call__(self, mass: MassMatrix, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for one right-hand side; differentiable with respect to every argument."""
         ...
 
 
@@ -128,8 +123,8 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
         """Returns b - K x at the solution, as a function of the problem."""
         mass, jacobian, compliance, f, r = filled(values)
         a, lam = x
-        force = constraint_jacobian.transpose_times(jacobian, lam) - mass_matrix.times(mass, a)
-        rate = r - constraint_jacobian.times(jacobian, a)
+        force = jacobian.transpose_times(lam) - mass.times(a)
+        rate = r - jacobian.times(a)
         return force if f is None else force + f, rate if compliance is None else rate - compliance * lam
 
     change = jax.jvp(residual, primal_values, tangent_values)[1]
@@ -146,7 +141,7 @@ _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
     """Returns (a, lam) as `_solve`, by solves that JAX can differentiate and transpose."""
     rows = r.shape[0]
-    size = constraint_jacobian.columns(jacobian)
+    size = jacobian.shape[1]
     b = jnp.concatenate([jnp.zeros((size,), r.dtype) if f is None else f, r])
     full_rank = _needs_full_rank(factors, r)
 
@@ -155,12 +150,12 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
 
     def matrix(x: Array) -> Array:
         a, mu = x[:size], x[size:]
-        rate = constraint_jacobian.times(jacobian, a)
+        rate = jacobian.times(a)
         if compliance is not None:
             rate = rate - compliance * mu
         if not full_rank:
             rate = rate + null_part(x)
-        return jnp.concatenate([mass_matrix.times(mass, a) + constraint_jacobian.transpose_times(jacobian, mu), rate])
+        return jnp.concatenate([mass.times(a) + jacobian.transpose_times(mu), rate])
 
     def inverse(_: Any, rhs: Array) -> Array:
         a, lam = factors.solve(rhs[:size], rhs[size:])
@@ -194,13 +189,15 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
     return x[:size], -without_null(x[size:])
 
 
-def solve(factors: Any, mass: MassMatrix, jacobian: Any, compliance: Any, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+def solve(
+    factors: Any, mass: MassOperator, jacobian: JacobianOperator, compliance: Any, f: Velocity | None, r: Rows
+) -> tuple[Velocity, Rows]:
     """Returns (a, lam) from factors, differentiable with respect to M, J, C, f and r.
 
     Args:
         factors: what `solver.factorize(M, J, C)` returned. Its derivative is ignored: pass it as it is.
-        mass: M, dense (nv, nv) or `DiagonalMatrix`.
-        jacobian: J (nc, nv), or a `JacobianOperator`.
+        mass: M, an operator.
+        jacobian: J, an operator.
         compliance: C, the diagonal of the zero block, (nc,); None for zero.
         f: first right-hand side (nv,); None for zero.
         r: second right-hand side (nc,).
@@ -208,10 +205,22 @@ def solve(factors: Any, mass: MassMatrix, jacobian: Any, compliance: Any, f: Vel
     return _solve(jax.lax.stop_gradient(factors), mass, jacobian, compliance, f, r)
 
 
-def solve_once(
-    solver: SaddlePointSolver, mass: MassMatrix, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any
+def solve_saddle_point(
+    solver: SaddlePointSolver, mass: Any, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any = None
 ) -> tuple[Velocity, Rows]:
-    """Returns (a, lam) for one right-hand side: factorize, then `solve`. What `solver(...)` does."""
+    """Returns (a, lam) with M a - J^T lam = f and J a + C lam = r, for matrices that are given: factorize, then solve.
+
+    Args:
+        solver: a saddle-point solver, such as `SchurComplement()`.
+        mass: M, an array (nv, nv) or an operator such as `DiagonalMatrix`.
+        jacobian: J, an array (nc, nv) or an operator.
+        f: first right-hand side (nv,); None for zero.
+        r: second right-hand side (nc,).
+        compliance: C, the diagonal of the zero block: a scalar, or (nc,); None for zero.
+
+    Differentiable with respect to every argument but the solver, forward and reverse, at every order.
+    """
+    mass, jacobian = as_mass_operator(mass), as_jacobian_operator(jacobian)
     diagonal = None if compliance is None else jnp.broadcast_to(jnp.asarray(compliance, r.dtype), r.shape)
     factors = solver.factorize(*jax.lax.stop_gradient((mass, jacobian, diagonal)))
     return solve(factors, mass, jacobian, diagonal, f, r)

@@ -43,12 +43,8 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.operators import jacobian as constraint_jacobian
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.jacobian import Jacobian
-from jaxdae.operators.mass import MassMatrix
+from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.requirements import fraction
-from jaxdae.saddle_point.interface import solve_once
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -64,7 +60,7 @@ class IterativeFactors:
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         free = None if f is None else self.mass.unscaled(self.mass.scaled(f))
-        rest = r if free is None else r - constraint_jacobian.times(self.jacobian, free)
+        rest = r if free is None else r - self.jacobian.times(free)
         lam = rest if rest.shape[0] == 0 else self.method.run(self.delassus, rest)
         pushed = self._pushed(lam)
         return pushed if free is None else free + pushed, lam
@@ -74,11 +70,11 @@ class IterativeFactors:
 
     def delassus(self, y: Rows) -> Rows:
         """Returns S y."""
-        result = constraint_jacobian.times(self.jacobian, self._pushed(y))
+        result = self.jacobian.times(self._pushed(y))
         return result if self.compliance is None else result + self.compliance * y
 
     def _pushed(self, y: Rows) -> Velocity:
-        return self.mass.unscaled(self.mass.scaled(constraint_jacobian.transpose_times(self.jacobian, y)))
+        return self.mass.unscaled(self.mass.scaled(self.jacobian.transpose_times(y)))
 
 
 def _precondition(preconditioner: Any, y: Rows) -> Rows:
@@ -141,14 +137,10 @@ class ConjugateGradient:
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
         _check(self, jacobian.shape[0])
-        return IterativeFactors(mass_matrix.factorize(mass), jacobian, compliance, self)
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)
+        return IterativeFactors(mass.factorize(), jacobian, compliance, self)
 
     def run(self, operator: Any, b: Rows) -> Rows:
         """Returns the solution y (nc,) of S y = b, or NaN."""
@@ -218,14 +210,10 @@ class BiconjugateGradient:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> IterativeFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
         """Returns the operators; the only factorization is that of M."""
         _check(self, jacobian.shape[0])
-        return IterativeFactors(mass_matrix.factorize(mass), jacobian, compliance, self)
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)
+        return IterativeFactors(mass.factorize(), jacobian, compliance, self)
 
     def run(self, operator: Any, b: Rows) -> Rows:
         """Returns the solution y (nc,) of S y = b, or NaN."""
@@ -244,21 +232,22 @@ class BiconjugateGradient:
         return jnp.where(jnp.sum(rest**2) <= acceptable**2 * jnp.sum(b**2), y, jnp.nan)
 
 
-def block_preconditioner(mass: MassMatrix, jacobian: Any, block: int = 1) -> Any:
+def block_preconditioner(mass: Any, jacobian: Any, block: int = 1) -> Any:
     """Returns the inverses of the diagonal blocks of J M^-1 J^T: (nc,) for block = 1, else (nc / block, block, block).
 
     Args:
-        mass: M.
-        jacobian: J (nc, nv), at a configuration that is typical for the motion.
+        mass: M, an array (nv, nv) or an operator.
+        jacobian: J (nc, nv), an array or an operator, at a configuration that is typical for the motion.
         block: rows a block; 2 for the joints of a planar mechanism of revolute joints.
 
     Raises:
         ValueError: `block` does not divide the number of rows.
     """
+    jacobian = as_jacobian_operator(jacobian)
     rows = jacobian.shape[0]
     if block < 1 or rows % block:
         raise ValueError(f"block must divide the number of rows, {rows}, got {block}")
-    scaled = mass_matrix.factorize(mass).scaled_rows(jacobian)
+    scaled = as_mass_operator(mass).factorize().scaled_rows(jacobian).as_dense()
     if block == 1:
         return 1.0 / jnp.sum(scaled**2, axis=1)
     grouped = scaled.reshape(rows // block, block, -1)

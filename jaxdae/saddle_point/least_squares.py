@@ -22,14 +22,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.mass import MassMatrix
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.requirements import fraction
-from jaxdae.saddle_point.interface import solve_once
 from jaxdae.saddle_point.singular_values import ThinSVD
-from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+from jaxdae.typing import Leaf, Rows, Velocity
 
 
 @pytree
@@ -44,7 +41,7 @@ class LeastSquaresFactors:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         size = self.scaled_jacobian.shape[1]
         free = None if f is None else self.mass.scaled(f)
-        rest = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
+        rest = r if free is None else r - self.scaled_jacobian.times(free)
         z = self.svd.solve(rest)
         x = z[:size] if free is None else free + z[:size]
         return self.mass.unscaled(x), self.svd.solve_transposed(z)
@@ -72,13 +69,10 @@ class LeastSquares:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> LeastSquaresFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> LeastSquaresFactors:
         """Returns the mass factors and the singular values of the scaled Jacobian."""
-        mass_factors = mass_matrix.factorize(mass)
+        mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
-        wide = scaled if compliance is None else jnp.concatenate([scaled, jnp.diag(jnp.sqrt(compliance))], axis=1)
+        dense = scaled.as_dense()
+        wide = dense if compliance is None else jnp.concatenate([dense, jnp.diag(jnp.sqrt(compliance))], axis=1)
         return LeastSquaresFactors(mass_factors, scaled, ThinSVD.of(wide, self.tolerance)[0])
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)

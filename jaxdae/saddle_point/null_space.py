@@ -36,10 +36,9 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.mass import MassMatrix, as_dense
+from jaxdae.operators import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator, as_jacobian_operator
 from jaxdae.requirements import fraction, offers
-from jaxdae.saddle_point.interface import solve, solve_once
+from jaxdae.saddle_point.interface import solve
 from jaxdae.saddle_point.singular_values import ThinSVD
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
@@ -211,29 +210,28 @@ class NullSpaceFactors:
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         particular = self.decomposition.solve(r)
-        force = -mass_matrix.times(self.mass, particular)
+        force = -self.mass.times(particular)
         force = force if f is None else f + force
         basis = self.decomposition.generators
         y = self.reduced.solve(small_matrix.rmatvec(basis, force))
         free = small_matrix.matvec(basis, y)
-        return particular + free, self.decomposition.solve_transposed(mass_matrix.times(self.mass, free) - force)
+        return particular + free, self.decomposition.solve_transposed(self.mass.times(free) - force)
 
     def inconsistent(self, r: Rows) -> Rows | None:
         """Returns (I - J J^+) r; None where J has full rank by assumption."""
         return self.decomposition.inconsistent(r)
 
-    def reweighted(self, mass: MassMatrix) -> NullSpaceFactors:
+    def reweighted(self, mass: MassOperator) -> NullSpaceFactors:
         """Returns the factors with another matrix in place of M, from the same decomposition of J."""
         return _reduced(mass, self.decomposition)
 
 
-def _reduced(mass: MassMatrix, decomposition: Any) -> NullSpaceFactors:
+def _reduced(mass: MassOperator, decomposition: Any) -> NullSpaceFactors:
     basis = decomposition.generators
-    weighted = mass.diagonal[:, None] * basis if isinstance(mass, mass_matrix.DiagonalMatrix) else mass @ basis
-    reduced = basis.T @ weighted
+    reduced = basis.T @ mass.times_matrix(basis)
     if decomposition.complement is not None:
         # Scaled like the rest of the matrix: the smallest pivot then does not depend on the units of mass.
-        scale = jnp.trace(as_dense(mass)) / basis.shape[0]
+        scale = jnp.trace(mass.as_dense()) / basis.shape[0]
         reduced = reduced + scale * decomposition.complement
     return NullSpaceFactors(mass, decomposition, small_matrix.cholesky(reduced))
 
@@ -256,13 +254,10 @@ class SoftFactors:
         return self.augmented.inconsistent(r)
 
 
-def augment(mass: MassMatrix, jacobian: Array, compliance: Rows) -> tuple[Any, Array]:
+def augment(mass: MassOperator, jacobian: JacobianOperator, compliance: Rows) -> tuple[MassOperator, JacobianOperator]:
     """Returns M and J of the system with coordinates (a, c) whose hard rows are the soft rows of the given one."""
-    ones = jnp.ones_like(compliance)
-    wide = jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(compliance))], axis=1)
-    if isinstance(mass, mass_matrix.DiagonalMatrix):
-        return mass_matrix.DiagonalMatrix(jnp.concatenate([mass.diagonal, ones])), wide
-    return jax.scipy.linalg.block_diag(mass, jnp.diag(ones)), wide
+    wide = jnp.concatenate([jacobian.as_dense(), jnp.diag(jnp.sqrt(compliance))], axis=1)
+    return mass.extended(compliance.shape[0]), DenseRows(wide)
 
 
 @pytree
@@ -282,47 +277,43 @@ class NullSpace:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield offers(self.decomposition, "decompose"), "decomposition must be SingularValues(), HouseholderQR() or NormalEquations()"
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> NullSpaceFactors | SoftFactors:
         """Returns the decomposition of J, and the Cholesky factor of the reduced mass matrix."""
         if compliance is not None:
             wide_mass, wide = augment(mass, jacobian, compliance)
             return SoftFactors(self.factorize(wide_mass, wide, None), jacobian.shape[1])
-        return _reduced(mass, self.decomposition.decompose(jacobian))
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)
+        return _reduced(mass, self.decomposition.decompose(jacobian.as_dense()))
 
 
-def null_projector(jacobian: Jacobian, solver: Any = None) -> Array:
+def null_projector(jacobian: Any, solver: Any = None) -> Array:
     """Returns P = N N^T (nv, nv), the orthogonal projector onto the null space of J.
 
     Column k is the vector nearest to e_k with J x = 0: a saddle-point problem with M = I, whose derivative is exact at constant rank,
     dP = -(S + S^T) with S = J^+ dJ P.
 
     Args:
-        jacobian: J (nc, nv).
+        jacobian: J (nc, nv), an array or an operator.
         solver: `NullSpace()` by default, which allows dependent rows; `SchurComplement()` evaluates I - J^T (J J^T)^-1 J.
     """
-    return _columns(jacobian, solver or NullSpace(), jacobian.shape[1], lambda e, zero: (e, zero))
+    return _columns(as_jacobian_operator(jacobian), solver or NullSpace(), 1, lambda e, zero: (e, zero))
 
 
-def pseudoinverse(jacobian: Jacobian, solver: Any = None) -> Array:
+def pseudoinverse(jacobian: Any, solver: Any = None) -> Array:
     """Returns J^+ (nv, nc), with exact derivatives at constant rank.
 
     Args:
-        jacobian: J (nc, nv).
+        jacobian: J (nc, nv), an array or an operator.
         solver: `NullSpace()` by default, which allows dependent rows.
     """
-    return _columns(jacobian, solver or NullSpace(), jacobian.shape[0], lambda e, zero: (None, e))
+    return _columns(as_jacobian_operator(jacobian), solver or NullSpace(), 0, lambda e, zero: (None, e))
 
 
-def _columns(jacobian: Any, solver: Any, count: int, sides: Any) -> Array:
-    identity = mass_matrix.DiagonalMatrix(jnp.ones((jacobian.shape[1],), jacobian.dtype))
+def _columns(jacobian: JacobianOperator, solver: Any, axis: int, sides: Any) -> Array:
+    identity = DiagonalMatrix(jnp.ones((jacobian.shape[1],), jacobian.dtype))
     factors = solver.factorize(*jax.lax.stop_gradient((identity, jacobian, None)))
     zero = jnp.zeros((jacobian.shape[0],), jacobian.dtype)
 
     def column(e: Any) -> Any:
         return solve(factors, identity, jacobian, None, *sides(e, zero))[0]
 
-    return jax.vmap(column, out_axes=1)(jnp.eye(count, dtype=jacobian.dtype))
+    return jax.vmap(column, out_axes=1)(jnp.eye(jacobian.shape[axis], dtype=jacobian.dtype))

@@ -27,11 +27,9 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.mass import MassMatrix
+from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.requirements import check_requirements
-from jaxdae.saddle_point.interface import solve_once
-from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+from jaxdae.typing import Leaf, Rows, Velocity
 
 
 @pytree
@@ -47,13 +45,13 @@ class ProximalFactors:
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         free = None if f is None else self.mass.scaled(f)
-        start = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
+        start = r if free is None else r - self.scaled_jacobian.times(free)
         lam, rest = self._iterate(start)
         lam = lam - self.iterations * self._correction(rest)
         # What rounding has added along dependent rows, some eps / mu. Where a row is soft, lam can be too large to find it.
         noise = self._iterate(lam)[1]
         lam = lam - (noise if self.compliance is None else jnp.where(jnp.any(self.compliance > 0.0), 0.0, noise))
-        pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
+        pushed = self.scaled_jacobian.transpose_times(lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
     def inconsistent(self, r: Rows) -> None:
@@ -70,7 +68,7 @@ class ProximalFactors:
         return lam, self._rest(start, lam)
 
     def _rest(self, start: Rows, lam: Rows) -> Rows:
-        pushed = small_matrix.matvec(self.scaled_jacobian, small_matrix.rmatvec(self.scaled_jacobian, lam))
+        pushed = self.scaled_jacobian.times(self.scaled_jacobian.transpose_times(lam))
         return start - pushed if self.compliance is None else start - pushed - self.compliance * lam
 
     def _correction(self, rest: Rows) -> Rows:
@@ -98,16 +96,16 @@ class Proximal:
         yield self.regularization is None or self.regularization > 0, "regularization must be positive"
         yield self.iterations >= 1, "iterations must be at least 1"
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> ProximalFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> ProximalFactors:
         """Returns the factors; O(nc^2 nv + nc^3) for diagonal M.
 
         Raises:
             ValueError: no iteration.
         """
         check_requirements("solver", self)
-        mass_factors = mass_matrix.factorize(mass)
+        mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
-        delassus = small_matrix.product_transposed(scaled, scaled)
+        delassus = scaled.gram()
         if compliance is not None:
             delassus = small_matrix.add_diagonal(delassus, compliance)
         relative = float(jnp.finfo(delassus.dtype).eps) ** 0.5 if self.regularization is None else self.regularization
@@ -120,7 +118,3 @@ class Proximal:
             shift = jnp.where(compliance > 1e3 * float(jnp.finfo(delassus.dtype).eps) * scale, 0.0, shift)
         regularized = small_matrix.cholesky(small_matrix.add_diagonal(delassus, shift))
         return ProximalFactors(mass_factors, scaled, compliance, regularized, self.iterations)
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)

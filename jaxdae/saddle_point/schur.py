@@ -14,14 +14,10 @@ Only F is needed, never J and J M^-1 side by side, and F F^T is symmetric to the
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
-from jaxdae.operators import mass as mass_matrix
-from jaxdae.operators.mass import MassMatrix
-from jaxdae.saddle_point.interface import solve_once
-from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
+from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.typing import Leaf, Rows, Velocity
 
 
 @pytree
@@ -35,9 +31,9 @@ class SchurFactors:
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         free = None if f is None else self.mass.scaled(f)
-        rest = r if free is None else r - small_matrix.matvec(self.scaled_jacobian, free)
+        rest = r if free is None else r - self.scaled_jacobian.times(free)
         lam = self.delassus.solve(rest)
-        pushed = small_matrix.rmatvec(self.scaled_jacobian, lam)
+        pushed = self.scaled_jacobian.transpose_times(lam)
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
     def inconsistent(self, r: Rows) -> None:
@@ -52,15 +48,11 @@ class SchurComplement:
     `Status.NONFINITE`. The fastest choice for mechanisms in absolute coordinates, where M is diagonal.
     """
 
-    def factorize(self, mass: MassMatrix, jacobian: Jacobian, compliance: Rows | None) -> SchurFactors:
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SchurFactors:
         """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for diagonal M."""
-        mass_factors = mass_matrix.factorize(mass)
+        mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
-        delassus = small_matrix.product_transposed(scaled, scaled)
+        delassus = scaled.gram()
         if compliance is not None:
             delassus = small_matrix.add_diagonal(delassus, compliance)
         return SchurFactors(mass_factors, scaled, small_matrix.cholesky(delassus))
-
-    def __call__(self, mass: MassMatrix, jacobian: Jacobian, f: Velocity | None, r: Rows, compliance: Any = None) -> tuple[Velocity, Rows]:
-        """Returns (a, lam); see `SaddlePointSolver`."""
-        return solve_once(self, mass, jacobian, f, r, compliance)

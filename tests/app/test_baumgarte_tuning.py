@@ -36,6 +36,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_tiny_run(experiment, monkeypatch, tmp_path):
     assert run(experiment, monkeypatch, tmp_path, *TINY) == 0
     (folder,) = tmp_path.iterdir()

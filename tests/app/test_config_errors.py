@@ -10,8 +10,11 @@ import yaml
 from jaxdae.app.config import load
 from jaxdae.app.crosscheck import crosscheck
 from jaxdae.app.problems import ConfigError
+from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document
+from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
+from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 
 # No joints: nothing to close, so that these tests compile nothing.
 FREE = {
@@ -249,6 +252,12 @@ def test_the_reference_of_configs_names_every_key_and_type_and_is_a_config(tmp_p
     document = Document("example", example)
     config = Config.model_validate(document.data)
     assert crosscheck(document, config) == []
+
+
+def test_the_tables_of_types_are_those_of_their_fields():
+    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
+    for types in (PLANAR_JOINTS, PLANAR_FORCES):
+        assert table(types) in text, "put this table into configs/README.md:\n" + table(types)
 
 
 def test_numbers_follow_yaml_12():

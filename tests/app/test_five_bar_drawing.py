@@ -26,6 +26,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """A small figure with few knots. Control is late by about h^2 a / (2 beta), 0.2 mm at 9 m/s^2."""
     short = ("duration=0.4", "dt=2e-3", "save_every=4", "experiment.size=[0.003, 0.002]", "experiment.limit=20.0")

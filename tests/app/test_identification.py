@@ -74,6 +74,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """Euler's method for model and data alike: a tenth of the program, and no error of discretization between them."""
     changes = ("duration=0.4", "integrator=semi_implicit_euler", "experiment.finer=1", "experiment.window=0.2")

@@ -83,6 +83,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     changes = ("experiment.starts=6", "experiment.turn=12", "experiment.offsets=6")
     assert run(experiment, monkeypatch, tmp_path, *changes) == 0

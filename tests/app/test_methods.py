@@ -1,7 +1,9 @@
 """Integrators in configs: every name and option reaches the library."""
 
 import diffrax
+import jax
 import pytest
+from catalogue import METHODS, POSITIONS, every
 
 import jaxdae as jd
 import jaxdae.control
@@ -16,32 +18,33 @@ def built(method, **others):
     return integrator(Config.model_validate(FREE | {"integrator": method} | others).model_dump())
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("rattle", jd.Rattle),
-        ("shake", jd.Rattle),
-        ("discrete_euler_lagrange", jd.DiscreteEulerLagrange),
-        ("backward_euler", jd.BackwardEuler),
-        ("implicit_midpoint", jd.ImplicitMidpoint),
-        ("generalized_alpha", jd.GeneralizedAlpha),
-        ("radau_iia", jd.RadauIIA),
-        ("yoshida4", jd.Composition),
-        ("kahan_li8", jd.Composition),
-        ("adaptive", jd.Adaptive),
-        ("velocity_stepping", jd.control.VelocityStepping),
-    ],
-)
-def test_methods_that_keep_the_constraints_are_not_projected(name, kind):
+# Rows that are settings of others in a config: see `test_options`.
+SETTINGS = ("discrete_euler_lagrange_trapezoidal", "generalized_alpha_undamped", "kahan_li6_of_midpoint")
+
+
+@pytest.mark.parametrize("name", [name for name in every(METHODS, lambda method: POSITIONS in method.closed) if name not in SETTINGS])
+def test_methods_that_keep_the_constraints_are_not_projected(name):
+    expected = METHODS[name].integrator
+    # Configs give the parts of compositions more corrections.
+    method = {"type": name, "iterations": expected.integrator.iterations} if METHODS[name].family == "composition" else name
+    assert jax.tree.structure(built(method)) == jax.tree.structure(expected)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adaptive", jd.Adaptive), ("velocity_stepping", jd.control.VelocityStepping)])
+def test_methods_that_are_projected_within_are_not(name, kind):
     assert type(built(name)) is kind
 
 
-@pytest.mark.parametrize(("name", "kind"), [("rkmk4", jd.RungeKuttaMuntheKaas), ("half_explicit4", jd.HalfExplicitRungeKutta)])
-def test_methods_that_drift_are(name, kind):
-    method = built(name)
+@pytest.mark.parametrize("name", every(METHODS, lambda method: POSITIONS not in method.closed))
+def test_methods_that_drift_are(name):
+    method, bare = built(name), built({"type": name, "projection": "none"})
     assert isinstance(method, jd.Projected)
-    assert type(method.integrator) is kind
-    assert type(built({"type": name, "projection": "none"})) is kind
+    for found in (method.integrator, bare):
+        assert jax.tree.structure(found) == jax.tree.structure(METHODS[name].integrator)
+
+
+def test_the_method_of_munthe_kaas_is_the_classical_one():
+    assert built("rkmk4").integrator.tableau == jd.RungeKuttaMuntheKaas.rk4().tableau
 
 
 def test_options():

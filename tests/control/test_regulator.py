@@ -90,6 +90,7 @@ def upright():
     return mechanism, start, jc.linear_quadratic_regulator(mechanism, start, **WEIGHTS)
 
 
+@pytest.mark.long
 def test_the_gain_is_that_of_minimal_coordinates(upright):
     _, _, law = upright
     a, b, place = cart_pole_linear(1.2, 0.3, 0.8)
@@ -248,6 +249,7 @@ def test_on_the_trajectory_the_feedback_is_the_given_input(swinging):
     np.testing.assert_allclose(law(just_before, jd.State(just_before, law.q[3], law.v[3])), CONTROLS[3], atol=1e-8)
 
 
+@pytest.mark.long
 def test_trajectory_gains_are_differentiated_exactly(swinging):
     system, start, law = swinging
 

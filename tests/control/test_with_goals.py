@@ -58,7 +58,7 @@ def test_without_goals_of_a_kind():
     system = WithGoals(everything(), (Goal(Coordinates((2,)), rate=0.3),))
     assert system.constraint(at.t, at.q).shape == (2,)
     assert system.velocity_constraint(at.t, at.q, at.v).shape == (2,)
-    assert getattr(system, "row_names", None) is None
+    assert system.names.rows == ()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,27 @@ class Frame(NamedTuple):
         x, y = vector[0], vector[1]
         return Vector(self.cos * x - self.sin * y, self.sin * x + self.cos * y)
 
+    def components_of(self, vector: Any) -> Array:
+        """Returns a vector (2,) of the world in the body's frame (2,)."""
+        x, y = vector[0], vector[1]
+        return jnp.stack([self.cos * x + self.sin * y, -self.sin * x + self.cos * y])
+
+    def place_of(self, place: Any) -> Array:
+        """Returns a place (2,) of the world in the body's frame (2,)."""
+        return self.components_of(place - jnp.stack([self.x, self.y]))
+
+
+class Twist(NamedTuple):
+    """How a frame moves: velocity (x, y) of its origin in m/s, rate of its angle in rad/s; scalars."""
+
+    x: Any
+    y: Any
+    angle: Any
+
+    def at(self, frame: Frame, place: Vector) -> Vector:
+        """Returns the velocity in the world of the point of the body that is at a place of the world."""
+        return Vector(self.x - self.angle * (place.y - frame.y), self.y + self.angle * (place.x - frame.x))
+
 
 class Pairs(NamedTuple):
     """Which two bodies each element of a group connects, as selection matrices (k, n); the ground's rows are zero."""
@@ -106,11 +127,15 @@ _SUMMED_UP_TO = 4
 """The number of bodies up to which entries are selected by sums; measured on CPU: a product costs some 10 us for 1024 worlds, a sum next to
 nothing, because the compiler fuses it into its consumers."""
 
+_MULTIPLIED_UP_TO = 32
+"""The number of entries up to which they are selected by products; beyond, the zeros of the matrices cost more than indices do."""
+
 
 def _select(pair: Pairs, entry: Array, *, fuse: bool = True) -> tuple[Array, Array]:
     """Returns the entry (n,) of the bodies on both sides of every element, 2 x (k,); zero for the ground.
 
-    Products with 0/1 matrices instead of indices: the compiler would gather element by element.
+    For few bodies products with 0/1 matrices instead of indices: the compiler would gather element by element. For many the products
+    would be nearly all zeros, and quadratic in the number of bodies.
 
     Args:
         pair: the selection matrices.
@@ -120,9 +145,33 @@ def _select(pair: Pairs, entry: Array, *, fuse: bool = True) -> tuple[Array, Arr
     if fuse and entry.shape[0] <= _SUMMED_UP_TO:
         a, b = (sum(jnp.asarray(side[:, n], entry.dtype) * entry[n] for n in range(entry.shape[0])) for side in pair)
         return jnp.asarray(a), jnp.asarray(b)
-    chosen = jnp.asarray(np.concatenate([pair.a, pair.b]), entry.dtype) @ entry
+    chosen = selected(np.concatenate([pair.a, pair.b]), entry)
     count = pair.a.shape[0]
     return chosen[:count], chosen[count:]
+
+
+def selected(side: np.ndarray, entry: Array) -> Array:
+    """Returns the entries (n,) that the rows of a 0/1 matrix (k, n) select, (k,); zero for rows of zeros."""
+    if entry.shape[0] <= _MULTIPLIED_UP_TO:
+        return jnp.asarray(side, entry.dtype) @ entry
+    return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[_numbers(side)]
+
+
+def _numbers(side: np.ndarray) -> np.ndarray:
+    """Returns the number of the entry that each row selects (k,); rows of zeros, as of the ground, have one beyond the last."""
+    return np.where(side.any(axis=1), side.argmax(axis=1), side.shape[1])
+
+
+def summed(pair: Pairs, a: Array, b: Array) -> Array:
+    """Returns the sums (n,) over all elements of entries of their bodies, (k,) of each side; those of the ground fall away.
+
+    The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
+    """
+    bodies = pair.a.shape[1]
+    if bodies <= _MULTIPLIED_UP_TO:
+        side_a, side_b = (jnp.asarray(side.T, a.dtype) for side in pair)
+        return side_a @ a + side_b @ b
+    return jnp.zeros((bodies + 1,), a.dtype).at[_numbers(pair.a)].add(a).at[_numbers(pair.b)].add(b)[:-1]
 
 
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
@@ -214,6 +263,52 @@ def dense_rows(block: list[list[tuple[Any, ...]]], pair: Pairs) -> Array:
     entries = [[side_a * block[0][c][r][:, None] + side_b * block[1][c][r][:, None] for c in range(3)] for r in rows]
     dense = jnp.stack([jnp.stack(row, axis=-1) for row in entries], axis=1)
     return dense.reshape(pair.a.shape[0] * len(entries), -1)
+
+
+# Measures of velocities: measure(element, frame_a, frame_b, twist_a, twist_b, t), affine in the twists.
+
+
+def _twists(pair: Pairs, motion: Kinematics) -> tuple[Twist, Twist]:
+    """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
+    velocity = [_select(pair, entry) for entry in motion.velocity]
+    a, b = (Twist(*entries) for entries in zip(*velocity, strict=True))
+    return a, b
+
+
+def velocity_values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
+    """Returns a measure of velocities of every element, stacked (k, rows)."""
+    return _stacked(_each_moving(measure, group, ends(pair, motion), _twists(pair, motion), t))
+
+
+def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
+    """Returns the derivatives of a measure of velocities along the motion at constant velocities, (k, rows)."""
+    at, twists = ends(pair, motion), _twists(pair, motion)
+    along = _moving(pair, motion, at), jnp.ones_like(t)
+    return _stacked(jax.jvp(lambda x, s: _each_moving(measure, group, x, twists, s), (at, t), along)[1])
+
+
+def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> list[list[tuple[Any, ...]]]:
+    """Returns the derivatives of a measure of velocities in the velocities, as `blocks` of those in the poses."""
+    at, twists = ends(pair, motion), _twists(pair, motion)
+    one, zero = jnp.ones_like(at[0].x), jnp.zeros_like(at[0].x)
+    still = Twist(zero, zero, zero)
+
+    def along(side: int, name: str) -> tuple[Any, ...]:
+        moved = still._replace(**{name: one})
+        directions = (moved, still) if side == 0 else (still, moved)
+        return jax.jvp(lambda x: _each_moving(measure, group, at, x, t), (twists,), (directions,))[1]
+
+    return [[along(side, name) for name in Twist._fields] for side in range(2)]
+
+
+def _each_moving(measure: Callable[..., Any], group: Any, sides: Sides, twists: tuple[Twist, Twist], t: Any) -> tuple[Any, ...]:
+    return jax.vmap(lambda element, a, b, va, vb: measure(element, a, b, va, vb, t))(group, *sides, *twists)
+
+
+def pair_rows(block: list[list[tuple[Any, ...]]]) -> tuple[Array, Array]:
+    """Returns the entries of rows in the velocities of both of their bodies, 2 x (k rows, 3), from the blocks of a group."""
+    first, second = (jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, 3) for side in block)
+    return first, second
 
 
 def _each(measure: Callable[..., Any], group: Any, sides: Sides, t: Any) -> tuple[Any, ...]:

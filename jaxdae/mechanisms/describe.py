@@ -1,0 +1,225 @@
+"""What a user writes to describe a mechanism: bodies, joints and forces, by name; and what all types of them share.
+
+Places. `at`, `at_a`, `at_b` are world coordinates (x, y) at the start pose of the bodies. `point`, `point_a`, `point_b` are coordinates in
+the frame of a body, whose origin is its mass center; for the ground, in the world. Either is given. `a` and `b` are names of bodies or
+`GROUND`. SI units. Numbers may be traced, so that a mechanism can be built inside a differentiated function (lengths as design variables).
+
+A type of joint or force is one class. Its fields (`fields`) are its description, its methods its mathematics. `planar_mechanism` makes a
+group of the elements of one type: the same class with arrays that have a leading axis of elements, names and numbers of bodies as tuples,
+and None for places in the world. The mathematics looks at one element of a group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.fields import Kind
+from jaxdae.mechanisms.measures import Frame, Twist
+
+Number = Any
+Place = Any
+Rows = tuple[Any, ...]
+Name = Any  # Text, in a group a tuple of texts.
+BodyName = Any  # Text, in a group a tuple of numbers, where the ground has the number of bodies.
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """A rigid body.
+
+    Attributes:
+        name: unique; not "ground".
+        mass: in kg, positive.
+        inertia: in kg m^2 about the mass center, positive.
+        pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
+    """
+
+    name: str
+    mass: Number
+    inertia: Number
+    pose: Any = (0.0, 0.0, 0.0)
+
+
+class Element:
+    """What joints and forces share. The fields `name`, `a` and `b` come first."""
+
+    name: Name
+    a: BodyName
+    b: BodyName
+
+    @classmethod
+    @functools.cache
+    def kinds(cls) -> dict[str, Kind]:
+        """Returns what the fields are, by name."""
+        return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def type_key(cls) -> str:
+        """Returns the name of the type in configs, such as "point_on_line"."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @classmethod
+    def default_of(cls, name: str) -> Any:
+        """Returns the default of a field, `...` where there is none."""
+        found = next(field for field in dataclasses.fields(cls) if field.name == name)  # pyright: ignore[reportArgumentType]
+        return ... if found.default is dataclasses.MISSING else found.default
+
+    @classmethod
+    def summary(cls) -> str:
+        """Returns what the type is, in words: the first paragraph of its docstring."""
+        return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+
+    @classmethod
+    def places(cls) -> tuple[tuple[str, str], ...]:
+        """Returns the pairs of fields that give a place: the one in the world, the one in a body."""
+        kinds: dict[str, Any] = {name: kind for name, kind in cls.kinds().items() if kind.is_place}
+        return tuple((kind.world, name) for name, kind in kinds.items())
+
+    @classmethod
+    def ways(cls) -> tuple[tuple[str, ...], ...]:
+        """Returns all ways to give the places, each as the fields that it needs; the plain ones first."""
+        pairs = cls.places()
+        ways = [tuple(dict.fromkeys(way)) for way in itertools.product(*pairs) if not any(set(pair) <= set(way) for pair in pairs)]
+        plain = [tuple(dict.fromkeys(side)) for side in zip(*pairs, strict=True)]
+        return tuple(sorted(ways, key=lambda way: way not in plain))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the elements of a group."""
+        return self.name
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to."""
+        return self.type_key()
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether all that the described element does has a potential."""
+        return True
+
+    def resolved(self, joints: Mapping[str, Any]) -> Any:
+        """Returns the element that a description stands for, most of them for themselves.
+
+        Args:
+            joints: the described joints, by name.
+        """
+        return self
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields what is wrong with a description beyond its single fields.
+
+        Args:
+            places: the places in the world at the start pose, by the names of their fields in bodies; None where one is traced or wrong.
+        """
+        return ()
+
+    def placed(self, frames: Mapping[str, Frame], numbers: Mapping[str, int]) -> Any:
+        """Returns the element of a group: places in bodies, numbers as arrays, what was left out as it is at the start pose.
+
+        Args:
+            frames: the frames of all bodies at the start pose, by name.
+            numbers: the numbers of all bodies, by name.
+        """
+        ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if kind.names_body}
+        start = fields.Start(self, ends, numbers)
+        element: Any = self
+        for name, kind in self.kinds().items():
+            element = dataclasses.replace(element, **{name: kind.placed(getattr(self, name), element, start)})
+        return element
+
+
+class Joint(Element):
+    """A type of joint: rows that are zero when the joint holds, of positions (`residual`) or of velocities (`velocity_residual`).
+
+    A row at position level is in m or rad, and its multiplier in N or N m. A row at velocity level is in m/s or rad/s, with the same
+    multipliers.
+    """
+
+    rows: ClassVar[dict[str, str]] = {}
+    """The names of the rows at position level with their units."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {}
+    """The names of the rows at velocity level with their units."""
+
+    movable: ClassVar[bool] = False
+    """Whether the type has a coordinate, along which a motion can be prescribed and a force act."""
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the rows at position level."""
+        return ()
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the rows at velocity level, affine in the twists of both frames."""
+        return ()
+
+    @property
+    def drag(self) -> Any:
+        """The damping of the coordinate (k,), None where there is none."""
+        return None
+
+
+class Movable(Joint):
+    """A type of joint with a coordinate."""
+
+    movable: ClassVar[bool] = True
+    damping: Number
+
+    @property
+    def drag(self) -> Any:
+        """The damping of the coordinate (k,), None where there is none."""
+        return self.damping
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the joint is not damped."""
+        return self.damping == 0.0
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the coordinate of the joint."""
+        raise NotImplementedError(f"{type(self).__name__}.coordinate")
+
+    def prescribed(self, name: str, motion: Any) -> Joint:
+        """Returns the joint that makes the coordinate a function of time."""
+        raise NotImplementedError(f"{type(self).__name__}.prescribed")
+
+    def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Any:
+        """Returns the force that acts along the coordinate."""
+        raise NotImplementedError(f"{type(self).__name__}.driven")
+
+
+class Force(Element):
+    """A type of force: what it measures between two frames, and the effort that it answers with."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The inputs that the elements of a group read, -1 for none."""
+        return (-1,) * len(self.name)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns what is measured."""
+        raise NotImplementedError(f"{type(self).__name__}.coordinate")
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the effort on each of the measured coordinates."""
+        raise NotImplementedError(f"{type(self).__name__}.effort")
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential energy in J; none by default."""
+        return jnp.zeros_like(s[0])
+
+
+def known_names(bodies: Sequence[Body], joints: Sequence[Any], types: Sequence[type[Joint]]) -> fields.Names:
+    """Returns what a description may refer to."""
+    movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
+    return fields.Names([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)

@@ -1,0 +1,244 @@
+"""The forces of planar mechanisms, by virtual work. `PLANAR_FORCES` names all of them.
+
+An element measures one or more coordinates s between two frames (a length, an angle, the place of a point) and has an effort e for
+each. Virtual work, e ds, makes the generalized force (ds/dq)^T e, so that an element consists of what it measures and the effort
+that it answers with; the derivatives are those of `measures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import describe, fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.fields import GROUND
+from jaxdae.mechanisms.joints import parts
+from jaxdae.mechanisms.measures import Frame
+
+
+@pytree
+class LinearSpring(describe.Force):
+    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at_a: Place = fields.world("the end on a")
+    at_b: Place = fields.world("the end on b")
+    point_a: Place = fields.point("the end on a", "a", "at_a")
+    point_b: Place = fields.point("the end on b", "b", "at_b")
+    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
+    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
+    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is not damped."""
+        return self.damping == 0.0
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the length in m; its derivative at length zero is taken as zero."""
+        return (parts.distance(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the thrust in N."""
+        return -self.stiffness * (s - self.rest_length) - self.damping * rate
+
+    def energy(self, s: Array) -> Any:
+        """Returns the elastic energy in J."""
+        return 0.5 * self.stiffness * (s[0] - self.rest_length) ** 2
+
+
+@pytree
+class TorsionalSpring(describe.Force):
+    """A spring and damper on theta_b - theta_a; its rest angle is that of the start pose by default."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0)
+    damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
+    rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", parts.turn)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is not damped."""
+        return self.damping == 0.0
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the relative angle in rad."""
+        return (parts.turn(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque on b in N m."""
+        return -self.stiffness * (s - self.rest_angle) - self.damping * rate
+
+    def energy(self, s: Array) -> Any:
+        """Returns the elastic energy in J."""
+        return 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
+
+
+class _Driven(describe.Force):
+    """A force that may read an input."""
+
+    input: Any
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The inputs that the elements of a group read, -1 for none."""
+        return self.input
+
+
+@pytree
+class Torque(_Driven):
+    """A torque on b, with its reaction on a.
+
+    It is torque + gain u[input] in N m; without `input` it is constant.
+    """
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    torque: Number = fields.number("the torque on b, with its reaction on a,", "N m", value=0.0, required=True)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the relative angle in rad."""
+        return (parts.turn(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in N m."""
+        return jnp.stack([self.torque + self.gain * u])
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential of the constant part in J."""
+        return -self.torque * s[0]
+
+
+@pytree
+class Force(describe.Force):
+    """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
+
+    It is force + u[input] direction in N; without `input` it is constant.
+    """
+
+    name: Name = fields.name("force")
+    body: BodyName = fields.body("the body that the force acts on", ground=False)
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "body", "at")
+    force: Any = fields.components("the force", "N", value=(0.0, 0.0), required=True)
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0), in_config=False)
+    body_frame: bool = fields.truth("true where the force turns with the body", value=False)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it keeps its direction in the world."""
+        return not self.body_frame
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the force in the world or in the body."""
+        kind = BodyForce if self.body_frame else WorldForce
+        return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
+
+
+@pytree
+class JointForce(describe.Force):
+    """A torque in a revolute joint or a force along a prismatic one, on b with its reaction on a.
+
+    It is force + gain u[input], in N m or N; without `input` it is constant.
+    """
+
+    name: Name = fields.name("force")
+    joint: Any = fields.joint("the revolute or prismatic joint that is driven")
+    force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False)
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the torque or the force along the slide."""
+        return joints[self.joint].driven(self.name, self.force, self.input, self.gain)
+
+
+@pytree
+class SlideForce(_Driven):
+    """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.direction("the direction of the slide", "a", "at")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    force: Number = fields.number("the force", "N", value=0.0)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the force of the input", "N", value=1.0)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slide along the axis in m."""
+        return (parts.along(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in N."""
+        return jnp.stack([self.force + self.gain * u])
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential of the constant part in J."""
+        return -self.force * s[0]
+
+
+@pytree
+class WorldForce(_Driven):
+    """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the ground")
+    b: BodyName = fields.body("the body that the force acts on")
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "b", "at")
+    force: Any = fields.components("the force", "N", value=(0.0, 0.0))
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0))
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the place of the point in m."""
+        place = b.point(self.point)
+        return place.x, place.y
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in N."""
+        return self.force + u * self.direction
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential of the constant part in J."""
+        return -jnp.sum(self.force * s)
+
+
+@pytree
+class BodyForce(WorldForce):
+    """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in the world, in N."""
+        force = b.direction(self.force + u * self.direction)
+        return jnp.stack([force.x, force.y])
+
+    def energy(self, s: Array) -> Any:
+        """Returns zero."""
+        return jnp.zeros_like(s[0])
+
+
+PLANAR_FORCES = (
+    LinearSpring,
+    TorsionalSpring,
+    Torque,
+    Force,
+    JointForce,
+)

@@ -1,0 +1,38 @@
+"""What several types of joints and forces measure between two frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae.mechanisms.measures import Frame
+
+
+def turn(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the rotation of b against a in rad."""
+    return b.angle - a.angle
+
+
+def gap(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the vector from the element's point on a to its point on b, in the world."""
+    return b.point(element.point_b) - a.point(element.point_a)
+
+
+def along(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the component of the gap along the element's axis, which is fixed in a."""
+    return gap(element, a, b).dot(a.direction(element.axis))
+
+
+def across(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the component of the gap normal to the element's axis."""
+    return gap(element, a, b).dot(a.direction(element.axis).quarter_turn())
+
+
+def distance(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the length of the gap; its derivative at length zero is taken as zero."""
+    ends = gap(element, a, b)
+    square = ends.dot(ends)
+    apart = square > 0.0
+    safe: Any = jnp.where(apart, square, 1.0)
+    return jnp.where(apart, jnp.sqrt(safe), 0.0)

@@ -1,0 +1,238 @@
+"""The joints of planar mechanisms. `PLANAR_JOINTS` names all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.planar import SlideForce, Torque
+from jaxdae.mechanisms.joints import parts
+from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
+from jaxdae.mechanisms.measures import Frame, Twist
+
+
+@pytree
+class Revolute(Movable):
+    """A pin: a point of a and a point of b coincide, and the bodies turn freely."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0, sparse=True)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points, in m."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the joint angle in rad."""
+        return (parts.turn(self, a, b),)
+
+    def prescribed(self, name: str, motion: Any) -> PrescribedAngle:
+        """Returns the joint that makes the angle a function of time."""
+        return PrescribedAngle(name, self.a, self.b, motion)
+
+    def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Torque:
+        """Returns the torque of a motor in the joint."""
+        return Torque(name, self.a, self.b, force, input, gain)
+
+
+@pytree
+class Prismatic(Movable):
+    """A slider: b moves along an axis fixed in a, without turning against a.
+
+    The `axis` is a direction in the world at the start pose with `at`, in the frame of a with `point_a` and `point_b`.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"normal": "m", "angle": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.direction("the direction of the slide", "a", "at")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0, sparse=True)
+    angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line in m, and the relative rotation in rad."""
+        return parts.across(self, a, b), b.angle - a.angle - self.angle
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slide along the axis in m."""
+        return (parts.along(self, a, b),)
+
+    def prescribed(self, name: str, motion: Any) -> PrescribedSlide:
+        """Returns the joint that makes the slide a function of time."""
+        return PrescribedSlide(name, self.a, self.b, self.axis, motion, self.at, self.point_a, self.point_b)
+
+    def driven(self, name: str, force: Number, input: int | None, gain: Number) -> SlideForce:
+        """Returns the force of a motor in the joint."""
+        return SlideForce(name, self.a, self.b, self.axis, self.at, self.point_a, self.point_b, force, input, gain)
+
+
+@pytree
+class Weld(Joint):
+    """Two bodies move as one. The relative rotation is that of the start pose."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "angle": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in m, and the relative rotation in rad."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y, b.angle - a.angle - self.angle
+
+
+@pytree
+class Rod(Joint):
+    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
+
+    rows: ClassVar[dict[str, str]] = {"length": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at_a: Place = fields.world("the end on a")
+    at_b: Place = fields.world("the end on b")
+    point_a: Place = fields.point("the end on a", "a", "at_a")
+    point_b: Place = fields.point("the end on b", "b", "at_b")
+    length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
+        gap = parts.gap(self, a, b)
+        return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a length that would be zero."""
+        ends = places["point_a"], places["point_b"]
+        if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
+            yield "its points coincide at the start pose, so that its length would be 0; give length"
+
+
+@pytree
+class PointOnLine(Joint):
+    """A pin in a slot: a point of b stays on a line that is fixed in a, and b turns freely.
+
+    The line goes through the point of a along `axis`, which is given as for `Prismatic`.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"normal": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.direction("the direction of the line", "a", "at")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line, in m."""
+        return (parts.across(self, a, b),)
+
+
+@pytree
+class Gear(Joint):
+    """theta_b = ratio theta_a, both counted from the start pose; a negative ratio for external gears."""
+
+    rows: ClassVar[dict[str, str]] = {"angle": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside")
+    offset: Number = fields.at_start("theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the phase error in rad."""
+        return (b.angle - self.ratio * a.angle - self.offset,)
+
+
+@pytree
+class Skate(Joint):
+    """A blade or a wheel that does not slip sideways: a point of b moves over a along `axis` only, which is fixed in b.
+
+    The row holds velocities back, not positions: on the ground -sin(theta) x' + cos(theta) y' = 0 for a blade along the x axis of b. The
+    `axis` is a direction in the world at the start pose with `at`, in the frame of b with `point_b`.
+    """
+
+    velocity_rows: ClassVar[dict[str, str]] = {"normal": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body that is skated on, or ground")
+    b: BodyName = fields.body("the body with the blade")
+    axis: Any = fields.direction("the direction of the blade", "b", "at")
+    at: Place = fields.world("the blade")
+    point_b: Place = fields.point("the blade", "b", "at")
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the velocity of the blade across its axis over the ground beneath it, in m/s."""
+        place = b.point(self.point_b)
+        slip = moving_b.at(b, place) - moving_a.at(a, place)
+        return (slip.dot(b.direction(self.axis).quarter_turn()),)
+
+
+@pytree
+class RackAndPinion(Joint):
+    """A pinion of b rolls on a rack of a without slip: its center moves along the rack as far as its rim turns.
+
+    The center is the point of b; `axis` is the direction of the rack, given as for `Prismatic`. With a positive radius the pinion is to
+    the left of the rack seen along the axis (a wheel on the ground, seen along the x axis), with a negative one to its right. Both
+    motions count from the start pose. The joint carries the force along the rack only: another one, such as `PointOnLine`, keeps the
+    center at its distance.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"slip": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the rack, or ground")
+    b: BodyName = fields.body("the body with the pinion, or ground")
+    axis: Any = fields.direction("the direction of the rack", "a", "at")
+    radius: Number = fields.number("the radius of the pinion; negative on the other side of the rack,", "m")
+    at: Place = fields.world("the center of the pinion")
+    point_a: Place = fields.point("the center of the pinion", "a", "at")
+    point_b: Place = fields.point("the center of the pinion", "b", "at")
+    offset: Number = fields.at_start("the slide and the turn", "m", lambda joint, a, b: joint.rolled(a, b), in_config=False)
+
+    def rolled(self, a: Frame, b: Frame) -> Any:
+        """Returns the slide of the center along the rack plus the way of the rim, in m."""
+        return parts.along(self, a, b) + self.radius * parts.turn(self, a, b)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slip of the rim on the rack in m; the multiplier is the force along the rack in N."""
+        return (self.rolled(a, b) - self.offset,)
+
+
+PLANAR_JOINTS = (
+    Revolute,
+    Prismatic,
+    Weld,
+    Rod,
+    PointOnLine,
+    Gear,
+    PrescribedMotion,
+    Skate,
+    RackAndPinion,
+)

@@ -1,0 +1,84 @@
+"""Coordinates of joints that are given functions of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints import parts
+from jaxdae.mechanisms.measures import Frame
+
+
+@pytree
+class PrescribedMotion(Joint):
+    """A motor: the coordinate of a `joint`, revolute or prismatic, is a function of time, counted from the start pose.
+
+    Attributes:
+        name: unique among the joints.
+        joint: the name of the `Revolute` (angle in rad) or `Prismatic` (slide in m).
+        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
+    """
+
+    name: Name = fields.name("joint")
+    joint: Any = fields.joint("the revolute or prismatic joint that is moved")
+    motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: motors do work."""
+        return False
+
+    def resolved(self, joints: Mapping[str, Any]) -> Joint:
+        """Returns the joint that moves the coordinate of the named one."""
+        return joints[self.joint].prescribed(self.name, self.motion)
+
+
+@pytree
+class PrescribedAngle(Joint):
+    """The angle of a revolute joint since the start is a given function of time."""
+
+    rows: ClassVar[dict[str, str]] = {"angle": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    motion: Any = fields.motion("the angle over time")
+    offset: Number = fields.at_start("the angle at the start", "rad", parts.turn)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of motion."""
+        return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the error of the angle in rad; the multiplier is the motor torque in N m."""
+        return (b.angle - a.angle - self.offset - self.motion(t),)
+
+
+@pytree
+class PrescribedSlide(Joint):
+    """The slide of a prismatic joint since the start is a given function of time."""
+
+    rows: ClassVar[dict[str, str]] = {"slide": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.direction("the direction of the slide", "a", "at")
+    motion: Any = fields.motion("the slide over time")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    offset: Number = fields.at_start("the slide at the start", "m", parts.along)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of motion."""
+        return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the error of the slide in m; the multiplier is the motor force in N."""
+        return (parts.along(self, a, b) - self.offset - self.motion(t),)
