@@ -7,6 +7,8 @@ from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, s
 from jaxdae._version import __version__
 from jaxdae.adaptive_trajectory import adaptive_rollout
 from jaxdae.assembly import InitializeInfo, initialize
+from jaxdae.batching.layout import Layout, Remainder
+from jaxdae.checkpointing import Keep
 from jaxdae.diagnostics import Diagnosis, IndependentRows, auto_solver, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
 from jaxdae.geometry import rotation
@@ -104,9 +106,11 @@ __all__ = [
     "InitializeInfo",
     "Integrator",
     "KKTInverse",
+    "Keep",
     "Kinematic",
     "KinematicSystem",
     "LagrangianSystem",
+    "Layout",
     "LeastSquares",
     "LinearPositionProjection",
     "Masked",
@@ -127,6 +131,7 @@ __all__ = [
     "Proximal",
     "RadauIIA",
     "Rattle",
+    "Remainder",
     "RungeKutta",
     "RungeKuttaMuntheKaas",
     "SaddlePointNewton",

@@ -41,18 +41,15 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
+from jaxdae.checkpointing import FACTOR, ROOT, named
 from jaxdae.requirements import not_negative, offers
 from jaxdae.typing import Leaf
 
 _UNROLLED = 3
-
-ROOT = "newton_root"
-"""The name of roots for policies of `jax.checkpoint`: reverse mode that keeps them need not iterate again."""
 
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
@@ -126,12 +123,12 @@ def _newton_jvp(
     still, size = jax.lax.stop_gradient(_newton(update, residual, corrections, iterations, x0, args))
     unflatten = ravel_pytree(still)[1]
 
-    def refine(correction: Correction, multiply: Any, b: Any) -> Any:
+    def refine(correction: Correction, looped: bool, multiply: Any, b: Any) -> Any:
         def correct(rest: Any) -> Any:
             return ravel_pytree(correction(unflatten(rest), args))[0]
 
         dx = correct(b)
-        if iterations <= _UNROLLED:
+        if not looped:
             for _ in range(iterations - 1):
                 dx = dx + correct(b - multiply(dx))
             return dx
@@ -150,20 +147,21 @@ def _newton_jvp(
         tolerance = float(jnp.finfo(dx.dtype).eps) ** 0.9
         return jax.lax.while_loop(unfinished, body, (0, dx, dx))[1]
 
-    def solve(at: Any, rhs: Any) -> Any:
+    def solve(at: Any, rhs: Any, looped: bool = iterations > _UNROLLED) -> Any:
         """Returns (dF/dx)^-1 rhs at x = `at`."""
 
         def product(dx: Any) -> Any:
             return ravel_pytree(jax.jvp(lambda y: residual(y, args), (at,), (unflatten(dx),))[1])[0]
 
         # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
-        forward, backward = (partial(refine, correction) for correction in corrections)
+        forward, backward = (partial(refine, correction, looped) for correction in corrections)
         return unflatten(jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], forward, transpose_solve=backward))
 
     # One more Newton step, from a residual that is made zero but for its derivative: JAX drops custom rules where it builds linear programs
-    # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule.
+    # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule. As a loop, which ends
+    # at once for a zero.
     rest = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), residual(still, args))
-    x, size = checkpoint_name((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest))), size), ROOT)
+    x, size = named((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest, looped=True))), size), ROOT)
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     return (x, size), (jax.tree.map(operator.neg, solve(x, change)), jnp.zeros_like(size))
 
@@ -204,7 +202,7 @@ def dense_newton(residual: Residual, iterations: int, factorizations: int, x0: A
 def _factorized(residual: Residual, x: Any, args: Any) -> Any:
     flat, unflatten = ravel_pytree(x)
     matrix = jax.jacfwd(lambda y: ravel_pytree(residual(unflatten(y), args))[0])(flat)
-    return jax.lax.stop_gradient(jax.scipy.linalg.lu_factor(matrix))
+    return jax.lax.stop_gradient(named(jax.scipy.linalg.lu_factor(matrix), FACTOR))
 
 
 def _of_problem(residual: Residual, x: Any, args: Any) -> Any:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.checkpointing import Keep
 from jaxdae.functions import checked_function, is_plain
 from jaxdae.requirements import came, check_requirements
 from jaxdae.system import State, checked_state, default_tolerance
@@ -77,11 +78,13 @@ class Plan:
         steps: how many steps.
         save_every: steps from one entry of the trajectory to the next.
         segment: steps from one checkpoint of reverse mode to the next; 0 for none.
+        keep: what reverse mode keeps of a step.
     """
 
     steps: int
     save_every: int
     segment: int
+    keep: Keep
 
 
 def _positive(name: str, value: Any) -> int:
@@ -92,7 +95,7 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, time_axis: int) -> Plan:
+def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, keep: Keep, time_axis: int) -> Plan:
     """Returns the plan of a rollout.
 
     Raises:
@@ -111,17 +114,19 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
         raise TypeError(
             f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {type(controls).__name__}"
         )
+    if not isinstance(keep, Keep):
+        raise TypeError(f"keep must be a Keep, such as Keep.STATES, got {came(keep)}")
     if steps is None:
         raise ValueError("steps is needed where controls are not an array")
     steps, save_every = _positive("steps", steps), _positive("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
     if segment is None:
-        return Plan(steps, save_every, 0)
+        return Plan(steps, save_every, 0, keep)
     segment = _positive("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
         raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
-    return Plan(steps, save_every, segment)
+    return Plan(steps, save_every, segment, keep)
 
 
 def check_dt(dt: Any) -> None:

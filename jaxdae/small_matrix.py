@@ -29,6 +29,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree
+from jaxdae.checkpointing import FACTOR, named
 from jaxdae.typing import Leaf
 
 UNROLLED_UP_TO = 20
@@ -79,7 +80,7 @@ def cholesky(matrix: Float[Array, "n n"]) -> Cholesky:
     Only the lower triangle is read. Where a pivot is not positive, or no more than rounding errors of the diagonal entry it comes from, the
     factors are NaN: of a singular matrix, rounding would otherwise make usable-looking numbers.
     """
-    return Cholesky(*_factorize(matrix))
+    return Cholesky(*named(_factorize(matrix), FACTOR))
 
 
 def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:

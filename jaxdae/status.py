@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.batching.layout import local
+
 
 class Status(enum.IntEnum):
     """The outcome of a step, one integer for each world."""
@@ -76,7 +78,7 @@ class SimulationError(RuntimeError):
 
 
 def raise_if_failed(info: Any) -> None:
-    """Raises if any step of any world failed. Call it on the host, with concrete arrays.
+    """Raises if any step of any world failed. Call it on the host, with concrete arrays; it reads what lies on this process's devices.
 
     Args:
         info: a `StepInfo`, a `Trajectory`, or any object with an integer `status` of shape (), (time,), (world,) or
@@ -91,7 +93,7 @@ def raise_if_failed(info: Any) -> None:
         raise TypeError(f"raise_if_failed: expected a StepInfo or Trajectory, got {type(info).__name__}")
     if isinstance(info.status, Tracer):
         raise TypeError("raise_if_failed needs concrete values: call it outside jit, vmap and grad")
-    status = np.asarray(info.status)
+    status = local(info.status)
     failed = np.argwhere(status != Status.OK)
     if failed.size == 0 and status.ndim > 0:
         return

@@ -3,8 +3,8 @@
 A rollout is a `lax.scan` over steps. Three things happen around each step:
 
 * *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept, and what Newton's iterations found in
-  it: these do not run a second time. With `segment=k` only every k-th state is kept, and memory falls from O(steps) to O(steps / k + k)
-  states.
+  it: these do not run a second time. `keep` lets more of it be kept. With `segment=k` only every k-th state is kept, and memory falls
+  from O(steps) to O(steps / k + k) states.
 * *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
   with that status (see `guarded_step`). A world whose start breaks the constraints does not move at all (see `jaxdae.consistency`). In a
   batch its derivatives are those of its last good state, so that gradients of what worlds share stay finite; of a single world, where
@@ -27,12 +27,12 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.batching.axes import count_worlds, leaf_axes
-from jaxdae.batching.layout import device_axes, spread_over_devices, varying
+from jaxdae.batching.layout import Layout, Placement, device_axes, varying
+from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
 from jaxdae.guard import continued, guarded_step, undefined_if_failed, without_caches
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
-from jaxdae.newton import ROOT
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
 from jaxdae.rollout_arguments import Plan, as_law, check_dt, checked_law, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
@@ -72,6 +72,7 @@ def rollout(
     segment: int | None = None,
     start_tolerance: Any = None,
     memory: Any = None,
+    keep: Keep = Keep.STATES,
 ) -> Trajectory:
     """Returns the trajectory of one world over a fixed number of fixed steps.
 
@@ -86,12 +87,13 @@ def rollout(
         steps: how many steps; taken from `controls` where these are an array.
         save_every: steps from one entry of the trajectory to the next; must divide `steps`.
         segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
-            `save_every`. None keeps one state a step, and the roots found in it.
+            `save_every`. None keeps one state a step, and what `keep` says.
         start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START, relative to
             1 + the largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.consistency`; 1e-5 by default (3.5e-4 in
             single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
         memory: `trajectory.memory` of another rollout, where this one goes on from its end, which is then not checked anew; None to
             begin.
+        keep: what reverse mode keeps of a step, see `Keep`; with `segment` only while it goes through the segment.
 
     Returns:
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
@@ -104,7 +106,7 @@ def rollout(
     fails on, the derivative of every entry is NaN, and with it the gradient of any loss in reverse mode: no step of a gradient method
     should rest on it. Worlds that may fail among others are a matter of `batch_rollout`.
     """
-    plan = make_plan(controls, steps, save_every, segment, time_axis=0)
+    plan = make_plan(controls, steps, save_every, segment, keep, time_axis=0)
     check_system(system)
     state = checked_state(state)
     check_integrator(integrator)
@@ -129,6 +131,8 @@ def batch_rollout(
     in_axes: tuple[Any, Any, Any, Any] = (None, None, 0, None),
     start_tolerance: Any = None,
     memory: Any = None,
+    keep: Keep = Keep.STATES,
+    layout: Layout = Layout(),
 ) -> Trajectory:
     """Returns the trajectories of many worlds, which may differ in any leaf.
 
@@ -145,6 +149,8 @@ def batch_rollout(
             or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
         start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
+        keep: as in `rollout`.
+        layout: on which devices the worlds run, and how many of them at a time, see `Layout`.
 
     Returns:
         `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
@@ -154,7 +160,7 @@ def batch_rollout(
     Raises:
         ValueError: as in `rollout`; no stacked leaf, or stacks of different lengths.
 
-    Where JAX sees several devices and their number divides the number of worlds, the worlds are spread over them.
+    Where JAX sees several devices, the worlds are spread over them; `layout` chooses others.
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
@@ -174,17 +180,22 @@ def batch_rollout(
     seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
     for name, part in zip(_ARGUMENTS, seen, strict=True):
         check_requirements(name, part)
-    leaves = spread_over_devices(leaves, axes, worlds)
     batched_controls = isinstance(controls, jax.Array | np.ndarray) and axes[-1] is not None
-    plan = make_plan(controls, steps, save_every, segment, time_axis=1 if batched_controls else 0)
+    plan = make_plan(controls, steps, save_every, segment, keep, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
         law = as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]
-    tolerance = checked_tolerance(start_tolerance, jnp.asarray(state.q).dtype)
-    return _batch_rollout(leaves, dt, memory, tolerance, structure, tuple(axes), worlds, plan)
+    q = jnp.asarray(state.q)
+    tolerance = checked_tolerance(start_tolerance, q.dtype)
+    if any(jnp.shape(x)[:1] != (worlds,) for x in jax.tree.leaves(memory)):
+        raise ValueError(f"memory must be the memory of a trajectory of these {worlds} worlds: every leaf stacked along a leading axis")
+    placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
+    carried, stored = jax.tree.flatten(memory)
+    carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
+    return _batch_rollout(placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
 
 
 # The scan.
@@ -210,10 +221,28 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _batch_rollout(
-    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
 ) -> Trajectory:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
-    system, integrator, state, controls = jax.tree.unflatten(structure, last)
+    carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+    many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.together, plan=plan)
+    if placement.chunks == 1:
+        return jax.tree.map(placement.cut, many(last, carried))
+
+    def chunk(given: Any) -> Trajectory:
+        parts, memory = given
+        stacked = iter(parts)
+        return many([x if k is None else next(stacked) for x, k in zip(last, axes, strict=True)], memory)
+
+    stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
+    return jax.tree.map(placement.join, jax.lax.map(chunk, jax.tree.map(placement.split, (stacked, carried))))
+
+
+def _together(
+    leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
+) -> Trajectory:
+    """Returns the trajectories (world, time, ...) of worlds whose leaves, and memory, are stacked along the last axis."""
+    system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
     q = jnp.asarray(state.q)
@@ -238,7 +267,7 @@ def _batch_rollout(
     goes_on = memory is not None
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
     begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
-    memory = continued(jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory), begun) if goes_on else begun
+    memory = continued(memory, begun) if goes_on else begun
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
     def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
@@ -257,7 +286,7 @@ def _batch_rollout(
 def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:
     """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
-    checkpointed = jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(ROOT))
+    checkpointed = plan.keep.applied(step)
     t0 = state.t
 
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:

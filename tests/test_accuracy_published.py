@@ -88,8 +88,8 @@ def solved(name):
     return system, jax.tree.map(lambda x: x[entries // save_every - 1], trajectory.state)
 
 
-# One problem of each kind is quick: in space, around a pivot, and without slip.
-QUICK = ("torque_free_asymmetric", "heavy_top_steady", "chaplygin_sleigh", "rolling_penny")
+# One problem of each kind is quick: in space, and without slip.
+QUICK = ("torque_free_asymmetric", "chaplygin_sleigh", "rolling_penny")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS])
@@ -164,7 +164,7 @@ def test_sensitivities_of_the_heavy_top():
 
 # Orders on a curved space, and unit quaternions.
 
-COUNTS = {1: (320, 640), 2: (80, 160), 3: (80, 160), 4: (80, 160), 5: (40, 80), 6: (20, 40), 8: (10, 20)}
+COUNTS = {1: (320, 640), 2: (80, 160), 3: (80, 160), 4: (80, 160), 5: (40, 80), 6: (20, 40)}
 
 
 def check_orders_and_unit_quaternions_of_the_free_body(method, order):
@@ -184,7 +184,8 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
     assert abs(slope - order) <= 0.2, f"expected order {order}, fitted {slope:.3f} to {found}"
 
 
-@pytest.mark.parametrize("name", leaders(METHODS))
+# At steps that are short enough to converge, a method of order eight has no error to fit.
+@pytest.mark.parametrize("name", leaders(METHODS, lambda method: method.order < 8))
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(METHODS[name].integrator, METHODS[name].order)
 
@@ -210,7 +211,8 @@ def governed(method, dt, steps):
     return trajectory, systems.flyball_minimal(np.asarray(trajectory.state.q)[-1])
 
 
-@pytest.mark.parametrize("name", [pytest.param("radau_iia", marks=pytest.mark.long), "generalized_alpha"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", STIFF)
 def test_stiff_methods_follow_the_governor(name):
     method, tolerance = STIFF[name]
     trajectory, reached = governed(method, 0.01, 10)
@@ -221,6 +223,7 @@ def test_stiff_methods_follow_the_governor(name):
     np.testing.assert_allclose(norms, 1.0, rtol=0.0, atol=4 * EPS)
 
 
+@pytest.mark.long
 def test_rk4_fails_with_the_governor_at_the_same_step():
     trajectory, _ = governed(jd.Projected(jd.RungeKutta.rk4()), 0.01, 10)
     assert trajectory.info.status[-1] != jd.Status.OK

@@ -117,6 +117,7 @@ def test_andrews_in_angles(andrews):
     check_relative("a", a, np.array([s["a"] for s in reference.file["reference"]["states"]])[1:], digits["lambda"])
 
 
+@pytest.mark.long
 def test_andrews_as_bodies(andrews_bodies):
     _, states = andrews_bodies
     reference = problems.reference(ANDREWS)
@@ -125,6 +126,7 @@ def test_andrews_as_bodies(andrews_bodies):
     check_relative("v", problems.andrews_angles(states.v), reference.v[1:], digits["v"])
 
 
+@pytest.mark.long
 def test_andrews_twice_the_same(andrews, andrews_bodies):
     """Seven angles with a full mass matrix, and 21 coordinates with a diagonal one: positions agree to 1e-10."""
     (_, angles), (_, bodies) = andrews, andrews_bodies

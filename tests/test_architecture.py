@@ -19,6 +19,7 @@ FLOORS = {
     "_pytree": 0,
     "_version": 0,
     "batching": 0,
+    "checkpointing": 0,
     "functions": 0,
     "names": 0,
     "requirements": 0,

@@ -98,6 +98,7 @@ def default_loss(at, *, steps=1000, segment=None):
 default_gradient = jax.jit(jax.grad(default_loss))
 
 
+@pytest.mark.long
 def test_crank_rocker_gradients():
     """With respect to lengths, masses, gravity, torque, start velocities, and a sequence of motor torques."""
     rng = np.random.default_rng(1)
@@ -183,6 +184,7 @@ def jacobian_by_reverse_mode(function, at, size):
     return jax.tree.map(lambda *x: np.stack(x), *rows)
 
 
+@pytest.mark.long
 def test_sensitivities_of_andrews_mechanism():
     """End state by motor torque, stiffness, rest length, mass and inertia; the start values are fixed. In forward mode, all at once.
 
@@ -224,7 +226,6 @@ def test_sensitivities_of_the_double_pendulum():
         np.testing.assert_allclose(column, published["d_by"][name], rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.long
 def test_sensitivities_of_the_pendulum():
     """End state after 10 s by length and gravity; with the length the start moves, (-L, 0)."""
     published = problems.reference("iftomm_a01_pendulum").file["sensitivities"]["by_parameter"]

@@ -25,6 +25,8 @@ from scipy.spatial.transform import Rotation
 import jaxdae as jd
 
 SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
+# A direct solver and an iterating one.
+QUICK = ("null_space", "proximal")
 solvers = pytest.mark.parametrize("name", SOLVERS)
 
 
@@ -145,15 +147,8 @@ def hinge_gaps(rods, q):
 
 
 # The whole horizon with the fastest solver; what is needed to see that the others do the same with the others.
-@pytest.mark.parametrize(
-    ("name", "seconds"),
-    [
-        ("null_space", 2.5),
-        pytest.param("least_squares", 2.5, marks=pytest.mark.long),
-        pytest.param("proximal", 10, marks=pytest.mark.long),
-        pytest.param("conjugate_gradient", 1, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "seconds"), [("null_space", 2.5), ("least_squares", 2.5), ("proximal", 10), ("conjugate_gradient", 1)])
 def test_bricard_follows_the_reference(bricard, name, seconds):
     """To the digits that the file expects, 9 of positions and 8 of velocities, with the loops closed at every step."""
     rods, start = bricard
@@ -194,7 +189,7 @@ def test_parallelogram_has_one_row_too_many(design):
     assert report.redundant == ("pin2",)
 
 
-@solvers
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SOLVERS])
 def test_parallelogram_follows_its_closed_form(design, name):
     mechanism, start = design.build()
     trajectory = rolled(mechanism, projected(jd.RungeKutta.rk4, name), start, STEP, TIMES)
@@ -219,7 +214,8 @@ def end(design, method):
 value_and_sensitivity = jax.jit(jax.value_and_grad(end))
 
 
-@pytest.mark.parametrize("name", ["null_space", *(pytest.param(name, marks=pytest.mark.long) for name in SOLVERS if name != "null_space")])
+@pytest.mark.long
+@solvers
 def test_sensitivity_of_the_parallelogram(design, name):
     """Gradients in reverse mode through 64 steps against central differences.
 

@@ -101,10 +101,11 @@ def test_ranks(double_four_bar, slider_crank):
 
 
 # Neighbouring step sizes, so that success is not luck; the quick one is in the middle.
+solvers = pytest.mark.parametrize("solver", ["null_space", pytest.param("least_squares", marks=pytest.mark.long)])
 shifts = pytest.mark.parametrize("shift", [0, *(pytest.param(shift, marks=pytest.mark.long) for shift in (-2, -1, 1, 2))])
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@solvers
 @shifts
 def test_double_four_bar(double_four_bar, solver, shift):
     start = start_at(redundant_problems.double_four_bar_at(0.0))
@@ -120,14 +121,14 @@ def test_a_step_of_the_double_four_bar_ends_in_line(double_four_bar, solver, bef
     check(double_four_bar, SOLVERS[solver], start, redundant_problems.double_four_bar_at, DT, 4000)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@solvers
 @shifts
 def test_slider_crank(slider_crank, solver, shift):
     start = start_at(redundant_problems.slider_crank_at(0.0))
     check(slider_crank, SOLVERS[solver], start, redundant_problems.slider_crank_at, DT * (1.0 + 1e-3 * shift), 2000)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@solvers
 @pytest.mark.parametrize("steps_before", [0, 100])
 def test_slider_crank_from_and_to_the_folded_position(slider_crank, solver, steps_before):
     """A start there, with momentum, and a step that ends there."""

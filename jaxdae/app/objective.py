@@ -87,7 +87,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         changed = with_numbers(values, list(locations.values()), [numbers[name] for name in locations])
         return system, build.integrator(changed), state, None
 
-    loss = _rollout_loss(config, setup, _terms(config, section, worlds, None))
+    loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, None))
     if config.batch.size == 1 or not samples:
         return Objective(loss, None, None, parameters, trainable, locations, None)
     batch = {vary.path: jnp.asarray(column) for vary, column in zip(config.batch.vary, samples, strict=True)}
@@ -117,15 +117,20 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
         columns = [jnp.interp(middles, np.linspace(0.0, 1.0, given.knots), numbers[given.force]) for given in section.inputs]
         return jnp.stack(columns, axis=1)
 
-    loss = _rollout_loss(config, lambda p: (system, method, state, controls(p)), _terms(config, section, worlds, controls))
+    loss = _rollout_loss(config, section, lambda p: (system, method, state, controls(p)), _terms(config, section, worlds, controls))
     return Objective(loss, None, None, parameters, trainable, {}, controls)
 
 
-def _rollout_loss(config: Config, setup: Any, terms: Any) -> tuning.RolloutLoss:
+def _rollout_loss(config: Config, section: Tune | Optimize | None, setup: Any, terms: Any) -> tuning.RolloutLoss:
     steps, every = config.steps, config.save_every
     fitting = [n for n in range(1, steps + 1) if steps % n == 0 and (n % every == 0 or every % n == 0)] if steps <= 100_000 else [every]
     segment = min(fitting, key=lambda n: abs(math.log(n / math.sqrt(steps))))
-    return tuning.RolloutLoss(setup, terms, dt=config.dt, steps=steps, save_every=every, segment=segment if segment > 1 else None)
+    plan: Any = {
+        "save_every": every,
+        "segment": segment if segment > 1 else None,
+        "keep": jaxdae.Keep(section.keep) if section else jaxdae.Keep.STATES,
+    }
+    return tuning.RolloutLoss(setup, terms, dt=config.dt, steps=steps, **plan)
 
 
 def optimizer(section: Tune | Optimize) -> optax.GradientTransformation:

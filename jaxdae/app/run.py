@@ -79,7 +79,9 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
             stopped = f"interrupted after {summary.steps} of {config.steps} steps"
         with interrupts.held():
             writer.flush()
-            found = {"results": _results(summary), "timing": _timing(config, worlds, summary, clock)} if summary.steps else {}
+            found: dict[str, Any] = {}
+            if summary.steps:
+                found = {"results": _results(summary), "layout": summary.layout, "timing": _timing(config, worlds, summary, clock)}
             finish(folder, record, stopped, **found)
     except OSError as error:
         raise files.failed(error, folder) from error
@@ -196,8 +198,8 @@ def table(config: Config, record: dict[str, Any]) -> rich.table.Table:
 
 
 def _results(summary: Summary) -> dict[str, Any]:
-    timing = ("compile_s", "simulate_s")
-    return {key: value for key, value in dataclasses.asdict(summary).items() if key not in timing}
+    elsewhere = ("compile_s", "simulate_s", "layout")
+    return {key: value for key, value in dataclasses.asdict(summary).items() if key not in elsewhere}
 
 
 def _timing(config: Config, worlds: Worlds, summary: Summary, clock: float) -> dict[str, float]:

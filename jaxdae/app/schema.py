@@ -293,6 +293,7 @@ class Batch(Section):
     """Many worlds at once; world 0 is always the nominal one."""
 
     size: int = Field(default=1, ge=1, le=10_000_000, description="the number of worlds")
+    chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
     seed: int = Field(default=0, ge=0, description="the seed of all random values")
     vary: list[Vary] = Field(default=[], description="what differs, a list of {path, distribution, scatter}")
 

@@ -100,6 +100,10 @@ class _Learning(Section):
     )
     iterations: int = Field(default=100, ge=1, le=10_000_000, description="how many steps of the optimizer")
     checkpoint_every: int = Field(default=10, ge=1, description="iterations from one checkpoint to the next")
+    keep: Literal["states", "factors"] = Field(
+        default="states",
+        description="what the gradient keeps of a step: states, or factors too, which is faster and takes more memory",
+    )
 
 
 class Tune(_Learning):

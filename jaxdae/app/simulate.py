@@ -18,10 +18,12 @@ import jaxdae
 from jaxdae.app import interrupts
 from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
+from jaxdae.batching.layout import local
 from jaxdae.guard import without_caches
 
 _BLOCKS = 40
 _BLOCK_BYTES = 128_000_000
+_ALONE = {"devices": 1, "chunk": 1, "chunks": 1, "added_worlds": 0}
 Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
 
@@ -39,6 +41,7 @@ class Summary:
         steps: how many steps were done.
         compile_s: seconds spent on compiling.
         simulate_s: seconds spent on simulating.
+        layout: on how many devices the worlds ran, how many at a time on each, in how many chunks, and how many copies were added.
     """
 
     largest_violation: float = 0.0
@@ -50,6 +53,7 @@ class Summary:
     steps: int = 0
     compile_s: float = 0.0
     simulate_s: float = 0.0
+    layout: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def simulate(
@@ -78,7 +82,9 @@ def simulate(
     state, status = worlds.state, jnp.zeros(worlds.size, jnp.int32)
 
     started = time.perf_counter()
-    run = jax.jit(partial(_block, axes, _is_driven(config), block_steps, every))
+    layout = jaxdae.Layout(chunk=config.batch.chunk)
+    summary.layout = layout.placement(worlds.size, state.v.shape[-1], state.q.dtype).record() if worlds.size > 1 else _ALONE
+    run = jax.jit(partial(_block, axes, layout, _is_driven(config), block_steps, every))
     memory = jax.jit(partial(_first_memory, axes))(*fixed, state)
     run = run.lower(*fixed, state, status, memory, dt).compile()
     summary.compile_s = time.perf_counter() - started
@@ -90,7 +96,7 @@ def simulate(
     while done < steps:
         state, status, memory, block = run(*fixed, state, status, memory, dt)
         count = min(block_steps, steps - done) // every
-        block = jax.device_get(block)
+        block = jax.tree.map(local, block)
         with interrupts.held():
             track.take(config.dt * (done + every * np.arange(count + 1)), block)
             done += count * every
@@ -124,16 +130,27 @@ def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
 
 
 def _block(
-    axes: Any, driven: bool, steps: int, every: int, system: Any, integrator: Any, state: Any, status: Any, memory: Any, dt: Any
+    axes: Any,
+    layout: jaxdae.Layout,
+    driven: bool,
+    steps: int,
+    every: int,
+    system: Any,
+    integrator: Any,
+    state: Any,
+    status: Any,
+    memory: Any,
+    dt: Any,
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Returns state, status and memory after a block, and what is saved of its start and its steps, (world, time, ...)."""
-    counts = {"steps": steps, "save_every": every}
+    counts: Any = {"steps": steps, "save_every": every}
     if status.shape[0] == 1:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
         start, carried = jax.tree.map(lambda x: x[0], (state, memory))
         trajectory = jax.tree.map(lambda x: x[None], jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts))
     else:
-        trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), memory=memory, **counts)
+        given: Any = {"memory": memory, "layout": layout} | counts
+        trajectory = jaxdae.batch_rollout(system, integrator, state, dt=dt, in_axes=(*axes, 0, None), **given)
     # A world that failed in an earlier block stays where it is, and says so.
     failed = status != jaxdae.Status.OK
     info = trajectory.info

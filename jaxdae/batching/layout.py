@@ -1,12 +1,173 @@
-"""On which devices the worlds of a batch run."""
+"""On which devices the worlds of a batch run, and how many of them at a time."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+_CACHE = 1_000_000
+"""Bytes of matrices of all worlds of a chunk, on a CPU: what a step makes of them then stays within a few MB, in the cache of a core."""
+_LEAST = 32
+"""Fewer worlds at a time leave the vector units empty."""
+
+
+class Remainder(enum.Enum):
+    """What is done with worlds that do not divide evenly among devices and chunks."""
+
+    PAD = "pad"
+    """The last world is repeated until they do; its copies are computed and cut off."""
+    REFUSE = "refuse"
+    """It is an error."""
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the worlds of a batch run.
+
+    Attributes:
+        mesh: the devices, in a mesh of any number of axes; None for all that JAX sees. Where the caller has set a mesh (`jax.set_mesh`) or
+            is inside of `jax.shard_map`, None leaves the worlds where they are.
+        chunk: the most worlds that a device runs at a time, at least two. None: all of them on an accelerator; on a CPU as many as keep
+            what a step computes in the cache, see `placement`.
+        remainder: what is done with worlds that do not divide, see `Remainder`.
+
+    No result depends on it beyond round-off, and on like hardware none depends on `chunk` in any bit.
+    """
+
+    mesh: jax.sharding.Mesh | None = None
+    chunk: int | None = None
+    remainder: Remainder = Remainder.PAD
+
+    def placement(self, worlds: int, nv: int, dtype: Any) -> Placement:
+        """Returns what is chosen for a number of worlds.
+
+        Args:
+            worlds: how many.
+            nv: the number of velocities of each: on a CPU, a chunk holds as many worlds as have 1 MB of matrices of that size, four in
+                each world, but at least 32. Measured on a four-bar and stated in `docs/layout.md`.
+            dtype: the precision.
+
+        Raises:
+            TypeError: a field of another type.
+            ValueError: a chunk that is not positive, or worlds that do not divide where that is refused.
+        """
+        self._check()
+        mesh = self.mesh
+        placed_by_caller = mesh is None and not jax.sharding.get_abstract_mesh().empty
+        if mesh is None and not placed_by_caller and jax.device_count() > 1:
+            mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("world",))
+        devices = 1 if mesh is None else mesh.size
+        share = -(-worlds // devices)
+        most = self.chunk
+        if most is None:
+            on_cpu = (jax.default_backend() if mesh is None else mesh.devices.flat[0].platform) == "cpu"
+            most = max(_LEAST, _CACHE // (4 * nv**2 * np.dtype(dtype).itemsize)) if on_cpu and not placed_by_caller else share
+        if self.remainder is Remainder.REFUSE:
+            if worlds % devices or (self.chunk is not None and share % min(most, share)):
+                raise ValueError(
+                    f"layout: {worlds} worlds do not divide among {devices} devices and chunks of {min(most, share)};"
+                    " choose another number or chunk, or remainder=Remainder.PAD"
+                )
+            chunks = next(n for n in range(-(-share // most), share + 1) if share % n == 0)
+            return Placement(worlds, mesh, chunks, share // chunks)
+        # One world alone would be compiled without a world axis, to other last bits. Chunks are of one size, as even as they can be.
+        least = min(worlds, 2)
+        chunks = -(-share // max(most, least))
+        if self.chunk is None:  # A few more chunks, where no copies are needed then.
+            chunks = next((n for n in range(chunks, 2 * chunks) if share % n == 0), chunks)
+        return Placement(worlds, mesh, chunks, max(-(-share // chunks), least))
+
+    def _check(self) -> None:
+        for name, kind, optional in (("mesh", jax.sharding.Mesh, True), ("chunk", int | np.integer, True), ("remainder", Remainder, False)):
+            value = getattr(self, name)
+            if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
+        if self.chunk is not None and self.chunk < 1:
+            raise ValueError(f"layout: chunk must be at least 1, got {self.chunk}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """What a layout chose for a number of worlds.
+
+    Attributes:
+        worlds: how many there are.
+        mesh: the devices over which they are spread; None for one, or where the caller has placed them.
+        chunks: how many times a device begins anew.
+        chunk: how many worlds a device runs at a time.
+    """
+
+    worlds: int
+    mesh: jax.sharding.Mesh | None
+    chunks: int
+    chunk: int
+
+    @property
+    def devices(self) -> int:
+        """How many devices."""
+        return 1 if self.mesh is None else self.mesh.size
+
+    @property
+    def together(self) -> int:
+        """How many worlds run at a time on all devices."""
+        return self.devices * self.chunk
+
+    @property
+    def added(self) -> int:
+        """How many copies of the last world are computed and cut off."""
+        return self.together * self.chunks - self.worlds
+
+    def record(self) -> dict[str, int]:
+        """Returns what was chosen, in numbers: devices, worlds at a time on each, chunks, copies of the last world."""
+        return {"devices": self.devices, "chunk": self.chunk, "chunks": self.chunks, "added_worlds": self.added}
+
+    def spread(self, leaves: list[Any], axes: list[int | None]) -> list[Any]:
+        """Returns the leaves with copies of the last world, placed on the devices, split along their world axes."""
+        return [self._placed(self._padded(x, axis), axis) for x, axis in zip(leaves, axes, strict=True)]
+
+    def split(self, x: Any) -> Any:
+        """Returns (chunk, ..., world) of an array (..., world)."""
+        parts = x.reshape(*x.shape[:-1], self.devices, self.chunks, self.chunk)
+        return jnp.moveaxis(parts, -2, 0).reshape(self.chunks, *x.shape[:-1], self.together)
+
+    def join(self, x: Any) -> Any:
+        """Returns (world, ...) of an array (chunk, world, ...), without the copies."""
+        parts = x.reshape(self.chunks, self.devices, self.chunk, *x.shape[2:])
+        return self.cut(jnp.swapaxes(parts, 0, 1).reshape(self.chunks * self.together, *x.shape[2:]))
+
+    def cut(self, x: Any) -> Any:
+        """Returns (world, ...) without the copies."""
+        return x[: self.worlds] if self.added else x
+
+    def _padded(self, x: Any, axis: int | None) -> Any:
+        if axis is None or not self.added:
+            return x
+        last = jnp.take(x, jnp.full((self.added,), x.shape[axis] - 1), axis=axis)
+        return jnp.concatenate([jnp.asarray(x), last], axis=axis)
+
+    def _placed(self, x: Any, axis: int | None) -> Any:
+        if self.mesh is None:
+            return x
+        names: list[Any] = [None] * jnp.ndim(x)
+        if axis is not None:
+            names[axis] = self.mesh.axis_names
+        return jax.device_put(x, jax.sharding.NamedSharding(self.mesh, jax.sharding.PartitionSpec(*names)))
+
+
+def local(x: Any) -> np.ndarray:
+    """Returns the part of an array that lies on the devices of this process: all of it where there is one process."""
+    if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:
+        return np.asarray(x)
+    parts = {tuple((s.start or 0) for s in shard.index): shard for shard in x.addressable_shards}
+    starts = sorted(parts)
+    (axis,) = [k for k in range(x.ndim) if len({start[k] for start in starts}) > 1] or [0]
+    return np.concatenate([np.asarray(parts[start].data) for start in starts], axis=axis)
 
 
 def device_axes(tree: Any) -> tuple[str, ...]:
@@ -24,22 +185,3 @@ def varying(tree: Any, axes: tuple[str, ...]) -> Any:
         return jax.lax.pcast(x, missing, to="varying") if missing else x
 
     return jax.tree.map(marked, tree)
-
-
-def spread_over_devices(leaves: list[Any], axes: list[int | None], worlds: int) -> list[Any]:
-    """Returns the leaves placed on all devices, split along their world axes, where the number of devices divides them.
-
-    Where the caller has set a mesh (`jax.set_mesh`), or is inside of `jax.shard_map`, the caller has placed them.
-    """
-    devices = jax.devices()
-    if len(devices) == 1 or worlds % len(devices) or not jax.sharding.get_abstract_mesh().empty:
-        return leaves
-    mesh = jax.sharding.Mesh(np.asarray(devices), ("world",))
-
-    def place(x: Any, axis: int | None) -> Any:
-        names: list[str | None] = [None] * jnp.ndim(x)
-        if axis is not None:
-            names[axis] = "world"
-        return jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))
-
-    return [place(x, axis) for x, axis in zip(leaves, axes, strict=True)]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.checkpointing import FACTOR, named
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf, Rows, Velocity
 
@@ -51,4 +52,4 @@ class DenseKKT:
         # Against the largest entry of the column: rounding would make numbers of a zero pivot.
         limit = small_matrix.rounding(matrix.shape[0], matrix.dtype) * jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
         regular = jnp.all(jnp.abs(jnp.diagonal(lu)) > limit)
-        return DenseFactors(jnp.where(regular, lu, jnp.nan), pivots)
+        return DenseFactors(*named((jnp.where(regular, lu, jnp.nan), pivots), FACTOR))

@@ -43,6 +43,7 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.batching.axes import worlds_first
+from jaxdae.checkpointing import SOLUTION, named
 from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.typing import Rows, Velocity
@@ -115,9 +116,7 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
         return worlds_first(_through_primitives(factors, *filled(values)))
 
     primal_values, tangent_values = [leaves[k] for k in moving], [dots[k] for k in moving]
-    if not _needs_full_rank(factors, primals[-1]):
-        return jax.jvp(solution, primal_values, tangent_values)
-    x = solution(*primal_values)
+    x = named(solution(*primal_values), SOLUTION)
 
     def residual(*values: Any) -> tuple[Array, Array]:
         """Returns b - K x at the solution, as a function of the problem."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from jaxdae.checkpointing import Keep
 from jaxdae.trajectory import Trajectory, rollout
 
 
@@ -20,6 +21,7 @@ class RolloutLoss:
         steps: how many.
         save_every: as in `rollout`.
         segment: as in `rollout`.
+        keep: as in `rollout`.
     """
 
     setup: Callable[[Any], tuple[Any, Any, Any, Any]]
@@ -28,11 +30,13 @@ class RolloutLoss:
     steps: int
     save_every: int = 1
     segment: int | None = None
+    keep: Keep = Keep.STATES
 
     def trajectory(self, parameters: Any) -> Trajectory:
         """Returns the trajectory that the loss is of."""
         system, integrator, state, controls = self.setup(parameters)
-        return rollout(system, integrator, state, controls, dt=self.dt, steps=self.steps, save_every=self.save_every, segment=self.segment)
+        plan: Any = {"steps": self.steps, "save_every": self.save_every, "segment": self.segment, "keep": self.keep}
+        return rollout(system, integrator, state, controls, dt=self.dt, **plan)
 
     def __call__(self, parameters: Any) -> Any:
         """Returns the loss."""

@@ -1,0 +1,42 @@
+"""What reverse mode keeps of every step, and what it computes a second time.
+
+A rollout keeps the state at which each step began, and makes the step once more when the derivative comes by. What is expensive in a step
+has a name (`jax.ad_checkpoint.checkpoint_name`), so that it can be kept beside the state.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+ROOT = "newton_root"
+"""The name of what Newton's iterations found."""
+FACTOR = "factor"
+"""The name of factorized matrices."""
+SOLUTION = "saddle_point_solution"
+"""The name of the accelerations and multipliers that solve a saddle-point system."""
+
+
+class Keep(enum.Enum):
+    """What reverse mode keeps of a step; more of it is faster and takes more memory, see `docs/checkpointing.md`.
+
+    To keep every intermediate result is no choice: it takes three times the memory of `FACTORS` and was never seen to be faster.
+    """
+
+    STATES = "states"
+    """The state, the integrator's memory and the roots of Newton's iterations: least memory, and no iteration runs twice."""
+    FACTORS = "factors"
+    """Those, and the factors and solutions of all saddle-point systems: nothing is factorized or solved twice."""
+
+    def applied(self, step: Any) -> Any:
+        """Returns a function whose derivative in reverse mode keeps no more than this."""
+        names = (ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION)
+        return jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(*names))
+
+
+def named(value: Any, name: str) -> Any:
+    """Returns the value, under a name that policies of `jax.checkpoint` know."""
+    return checkpoint_name(value, name)

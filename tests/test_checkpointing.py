@@ -1,0 +1,56 @@
+"""What reverse mode keeps is a choice: the same gradient, for less time or less memory."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import problems
+import pytest
+
+import jaxdae as jd
+
+STEPS = 60
+METHOD = jd.Projected(jd.RungeKutta.rk4())
+
+
+def loss(numbers, keep, segment=None):
+    mechanism, start = numbers.build()
+    end = jd.rollout(mechanism, METHOD, start, dt=2e-3, steps=STEPS, save_every=STEPS, keep=keep, segment=segment).state
+    return end.q[-1, 2] + jnp.sum(end.v[-1] ** 2)
+
+
+def at():
+    return problems.CrankRocker(rates=jnp.full(9, 0.1))
+
+
+@functools.cache
+def reverse(keep, segment=None):
+    """Returns the compiled gradient, and its value."""
+    compiled = jax.jit(jax.grad(functools.partial(loss, keep=keep, segment=segment))).lower(at()).compile()
+    return compiled, compiled(at())
+
+
+def assert_round_off(x, y):
+    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)
+
+
+@pytest.mark.parametrize("segment", [None, 10])
+def test_gradients_do_not_depend_on_it(segment):
+    assert_round_off(reverse(jd.Keep.FACTORS, segment)[1], reverse(jd.Keep.STATES)[1])
+
+
+def test_forward_mode_is_the_same():
+    direction = problems.CrankRocker(**{name: jnp.ones_like(x) for name, x in vars(at()).items()})
+    forward = jax.jit(lambda x, dx: jax.jvp(functools.partial(loss, keep=jd.Keep.FACTORS), (x,), (dx,))[1])(
+        jax.tree.map(jnp.asarray, at()), direction
+    )
+    gradient = reverse(jd.Keep.FACTORS)[1]
+    np.testing.assert_allclose(sum(jnp.sum(x) for x in jax.tree.leaves(gradient)), forward, rtol=1e-11)
+
+
+def test_factors_take_four_kilobytes_a_step():
+    sizes = {keep: reverse(keep)[0].memory_analysis().temp_size_in_bytes / STEPS for keep in jd.Keep}
+    # Six inverse factors of eight rows, and four pairs of accelerations and multipliers, beside the state.
+    assert 6 * 64 * 8 <= sizes[jd.Keep.FACTORS] - sizes[jd.Keep.STATES] <= 4096
