@@ -49,6 +49,7 @@ from jaxdae.integrators import (
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
 from jaxdae.masks import Masked, Soft, constraint_impulse
 from jaxdae.names import Names, Sizes
+from jaxdae.newton import DenseNewton, NewtonMethod, SaddlePointNewton
 from jaxdae.operators import DiagonalMatrix
 from jaxdae.saddle_point import (
     BiconjugateGradient,
@@ -92,6 +93,7 @@ __all__ = [
     "ConjugateGradient",
     "ConstraintTerms",
     "DenseKKT",
+    "DenseNewton",
     "Diagnosis",
     "DiagonalMatrix",
     "DiscreteEulerLagrange",
@@ -116,6 +118,7 @@ __all__ = [
     "MidpointLagrangian",
     "MultiplierFeedback",
     "Names",
+    "NewtonMethod",
     "NoStabilization",
     "NormalEquations",
     "NullSpace",
@@ -131,6 +134,7 @@ __all__ = [
     "Remainder",
     "RungeKutta",
     "RungeKuttaMuntheKaas",
+    "SaddlePointNewton",
     "SaddlePointSolver",
     "Scheduled",
     "SchurComplement",

@@ -15,22 +15,39 @@ derivative then ends where it has converged.
 
 Too few iterations leave an x that is no root, and the derivative of no root is no derivative. So the size of the last correction is
 returned as well, for the caller to make a status of.
+
+*Where C comes from* is a value, `DenseNewton` or `SaddlePointNewton`, that implicit integrators take in their field `newton`. Their Newton
+matrix, with rows scaled by powers of the step h, is that of a saddle point up to terms in h,
+
+    [ M + h D + h^2 K   -J^T ]        D = -df/dv,   K = d(M a - f - J^T lam)/dq,
+    [       J             C  ]        both times coefficients of the method (gamma' for h, beta' for h^2),
+
+so the method's saddle-point solver, with M and J at the start of the step, is an approximate inverse that costs one factorization and
+has all the structure that the solver knows. None of D and K is kept: what solvers need is M symmetric and positive definite, and neither D
+(gyroscopic forces) nor K (compressed members) need be either. So the ratio of convergence is |M^-1 (h D + h^2 K)| + O(h |J'|), small
+unless forces change much within a step. Stiff forces, where it is above 1, need the dense LU matrix of everything, where the first guess of
+the step ends. That leaves only what changes along the iteration, O(h^2), and costs (nv + nc)^3 and nv + nc forward derivatives, whatever
+the structure.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
 from jaxdae.checkpointing import FACTOR, ROOT, named
+from jaxdae.requirements import not_negative, offers
+from jaxdae.typing import Leaf
 
 _UNROLLED = 3
 
@@ -168,8 +185,9 @@ def dense_newton(residual: Residual, iterations: int, factorizations: int, x0: A
     dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
     """
     _check_count("factorizations", factorizations)
-    update, whole = partial(_dense_update, residual), partial(_dense_residual, residual)
+    whole = partial(_of_problem, residual)
     forward, backward = (partial(_dense_correction, transpose) for transpose in (0, 1))
+    update = partial(_corrected, whole, forward)
     x, still = jax.lax.stop_gradient((x0, args))
 
     def iterated(x: Any, args: Any) -> tuple[Any, Any]:
@@ -187,7 +205,7 @@ def _factorized(residual: Residual, x: Any, args: Any) -> Any:
     return jax.lax.stop_gradient(named(jax.scipy.linalg.lu_factor(matrix), FACTOR))
 
 
-def _dense_residual(residual: Residual, x: Any, args: Any) -> Any:
+def _of_problem(residual: Residual, x: Any, args: Any) -> Any:
     return residual(x, args[0])
 
 
@@ -196,5 +214,103 @@ def _dense_correction(transpose: int, rhs: Any, args: Any) -> Any:
     return unflatten(jax.scipy.linalg.lu_solve(args[1], flat, trans=transpose))
 
 
-def _dense_update(residual: Residual, x: Any, args: Any) -> Any:
-    return jax.tree.map(operator.sub, x, _dense_correction(0, residual(x, args[0]), args))
+# What the integrators are told.
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrections:
+    """What a method knows of its Newton matrix: how saddle-point factors become corrections.
+
+    Attributes:
+        factors: returns those of the saddle point, a pytree; called where they are used.
+        forward: (F, factors) -> C F.
+        backward: (F, factors) -> C^T F.
+    """
+
+    factors: Callable[[], Any]
+    forward: Correction
+    backward: Correction
+
+
+class NewtonMethod(Protocol):
+    """Where the corrections of an implicit method come from: `DenseNewton` or `SaddlePointNewton`."""
+
+    @property
+    def iterations(self) -> int:
+        """How many corrections a factorization serves."""
+        ...
+
+    @property
+    def tolerance(self) -> Any:
+        """The last correction above which the status is NOT_CONVERGED; None for what the precision can reach."""
+        ...
+
+    def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
+        """Returns x with residual(x, args) = 0, and the size () of the last correction, as `simplified_newton`."""
+        ...
+
+
+def is_newton(newton: Any) -> tuple[bool, str]:
+    """Returns what a field `newton` has to satisfy, as `jaxdae.requirements` takes it."""
+    return offers(newton, "root"), "newton must be DenseNewton(...) or SaddlePointNewton(...)"
+
+
+@pytree
+class DenseNewton:
+    """Corrections by LU factors of the whole Newton matrix, computed by forward mode, one product a column.
+
+    For stiff forces of any kind, and for small systems: the cost is (nv + nc)^3, three times that size in `RadauIIA`.
+
+    Attributes:
+        iterations: corrections with one factorization, at least 1.
+        factorizations: of Newton's matrix a step, at least 1: first at the guess, then where the corrections before have led.
+        tolerance: the last correction, relative to 1 + the size of the unknowns, above which the status is NOT_CONVERGED; None for what the
+            precision can reach, eps^0.6 (+ 512 eps / h, h in s, where velocities and impulses are solved for).
+    """
+
+    iterations: int = static(default=8)
+    factorizations: int = static(default=1)
+    tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
+
+    def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
+        """Returns the root and the size of the last correction; makes no use of `corrections`."""
+        return dense_newton(residual, self.iterations, self.factorizations, x0, args)
+
+
+@pytree
+class SaddlePointNewton:
+    """Corrections by the method's saddle-point solver, with M and J at the start of the step: cost and structure are those of the solver.
+
+    For many bodies, and forces that are not stiff: where they are, the status is NOT_CONVERGED. The factorization serves the first guess of
+    the step too. Where the solver allows dependent rows, the method does.
+
+    Attributes:
+        iterations: corrections, at least 1. Each gains a factor, see the module: about two digits at steps that resolve the motion.
+        tolerance: as in `DenseNewton`.
+    """
+
+    iterations: int = static(default=8)
+    tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield not_negative(self.tolerance), "tolerance must not be negative"
+
+    def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
+        """Returns the root and the size of the last correction."""
+        x0, factors = jax.lax.stop_gradient((x0, corrections.factors()))
+        whole = partial(_of_problem, residual)
+        forward, backward = (partial(_with_factors, part) for part in (corrections.forward, corrections.backward))
+        return simplified_newton(partial(_corrected, whole, forward), whole, forward, self.iterations, x0, (args, factors), backward)
+
+
+def _with_factors(correction: Correction, rhs: Any, args: Any) -> Any:
+    return correction(rhs, args[1])
+
+
+def _corrected(residual: Residual, correction: Correction, x: Any, args: Any) -> Any:
+    return jax.tree.map(operator.sub, x, correction(residual(x, args), args))

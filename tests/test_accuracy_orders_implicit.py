@@ -32,7 +32,9 @@ def precise(name):
     method = METHODS[name].integrator
     if METHODS[name].family != "composition":
         return method
-    return dataclasses.replace(method, integrator=dataclasses.replace(method.integrator, iterations=12))
+    part = method.integrator
+    more = {"iterations": 12} if isinstance(part, jd.Rattle) else {"newton": jd.DenseNewton(iterations=12)}
+    return dataclasses.replace(method, integrator=dataclasses.replace(part, **more))
 
 
 rolled = jax.jit(lambda system, method, start, dt, clock: jd.rollout(system, method, start, dt=dt, steps=clock.shape[0]))

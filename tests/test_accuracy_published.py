@@ -199,8 +199,8 @@ def test_orders_and_unit_quaternions_of_wrapped_methods(wrapper):
 
 GOVERNOR = "iftomm_a05_flyball"
 STIFF = {
-    "radau_iia": (jd.RadauIIA(iterations=6), 1e-9),
-    "generalized_alpha": (jd.GeneralizedAlpha(iterations=8), 1e-3),
+    "radau_iia": (jd.RadauIIA(newton=jd.DenseNewton(iterations=6)), 1e-9),
+    "generalized_alpha": (jd.GeneralizedAlpha(newton=jd.DenseNewton(iterations=8)), 1e-3),
 }
 
 

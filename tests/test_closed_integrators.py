@@ -3,6 +3,7 @@
 Shapes, reports and transformations are in `test_integrators`, orders in `test_accuracy_orders_implicit`.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -15,6 +16,8 @@ from problems import Pendulum, cast, state
 from small_systems import consistent, everything, wheels, wheels_states
 
 import jaxdae as jd
+from jaxdae.integrators import radau
+from jaxdae.linearization import linearize
 
 CLOSED = leaders(METHODS, lambda method: method.closed)
 methods = pytest.mark.parametrize("name", [*CLOSED, "rk4"])
@@ -30,18 +33,31 @@ def rolled(system, method, start, dt, steps):
     return jd.rollout(system, method, start, dt=dt, steps=steps)
 
 
+IMPLICIT = {
+    kind.__name__: kind for kind in (jd.DiscreteEulerLagrange, jd.BackwardEuler, jd.ImplicitMidpoint, jd.GeneralizedAlpha, jd.RadauIIA)
+}
+
+
+def dense(method, **options):
+    return method(newton=dataclasses.replace(method().newton, **options))
+
+
+def by_saddle_point(method, **options):
+    return method(newton=jd.SaddlePointNewton(**options))
+
+
+MAKERS = {
+    "Rattle": jd.Rattle,
+    **{name: functools.partial(dense, kind) for name, kind in IMPLICIT.items()},
+    **{f"{name} by saddle point": functools.partial(by_saddle_point, kind) for name, kind in IMPLICIT.items()},
+}
+
+
 class TestIterations:
     """Too few iterations are a status, and enough of them a derivative of the exact step: nothing in between."""
 
     @pytest.mark.parametrize(
-        "make",
-        [
-            jd.ImplicitMidpoint,
-            *(
-                pytest.param(make, marks=pytest.mark.long)
-                for make in (jd.Rattle, jd.DiscreteEulerLagrange, jd.BackwardEuler, jd.GeneralizedAlpha, jd.RadauIIA)
-            ),
-        ],
+        "make", [pytest.param(make, id=name, marks=() if "Midpoint" in name else pytest.mark.long) for name, make in MAKERS.items()]
     )
     def test_too_few_and_enough(self, make):
         system, start = pendulum()
@@ -62,7 +78,7 @@ class TestIterations:
         # A world that failed in its first step has moved nowhere: a derivative of zero would pass for that of the motion.
         assert np.isnan(one[0])
         assert many[1].info.status[-1] == jd.Status.OK
-        enough = slope(system.gravity, make().iterations)
+        enough = slope(system.gravity, make().iterations if make is jd.Rattle else make().newton.iterations)
         assert enough[1].info.status[-1] == jd.Status.OK
         # What is left after the last correction is below 4e-10 in the state, and multiplied by little in its derivative.
         np.testing.assert_allclose(enough[0], many[0], rtol=1e-8)
@@ -77,7 +93,7 @@ class TestIterations:
         system, start = everything(), consistent()
         sizes = []
         for factorizations in (1, 2):
-            loose = jd.BackwardEuler(iterations=2, factorizations=factorizations, tolerance=jnp.asarray(1e-9))
+            loose = dense(jd.BackwardEuler, iterations=2, factorizations=factorizations, tolerance=jnp.asarray(1e-9))
             sizes.append(int(rolled(system, loose, start, 0.05, 1).info.status[-1]))
         assert sizes == [jd.Status.NOT_CONVERGED, jd.Status.OK]
 
@@ -255,14 +271,15 @@ class TestPrecision:
         np.testing.assert_array_equal(batch.state.q[0], batch.state.q[2])
 
 
+@jd.pytree
+class Doubled(Pendulum):
+    def constraint(self, t, q):
+        row = super().constraint(t, q)
+        return jnp.concatenate([row, 2.0 * row])
+
+
 class TestRedundantRows:
     def test_rattle_takes_a_solver_that_allows_them(self):
-        @jd.pytree
-        class Doubled(Pendulum):
-            def constraint(self, t, q):
-                row = super().constraint(t, q)
-                return jnp.concatenate([row, 2.0 * row])
-
         system, start = pendulum()
         doubled = Doubled(system.mass, system.length, system.gravity)
         plain = rolled(system, jd.Rattle(), start, 0.01, 50)
@@ -271,8 +288,64 @@ class TestRedundantRows:
         np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
 
 
+class TestSaddlePointNewton:
+    """Corrections by the solver lead to the root that the dense matrix finds."""
+
+    @pytest.mark.parametrize("name", IMPLICIT)
+    def test_of_all_kinds_of_rows(self, name):
+        """Position-level and velocity-level rows, one of which gives way and one is off."""
+        system, start = everything(), consistent()
+        rows = int(system.constraint_jacobian(start.t, start.q, start.v).shape[0])
+        softness = jnp.where(jnp.arange(rows) == 1, 1e-2, 0.0)
+        for problem in (system, jd.Masked(jd.Soft(system, softness), jnp.arange(rows) > 0)):
+            ends = [rolled(problem, make(IMPLICIT[name], iterations=20), start, 0.01, 1) for make in (dense, by_saddle_point)]
+            assert [int(x.info.status[-1]) for x in ends] == [jd.Status.OK, jd.Status.OK]
+            for x, y in zip(*(jax.tree.leaves(x.state) for x in ends), strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
+
+    def test_takes_a_solver_that_allows_redundant_rows(self):
+        system, start = pendulum()
+        plain, twice = (
+            rolled(kind(system.mass, system.length, system.gravity), jd.RadauIIA(solver, jd.SaddlePointNewton()), start, 0.01, 20)
+            for kind, solver in ((Pendulum, jd.SchurComplement()), (Doubled, jd.LeastSquares()))
+        )
+        assert twice.info.status[-1] == jd.Status.OK
+        np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
+
+    @pytest.mark.parametrize("name", ["GeneralizedAlpha", "RadauIIA"])
+    def test_derivatives(self, name):
+        """Forward, reverse and central differences, with respect to gravity."""
+
+        def final(gravity):
+            system, start = pendulum()
+            moved = jd.set_leaf(system, "gravity", gravity)
+            end = jd.rollout(moved, by_saddle_point(IMPLICIT[name], iterations=10), start, dt=0.02, steps=10, save_every=10)
+            return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
+
+        both = jax.jit(lambda x: jax.jvp(final, (x,), (jnp.ones(()),)))
+        at, h = jnp.asarray(9.81), 1e-3
+        np.testing.assert_allclose(jax.jit(jax.grad(final))(at), both(at)[1], rtol=1e-9)
+        np.testing.assert_allclose(both(at)[1], (both(at + h)[0] - both(at - h)[0]) / (2.0 * h), rtol=1e-6)
+
+    def test_transposed_corrections_of_radau(self):
+        """<C^T c, b> = <c, C b>, with rows at both levels, one soft."""
+        system, start = everything(), consistent()
+        rows = int(system.constraint_jacobian(start.t, start.q, start.v).shape[0])
+        soft = jd.Soft(system, jnp.where(jnp.arange(rows) == 1, 1e-2, 0.0))
+        positions = system.constraint(start.t, start.q).shape[0]
+        corrections = radau._corrections(linearize(soft, start), positions)
+        factors = corrections.factors()
+        shapes = ((3, start.v.size), (3, rows), (3, positions))
+        b, c = (radau.StageUnknowns(*(jax.random.normal(jax.random.key(seed), shape) for shape in shapes)) for seed in (0, 1))
+
+        def dot(x, y):
+            return sum(jnp.vdot(i, j) for i, j in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+
+        np.testing.assert_allclose(dot(corrections.backward(c, factors), b), dot(c, corrections.forward(b, factors)), rtol=1e-11)
+
+
 class TestMistakes:
-    @pytest.mark.parametrize("make", [jd.Rattle, jd.DiscreteEulerLagrange, jd.BackwardEuler, jd.GeneralizedAlpha, jd.RadauIIA])
+    @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
     def test_counts(self, make):
         system, start = pendulum()
         with pytest.raises(ValueError, match=r"iterations must be at least 1, got 0"):
@@ -281,7 +354,7 @@ class TestMistakes:
         method = make(iterations=True)
         with pytest.raises(TypeError, match=r"iterations must be an integer, .* got True"):
             method.step(system, start, method.init(system, start), None, 0.01)
-        if make is not jd.Rattle:
+        if hasattr(method, "newton") and isinstance(method.newton, jd.DenseNewton):
             with pytest.raises(ValueError, match=r"factorizations must be at least 1, got 0"):
                 jd.rollout(system, make(factorizations=0), start, dt=0.01, steps=1)
 

@@ -133,14 +133,26 @@ NUMBERS = {
         lambda: jd.Sequential(RK4, jd.PositionProjection(iterations=0)),
         "root: PositionProjection.iterations must be at least 1, got 0",
     ),
-    "backward euler": (lambda: jd.BackwardEuler(tolerance=-1.0), "BackwardEuler.tolerance must not be negative, got -1.0"),
-    "midpoint": (lambda: jd.ImplicitMidpoint(tolerance=-1.0), "ImplicitMidpoint.tolerance must not be negative, got -1.0"),
-    "radau": (lambda: jd.RadauIIA(tolerance=-1.0), "RadauIIA.tolerance must not be negative, got -1.0"),
-    "alpha": (lambda: jd.GeneralizedAlpha(tolerance=-1.0), "GeneralizedAlpha.tolerance must not be negative, got -1.0"),
+    "backward euler": (
+        lambda: jd.BackwardEuler(newton=jd.DenseNewton(tolerance=-1.0)),
+        "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
+    ),
+    "midpoint": (
+        lambda: jd.ImplicitMidpoint(newton=jd.DenseNewton(tolerance=-1.0)),
+        "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
+    ),
+    "radau": (
+        lambda: jd.RadauIIA(newton=jd.DenseNewton(tolerance=-1.0)),
+        "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
+    ),
+    "alpha": (
+        lambda: jd.GeneralizedAlpha(newton=jd.DenseNewton(tolerance=-1.0)),
+        "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
+    ),
     "rattle": (lambda: jd.Rattle(tolerance=-1.0), "Rattle.tolerance must not be negative, got -1.0"),
     "discrete lagrangian": (
-        lambda: jd.DiscreteEulerLagrange(tolerance=-1.0),
-        "DiscreteEulerLagrange.tolerance must not be negative, got -1.0",
+        lambda: jd.DiscreteEulerLagrange(newton=jd.DenseNewton(tolerance=-1.0)),
+        "thing.newton: DenseNewton.tolerance must not be negative, got -1.0",
     ),
     "adaptive": (lambda: jd.Adaptive(rtol=jnp.asarray(-1e-3)), "Adaptive.rtol must be positive, got -0.001"),
     "point": (lambda: jd.ProjectedStep(RK4, 1.5), "ProjectedStep.point must lie between 0 and 1, got 1.5"),

@@ -45,12 +45,14 @@ _CLOSED = {
     "half_explicit4": jaxdae.HalfExplicitRungeKutta,
     "rattle": jaxdae.Rattle,
     "shake": functools.partial(jaxdae.Rattle, velocity_level=False),
+    "velocity_stepping": control.VelocityStepping,
+}
+_IMPLICIT = {
     "discrete_euler_lagrange": jaxdae.DiscreteEulerLagrange,
     "backward_euler": jaxdae.BackwardEuler,
     "implicit_midpoint": jaxdae.ImplicitMidpoint,
     "generalized_alpha": jaxdae.GeneralizedAlpha,
     "radau_iia": jaxdae.RadauIIA,
-    "velocity_stepping": control.VelocityStepping,
 }
 _LAGRANGIANS = {"midpoint": jaxdae.MidpointLagrangian, "trapezoidal": jaxdae.TrapezoidalLagrangian}
 _SOLVERS = {
@@ -190,11 +192,23 @@ def _method(section: dict[str, Any], stabilization: dict[str, Any], solver: Any)
         return _ROUTES[section["type"]](_method(section | {"type": section["of"]}, stabilization, solver))
     options = {key: value for key, value in section.items() if key not in ("type", "projection") and value is not None}
     if "of" in options:
-        parts = _CLOSED[options.pop("of")](solver=solver, **{"iterations": 12} | options)
+        parts = _closed(options.pop("of"), {"iterations": 12} | options, solver)
         return getattr(jaxdae.Composition, section["type"])(parts)
+    return _closed(section["type"], options, solver)
+
+
+def _closed(name: str, options: dict[str, Any], solver: Any) -> Any:
+    """Returns a method that keeps the constraints by itself, from the options that its section gives."""
+    if name in _CLOSED:
+        return _CLOSED[name](solver=solver, **options)
+    method, kind = _IMPLICIT[name](solver=solver), options.pop("newton", "dense")
+    keys = ("iterations", "factorizations", "tolerance") if kind == "dense" else ("iterations", "tolerance")
+    given = {key: options[key] for key in keys if key in options}
+    newton = dataclasses.replace(method.newton if kind == "dense" else jaxdae.SaddlePointNewton(), **given)
+    others = {"rho_inf": options["rho_inf"]} if "rho_inf" in options else {}
     if "lagrangian" in options:
-        options["lagrangian"] = _LAGRANGIANS[options["lagrangian"]]()
-    return _CLOSED[section["type"]](solver=solver, **options)
+        others["lagrangian"] = _LAGRANGIANS[options["lagrangian"]]()
+    return dataclasses.replace(method, newton=newton, **others)
 
 
 def _solver(section: dict[str, Any]) -> Any:

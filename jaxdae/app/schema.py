@@ -150,7 +150,20 @@ class Rattle(_Iterated):
 
 
 class _Factorized(_Iterated):
-    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step")
+    newton: Literal["dense", "saddle_point"] = Field(
+        default="dense",
+        description="how corrections are solved: an LU matrix, or the solver",
+    )
+    factorizations: int = Field(default=1, ge=1, le=100, description="of Newton's matrix a step; dense only")
+
+    @model_validator(mode="after")
+    def _factorizations_where_dense(self) -> "_Factorized":
+        if self.newton != "dense" and self.factorizations != 1:
+            raise ValueError(
+                f"factorizations {self.factorizations} with newton {self.newton}|factorizations with newton dense only|"
+                "remove factorizations"
+            )
+        return self
 
 
 class Newton(_Factorized):

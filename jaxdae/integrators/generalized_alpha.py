@@ -9,7 +9,11 @@ With an auxiliary acceleration A beside a (both at every time), alpha_m, alpha_f
     alpha_m = (2 rho - 1) / (rho + 1),   alpha_f = rho / (rho + 1),   gamma = 1/2 + alpha_f - alpha_m,   beta = (gamma + 1/2)^2 / 4.
 
 rho_inf is the factor by which a step multiplies infinitely fast modes: 1 keeps them, 0 removes them at once. The constraint rows are
-divided by h^2 beta', the factor with which a1 moves the positions, so that Newton's matrix is that of the saddle point up to terms in h.
+divided by h^2 beta', the factor with which a1 moves the positions, so that Newton's matrix is that of the saddle point up to terms in h,
+
+    [M + h gamma' D + h^2 beta' K, -J^T; J, C],     (beta', gamma') = (beta, gamma) (1 - alpha_f) / (1 - alpha_m),
+
+with D = -df/dv and K = d(M a - f - J^T lam)/dq; `jaxdae.newton` says how it is inverted.
 
 Positions, velocities and multipliers converge with order two. Position-level rows hold to round-off, their rates to O(h^2). With rotations
 in `retract` this is the Lie-group method of Bruels and Cardona.
@@ -26,11 +30,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft
+from jaxdae._pytree import pytree
+from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
-from jaxdae.newton import dense_newton
-from jaxdae.requirements import not_negative
+from jaxdae.linearization import linearize
+from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf
@@ -81,23 +85,18 @@ class GeneralizedAlpha:
 
     Attributes:
         rho_inf: the factor by which a step multiplies infinitely fast modes, 0 to 1.
-        solver: a saddle-point solver for the dynamics at the very start and for projections around the method.
-        iterations: Newton corrections with one factorization, at least 1.
-        factorizations: of Newton's matrix a step, at least 1.
-        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 512 eps / h, h in s.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
     rho_inf: Leaf = 0.8
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=8)
-    factorizations: int = static(default=1)
-    tolerance: Leaf = None
+    newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield (self.rho_inf >= 0) & (self.rho_inf <= 1), "rho_inf must lie between 0 and 1"
-        yield not_negative(self.tolerance), "tolerance must not be negative"
+        yield is_newton(self.newton)
 
     def init(self, system: System, state: State) -> AlphaMemory:
         """Returns the memory of a method that has not started: its first step asks for the accelerations, which may need an input."""
@@ -105,15 +104,17 @@ class GeneralizedAlpha:
         return AlphaMemory(nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool))
 
     def step(self, system: System, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
-        """Returns the state after dt; one LU factorization of size nv + nc."""
+        """Returns the state after dt."""
         dt, rho = (jnp.asarray(x, state.q.dtype) for x in (dt, self.rho_inf))
-        a, lam = dynamics_at_start(self, system, state, (), u)
+        at = linearize(system, state, self.solver)
+        a, lam = dynamics_at_start(self, system, state, at, u)
         before = AlphaMemory(
             *(jnp.where(memory.started, kept, new) for kept, new in ((memory.auxiliary, a), (memory.a, a), (memory.lam, lam))),
             started=jnp.ones((), bool),
         )
         args = (system, state, before, rho, u, dt)
-        x, change = dense_newton(_residual, self.iterations, self.factorizations, Unknowns(dt * a, dt * lam), args)
+        guess = Unknowns(dt * a, dt * lam)
+        x, change = self.newton.root(_residual, guess, args, saddle_point_corrections(at))
         auxiliary, new = _end(state, system, x.dv / dt, before, rho, dt)
-        info = step_info(system, new, before.a, before.lam, self.iterations, convergence(change, self.tolerance, dt))
+        info = step_info(system, new, before.a, before.lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))
         return new, AlphaMemory(auxiliary, x.dv / dt, x.impulse / dt, before.started), info

@@ -8,8 +8,12 @@ with the constraints required where the step ends: position-level rows at q1, wh
 Euler (the lecture's: the function is evaluated at x_{i+1}) has * = 1 and v_q = v1; the midpoint rule has * at the middle, v* = v_q =
 (v0 + v1) / 2, and velocity-level rows at the middle.
 
-The rows are divided by the power of h with which a moves them: g / h^2 has the derivative J (or J / 2) with respect to a. Newton's matrix
-is then that of the saddle point up to terms in h, well scaled however short the step.
+The rows are divided by the power of h with which a moves them, and by the share s that * has of the step, 1 or 1/2: g / (s h^2) has the
+derivative J with respect to a. Newton's matrix is then that of the saddle point up to terms in h, however short the step,
+
+    [M + s h D + s^2 h^2 K, -J^T; J, C],        D = -df/dv,  K = d(M a - f - J^T lam)/dq;
+
+`jaxdae.newton` says how it is inverted.
 
 Velocities of position-level rows are not required to be consistent. Those of backward Euler are of first order like all else; those of the
 midpoint rule alternate from step to step by O(h^2): wrap it in `Projected(..., Projection(position=None))` where they matter.
@@ -21,11 +25,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
-from jaxdae.newton import dense_newton
+from jaxdae._pytree import pytree
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
+from jaxdae.linearization import Linearization, linearize
+from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
-from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -58,6 +62,21 @@ def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) 
     return jnp.where(compliance > 0.0, soft, rows)
 
 
+def saddle_point_corrections(at: Linearization) -> Corrections:
+    """Returns the corrections of a method whose Newton matrix is near the saddle point at the start of the step."""
+    return Corrections(lambda: at.factors, _correction, _transposed_correction)
+
+
+def _correction(rhs: Unknowns, factors: Any) -> Unknowns:
+    return Unknowns(*factors.solve(rhs.dv, rhs.impulse))
+
+
+def _transposed_correction(rhs: Unknowns, factors: Any) -> Unknowns:
+    # The transpose of [M -J^T; J C] differs from it by the signs of the second row and of the second column.
+    dv, impulse = factors.solve(rhs.dv, -rhs.impulse)
+    return Unknowns(dv, -impulse)
+
+
 def _end(share: float, system: System, state: State, a: Velocity, dt: Any) -> tuple[State, State]:
     """Returns the point where forces are taken, and the end of the step."""
     v = state.v + dt * a
@@ -87,10 +106,12 @@ def _midpoint(x: Unknowns, args: Any) -> Unknowns:
 
 def _step(method: Any, share: float, residual: Any, system: System, state: State, memory: Any, u: Any, dt: Any) -> Any:
     dt = jnp.asarray(dt, state.q.dtype)
-    a, lam = dynamics_at_start(method, system, state, memory, u)
-    x, change = dense_newton(residual, method.iterations, method.factorizations, Unknowns(dt * a, dt * lam), (system, state, u, dt))
+    at = known_linearization(memory) or linearize(system, state, method.solver)
+    a, lam = dynamics_at_start(method, system, state, at, u)
+    guess, args = Unknowns(dt * a, dt * lam), (system, state, u, dt)
+    x, change = method.newton.root(residual, guess, args, saddle_point_corrections(at))
     _, new = _end(share, system, state, x.dv / dt, dt)
-    return new, memory, step_info(system, new, a, lam, method.iterations, convergence(change, method.tolerance, dt))
+    return new, memory, step_info(system, new, a, lam, method.newton.iterations, convergence(change, method.newton.tolerance, dt))
 
 
 @pytree
@@ -100,29 +121,24 @@ class BackwardEuler:
     Damps everything that is faster than the step.
 
     Attributes:
-        solver: a saddle-point solver for the accelerations at the start, the first guess, and for projections around the method.
-        iterations: Newton corrections with one factorization, at least 1.
-        factorizations: of Newton's matrix a step, at least 1.
-        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 512 eps / h, h in s.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=8)
-    factorizations: int = static(default=1)
-    tolerance: Leaf = None
+    newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield not_negative(self.tolerance), "tolerance must not be negative"
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_newton(self.newton)
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
         return ()
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one LU factorization of size nv + nc."""
+        """Returns the state after dt."""
         return _step(self, 1.0, _backward_euler, system, state, memory, u, dt)
 
 
@@ -131,28 +147,23 @@ class ImplicitMidpoint:
     """The implicit midpoint rule with g(t1, q1) = 0 at the end of the step. Order 2, symmetric; no numerical damping.
 
     Attributes:
-        solver: a saddle-point solver for the accelerations at the start, the first guess, and for projections around the method.
-        iterations: Newton corrections with one factorization, at least 1.
-        factorizations: of Newton's matrix a step, at least 1.
-        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 512 eps / h, h in s.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
     takes_linearization: ClassVar[bool] = True
     symmetric: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=6)
-    factorizations: int = static(default=1)
-    tolerance: Leaf = None
+    newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield not_negative(self.tolerance), "tolerance must not be negative"
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_newton(self.newton)
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
         return ()
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one LU factorization of size nv + nc."""
+        """Returns the state after dt."""
         return _step(self, 0.5, _midpoint, system, state, memory, u, dt)

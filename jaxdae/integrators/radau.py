@@ -20,6 +20,13 @@ The unknowns of stage i are h a_i, h lam_i and mu_i (h times what is called nu_i
 and with g divided by h^2, and the rates by h, all blocks of Newton's matrix are of order one. D_j turns velocities at Q_j into rates of
 xi_j (`tangent_rate`; the identity for flat coordinates), so that the order holds for quaternions too.
 
+*Corrections from a saddle-point solver.* Where forces change little within a step (with M, J and G of the start), Newton's matrix couples
+stages by A alone, and these combinations of its rows r, r', r'' (forces, rates, closures; E = h A a, L = h A lam, both over stages)
+
+    M E - J^T L = A r,      J E + C L = r' (A r' in soft rows),      J_g E + J_g G mu = A^-1 r''
+
+do so no more: three times two solutions with the saddle point, then h a = A^-1 E, h lam = A^-1 L. With D and K they would not come apart.
+
 References:
     C. Fuehrer, B. J. Leimkuhler, "Numerical solution of differential-algebraic equations for constrained mechanical motion", Numer.
     Math. 59 (1991). C. W. Gear, B. Leimkuhler, G. K. Gupta, J. Comput. Appl. Math. 12 (1985). E. Hairer, G. Wanner, "Solving Ordinary
@@ -35,12 +42,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree, static
+from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, known_linearization, step_info
 from jaxdae.integrators.tangent import is_flat, tangent_rate
-from jaxdae.newton import dense_newton
-from jaxdae.requirements import not_negative
+from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf
@@ -53,6 +60,7 @@ _A = np.array(
         [(16 - _S) / 36, (16 + _S) / 36, 1 / 9],
     ]
 )
+_A_INVERSE = np.linalg.inv(_A)
 _C = _A.sum(axis=1)
 
 
@@ -104,28 +112,78 @@ def _residual(x: StageUnknowns, args: Any) -> StageUnknowns:
 
 
 @pytree
+class _StageFactors:
+    """Factors of the saddle point, and of that of the position-level rows with their J; and which rows are soft (nc,), None for none."""
+
+    whole: Leaf
+    positions: Leaf
+    jacobian: Leaf
+    soft: Leaf
+
+
+def _corrections(at: Linearization, rows: int) -> Corrections:
+    """Returns the corrections from the linearization at the start, with so many position-level rows."""
+
+    def factors() -> _StageFactors:
+        jacobian = at.jacobian.leading(rows)
+        soft = None if at.compliance is None else at.compliance > 0.0
+        if rows == 0 or (soft is None and at.jacobian.shape[0] == rows):
+            return _StageFactors(at.factors, at.factors, jacobian, soft)
+        # In soft rows mu is what the residual says: they close nothing.
+        hard = jacobian if soft is None else jacobian.masked(~soft[:rows])
+        positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype))
+        return _StageFactors(at.factors, positions.factors, hard, soft)
+
+    return Corrections(factors, _correction, _transposed_correction)
+
+
+def _by_softness(soft: Any, in_soft: Any, in_hard: Any) -> Any:
+    """Returns entries (3, rows) of soft and of hard rows."""
+    return in_hard if soft is None else jnp.where(soft[: in_hard.shape[1]], in_soft, in_hard)
+
+
+def _correction(rhs: StageUnknowns, factors: _StageFactors) -> StageUnknowns:
+    weights, inverse = (jnp.asarray(x, rhs.dv.dtype) for x in (_A, _A_INVERSE))
+    turned = _by_softness(factors.soft, weights @ rhs.impulse, rhs.impulse)
+    dv, impulse = jax.vmap(factors.whole.solve)(weights @ rhs.dv, turned)
+    mu = rhs.mu
+    if mu.shape[1]:
+        moved = jax.vmap(factors.jacobian.times)(dv)
+        open_rows = _by_softness(factors.soft, mu, inverse @ mu - moved)
+        mu = jax.vmap(lambda r: factors.positions.solve(None, r)[1])(open_rows)
+    return StageUnknowns(inverse @ dv, inverse @ impulse, mu)
+
+
+def _transposed_correction(rhs: StageUnknowns, factors: _StageFactors) -> StageUnknowns:
+    weights, inverse = (jnp.asarray(x.T, rhs.dv.dtype) for x in (_A, _A_INVERSE))
+    dv, mu = inverse @ rhs.dv, rhs.mu
+    if mu.shape[1]:
+        mu = jax.vmap(lambda r: factors.positions.solve(None, r)[1])(mu)
+        dv = dv - jax.vmap(factors.jacobian.transpose_times)(_by_softness(factors.soft, 0.0, mu))
+        mu = _by_softness(factors.soft, mu, inverse @ mu)
+    dv, impulse = jax.vmap(factors.whole.solve)(dv, -(inverse @ rhs.impulse))
+    return StageUnknowns(weights @ dv, _by_softness(factors.soft, -(weights @ impulse), -impulse), mu)
+
+
+@pytree
 class RadauIIA:
     """Radau IIA of order 5 with position and velocity constraints (Gear, Gupta, Leimkuhler). For stiff systems.
 
     Attributes:
-        solver: a saddle-point solver for the dynamics at the start, the first guess, and for projections around the method.
-        iterations: Newton corrections with one factorization, at least 1.
-        factorizations: of Newton's matrix a step, at least 1.
-        tolerance: the last correction of h a and h lam, relative to 1 + their size, above which the status is NOT_CONVERGED; None for
-            eps^0.6 + 512 eps / h, h in s.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a, h lam and mu of all stages.
 
-    One LU factorization of size 3 (nv + nc + ng) a step.
+    `DenseNewton` costs one LU factorization of size 3 (nv + nc + ng) a step, `SaddlePointNewton` one of the solver, or two where rows are
+    soft or at velocity level.
     """
 
     takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=6)
-    factorizations: int = static(default=1)
-    tolerance: Leaf = None
+    newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield not_negative(self.tolerance), "tolerance must not be negative"
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield is_newton(self.newton)
 
     def init(self, system: System, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
@@ -134,14 +192,15 @@ class RadauIIA:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt."""
         dt = jnp.asarray(dt, state.q.dtype)
-        a, lam = dynamics_at_start(self, system, state, memory, u)
+        at = known_linearization(memory) or linearize(system, state, self.solver)
+        a, lam = dynamics_at_start(self, system, state, at, u)
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
         mass = system.mass_operator(state.q)
         drift = jax.vmap(mass.solve, out_axes=1)(jacobian) if rows else jacobian.T
         guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
         args = (system, state, jax.lax.stop_gradient(drift), u, dt)
-        x, change = dense_newton(_residual, self.iterations, self.factorizations, guess, args)
+        x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))
         stages = _stages(x, system, state, drift, dt)
         new = State(state.t + dt, stages.q[-1], stages.v[-1])
-        return new, memory, step_info(system, new, a, lam, self.iterations, convergence(change, self.tolerance, dt))
+        return new, memory, step_info(system, new, a, lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))

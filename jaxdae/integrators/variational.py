@@ -52,7 +52,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
 from jaxdae.linearization import Linearization, linearize
-from jaxdae.newton import dense_newton, simplified_newton
+from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import solve
@@ -153,14 +153,18 @@ def _residual(x: Any, args: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _correction(rhs: Any, args: Any) -> tuple[Any, Any]:
+def _correction(rhs: Any, factors: Any) -> tuple[Any, Any]:
     """Returns the solution of [M J^T; J -C] [dxi; dmu] = rhs."""
-    dxi, lam = args[-1].solve(*rhs)
+    dxi, lam = factors.solve(*rhs)
     return dxi, -lam
 
 
+def _of_start(rhs: Any, args: Any) -> tuple[Any, Any]:
+    return _correction(rhs, args[-1])
+
+
 def _update(x: Any, args: Any) -> tuple[Any, Any]:
-    (xi, mu), (dxi, dmu) = x, _correction(_residual(x, args), args)
+    (xi, mu), (dxi, dmu) = x, _of_start(_residual(x, args), args)
     return xi - dxi, mu - dmu
 
 
@@ -173,7 +177,7 @@ def _start(method: Any, system: System, state: State, memory: Any, u: Any, dt: A
     return at, (a, lam), args, (dt * state.v + 0.5 * dt**2 * a, -0.5 * dt**2 * lam)
 
 
-def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: Any, x: Any, size: Any) -> tuple[State, Any, StepInfo]:
+def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[State, Any, StepInfo]:
     """Returns the end of the step with consistent velocities (in the SHAKE form with those that there are)."""
     (xi, _), (a, lam) = x, start
     t, q = state.t + dt, system.retract(state.q, xi)
@@ -190,7 +194,7 @@ def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: A
     else:
         change = memory.mass.solve(momentum)
     new = State(t, q, mean.v + change)
-    return new, memory, step_info(system, new, a, lam, method.iterations, convergence(size, method.tolerance))
+    return new, memory, step_info(system, new, a, lam, *report)
 
 
 @pytree
@@ -234,24 +238,22 @@ class Rattle:
         dt = jnp.asarray(dt, state.q.dtype)
         at, start, args, guess = _start(self, system, state, memory, u, dt)
         args = (*args, jax.lax.stop_gradient(at.factors))
-        x, change = simplified_newton(_update, _residual, _correction, self.iterations, guess, args)
-        return _finish(self, system, state, u, dt, start, x, change)
+        x, change = simplified_newton(_update, _residual, _of_start, self.iterations, guess, args)
+        return _finish(self, system, state, u, dt, start, x, (self.iterations, convergence(change, self.tolerance)))
 
 
 @pytree
 class DiscreteEulerLagrange:
     """The discrete Euler-Lagrange equations of any discrete Lagrangian, by Newton's method on their KKT matrix. Order 2, symmetric.
 
-    The derivative of both rows is computed by forward mode and factorized as it is, so that forces may be stiff and depend on
-    velocities. `Rattle` is cheaper where they are not.
+    By default the derivative of both rows is computed by forward mode and factorized as it is, so that forces may be stiff and depend on
+    velocities. `SaddlePointNewton` and `Rattle`, which has its corrections, are cheaper where they are not.
 
     Attributes:
         lagrangian: `MidpointLagrangian()` or `TrapezoidalLagrangian()`, or another `DiscreteLagrangian`.
         solver: a saddle-point solver for velocities and first guesses.
-        iterations: corrections with one factorization, at least 1.
-        factorizations: of the KKT matrix a step, at least 1.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of the positions.
         velocity_level: whether velocities are made consistent.
-        tolerance: the last correction, relative to 1 + |xi|, above which the status is NOT_CONVERGED; None for eps^0.6.
 
     References:
         J. E. Marsden, M. West, "Discrete mechanics and variational integrators", Acta Numerica 10 (2001).
@@ -260,15 +262,13 @@ class DiscreteEulerLagrange:
     symmetric: ClassVar[bool] = True
     lagrangian: Any = MidpointLagrangian()
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=6)
-    factorizations: int = static(default=1)
+    newton: NewtonMethod = DenseNewton(iterations=6)
     velocity_level: bool = static(one_of=bool, default=True)
-    tolerance: Leaf = None
 
     def requirements(self) -> Any:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
-        yield not_negative(self.tolerance), "tolerance must not be negative"
+        yield is_newton(self.newton)
 
     def init(self, system: System, state: State) -> Linearization:
         """Returns the linearization at the start."""
@@ -277,6 +277,7 @@ class DiscreteEulerLagrange:
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt."""
         dt = jnp.asarray(dt, state.q.dtype)
-        _, start, args, guess = _start(self, system, state, memory, u, dt)
-        x, change = dense_newton(_residual, self.iterations, self.factorizations, guess, args)
-        return _finish(self, system, state, u, dt, start, x, change)
+        at, start, args, guess = _start(self, system, state, memory, u, dt)
+        x, change = self.newton.root(_residual, guess, args, Corrections(lambda: at.factors, _correction, _correction))
+        report = self.newton.iterations, convergence(change, self.newton.tolerance)
+        return _finish(self, system, state, u, dt, start, x, report)

@@ -52,11 +52,16 @@ def test_options():
     assert built({"type": "rattle", "iterations": 3}).iterations == 3
     assert isinstance(built({"type": "discrete_euler_lagrange", "lagrangian": "trapezoidal"}).lagrangian, jd.TrapezoidalLagrangian)
     method = built({"type": "generalized_alpha", "rho_inf": 0.5, "factorizations": 2, "tolerance": 1e-6})
-    assert (float(method.rho_inf), method.factorizations, float(method.tolerance)) == (0.5, 2, 1e-6)
+    assert (float(method.rho_inf), method.newton.factorizations, float(method.newton.tolerance)) == (0.5, 2, 1e-6)
+    method = built({"type": "backward_euler", "newton": "saddle_point", "iterations": 9})
+    assert isinstance(method.newton, jd.SaddlePointNewton)
+    assert method.newton.iterations == 9
+    with pytest.raises(ValueError, match=r"factorizations 2 with newton saddle_point"):
+        built({"type": "radau_iia", "newton": "saddle_point", "factorizations": 2})
     method = built({"type": "kahan_li6", "of": "implicit_midpoint", "iterations": 7}, solver="dense_kkt")
     assert method.coefficients == jd.Composition.kahan_li6(jd.Rattle()).coefficients
     assert isinstance(method.integrator, jd.ImplicitMidpoint)
-    assert method.integrator.iterations == 7
+    assert method.integrator.newton.iterations == 7
     assert isinstance(method.solver, jd.DenseKKT)
     assert float(built({"type": "velocity_stepping", "beta": 0.2}).beta) == 0.2
     with pytest.raises(ValueError, match="less than 2"):
