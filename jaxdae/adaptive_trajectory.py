@@ -18,10 +18,11 @@ from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.consistency import first_status
-from jaxdae.dynamics import forward_dynamics
 from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
-from jaxdae.integrators.interface import check_integrator, input_at, step_info
+from jaxdae.integrators.interface import check_integrator, step_info
+from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.motion import motion
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays
 from jaxdae.rollout_arguments import as_law, checked_tolerance
@@ -164,9 +165,10 @@ def _adaptive_rollout(
         reached = jnp.isfinite(time) & (begun == Status.OK)
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
-        a, lam = forward_dynamics(system, at, input_at(law, t, at, system), solver=solver, stabilization=integrator.stabilization)
+        v, a, lam, moving = motion(system, at, law, solver, integrator.stabilization)
+        at = State(at.t, at.q, v)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        status = jnp.where(begun == Status.OK, status, begun)
+        status = first_failure(begun, status, moving)
         info = dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
         return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 

@@ -31,7 +31,7 @@ class Names(NamedTuple):
         bodies: of the bodies.
         coordinate_units: m or rad.
         velocity_units: m/s or rad/s.
-        row_units: m or rad.
+        row_units: m or rad, m/s or rad/s of rows at velocity level.
         input_units: N or N m.
     """
 

@@ -392,11 +392,132 @@ class TestQuaternions:
             errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
+    @pytest.mark.parametrize(("method", "order"), [("backward_euler", 1), ("midpoint", 2)])
+    def test_order_of_implicit_methods(self, method, order):
+        system, errors, counts = Turning(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (80, 160)
+        for count in counts:
+            start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+            end = jd.rollout(system, getattr(jd.KinematicImplicit, method)(), start, dt=2.0 / count, steps=count, save_every=count)
+            assert end.info.status[-1] == jd.Status.OK
+            errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
+        assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
+
     def test_without_the_inverse_steps_are_the_same(self):
         numbers = jnp.asarray(1.7), jnp.asarray(-2.3)
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         ends = [step(jd.Kinematic(), kind(*numbers), start, None, 0.3)[0].q for kind in (Turning, TurningWithInverse)]
         np.testing.assert_allclose(*ends, **ROUND_OFF)
+
+
+@jd.pytree
+class Decay(jd.KinematicSystem):
+    """x' = -rate x."""
+
+    speed: Any
+
+    def rate(self, t, x, u):
+        return -self.speed * x
+
+
+IMPLICIT = {
+    "backward_euler": (jd.KinematicImplicit.backward_euler(), 1),
+    "midpoint": (jd.KinematicImplicit.midpoint(), 2),
+    "midpoint_by_saddle_point": (jd.KinematicImplicit.midpoint(newton=jd.SaddlePointNewton(iterations=12)), 2),
+}
+each_implicit = pytest.mark.parametrize("name", IMPLICIT)
+
+
+class TestImplicit:
+    @each_implicit
+    def test_order(self, name):
+        (method, order), errors = IMPLICIT[name], []
+        for count in COUNTS:
+            trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=1.0 / count, steps=COUNTS[-1])
+            assert np.all(trajectory.info.status == jd.Status.OK)
+            assert np.max(trajectory.info.violation[:count]) < 1e-14
+            assert np.max(trajectory.info.velocity_violation[:count]) < 1e-13
+            errors.append(np.max(np.abs(trajectory.state.q[count - 1] - blown(1.0, growth=0.3))))
+        assert abs(slope(errors) - order) < 0.1
+
+    def test_fast_modes(self):
+        """Backward Euler multiplies by 1 / (1 + 5), the midpoint rule by (1 - 2.5) / (1 + 2.5); Euler's method by 1 - 5."""
+        for name, factor in (("backward_euler", 1.0 / 6.0), ("midpoint", -1.5 / 3.5)):
+            trajectory = jd.rollout(Decay(jnp.asarray(50.0)), IMPLICIT[name][0], state([1.0, -2.0]), dt=0.1, steps=5)
+            assert np.all(trajectory.info.status == jd.Status.OK)
+            np.testing.assert_allclose(trajectory.state.q, np.outer(factor ** np.arange(1, 6), [1.0, -2.0]), rtol=1e-12)
+
+    @each_implicit
+    def test_wheels(self, name):
+        """An arc of a wheel that rolls without slip, as of the explicit methods."""
+        system, (method, order) = Unicycle(jnp.ones(4)), IMPLICIT[name]
+        trajectory = jd.rollout(system, method, state([1.0, -1.0, 0.3, 0.0]), jnp.tile(jnp.array([2.5, 0.8]), (40, 1)), dt=0.05)
+        x = 1.0 + 1.0 / 0.8 * (np.sin(0.3 + 1.6) - np.sin(0.3))
+        y = -1.0 - 1.0 / 0.8 * (np.cos(0.3 + 1.6) - np.cos(0.3))
+        np.testing.assert_allclose(trajectory.state.q[-1], [x, y, 1.9, 4.0], rtol=0.0, atol={1: 5e-2, 2: 5e-4}[order])
+        assert np.all(trajectory.info.status == jd.Status.OK)
+        assert np.max(trajectory.info.velocity_violation) < 1e-14
+
+    @each_implicit
+    def test_derivatives(self, name):
+        def final(growth):
+            end = jd.rollout(wind(growth), IMPLICIT[name][0], state(on_the_circle(2.0)), dt=0.1, steps=10, save_every=10)
+            return jnp.sum(jnp.sin(end.state.q)) + jnp.sum(end.state.v**2)
+
+        both = jax.jit(lambda x: jax.jvp(final, (x,), (jnp.ones(()),)))
+        at, h = jnp.asarray(0.3), 1e-4
+        np.testing.assert_allclose(jax.jit(jax.grad(final))(at), both(at)[1], rtol=1e-11)
+        np.testing.assert_allclose(both(at)[1], (both(at + h)[0] - both(at - h)[0]) / (2.0 * h), rtol=1e-7)
+
+    def test_mistakes(self):
+        pendulum = Pendulum(*(jnp.asarray(x, float) for x in (1.0, 1.0, 9.81)))
+        with pytest.raises(TypeError, match=r"system must be a jaxdae.KinematicSystem"):
+            jd.rollout(pendulum, jd.KinematicImplicit(), state([1.0, 0.0]), dt=0.1, steps=1)
+        with pytest.raises(ValueError, match=r"KinematicImplicit.share must lie between 1/2"):
+            jd.rollout(wind(), jd.KinematicImplicit(share=0.2), state([1.0, 0.0]), dt=0.1, steps=1)
+
+
+class TestAdaptive:
+    def test_errors_follow_the_tolerance(self):
+        for tolerance in (1e-5, 1e-9):
+            method = jd.Adaptive(rtol=tolerance, atol=tolerance)
+            trajectory = jd.rollout(wind(0.3), method, state(on_the_circle(2.0)), dt=0.25, steps=4)
+            assert np.all(trajectory.info.status == jd.Status.OK)
+            assert np.max(trajectory.info.violation) < 1e-13
+            assert np.max(trajectory.info.velocity_violation) < 1e-12
+            assert np.max(np.abs(trajectory.state.q[-1] - blown(1.0, growth=0.3))) < 20.0 * tolerance
+            at = jd.State(*(x[-1] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
+            np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
+
+    def test_in_one_go(self):
+        times, method = jnp.array([0.3, 1.0]), jd.Adaptive(rtol=1e-9, atol=1e-9)
+        trajectory = jd.adaptive_rollout(wind(0.3), method, state(on_the_circle(2.0)), times=times)
+        assert np.all(trajectory.info.status == jd.Status.OK)
+        np.testing.assert_allclose(trajectory.state.q, [blown(t, growth=0.3) for t in (0.3, 1.0)], atol=1e-8)
+        for k in range(2):
+            at = jd.State(*(x[k] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
+            np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
+
+    def test_quaternions(self):
+        system = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3))
+        start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        end = jd.rollout(system, jd.Adaptive(rtol=1e-9, atol=1e-9), start, dt=1.0, steps=2)
+        np.testing.assert_allclose(end.state.q[-1], system.place(2.0), atol=2e-8)
+        assert np.all(end.info.status == jd.Status.OK)
+
+    def test_rows_that_fight_are_reported(self):
+        trajectory = jd.rollout(Clash(), jd.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1)
+        assert trajectory.info.status[0] == jd.Status.CONFLICTING_ROWS
+
+
+@jd.pytree
+class Clash(jd.KinematicSystem):
+    """Two rows that ask for different speeds."""
+
+    def rate(self, t, x, u):
+        return jnp.ones(2)
+
+    def velocity_constraint(self, t, x, xdot):
+        return jnp.stack([xdot[0] - 1.0, xdot[0] - 2.0])
 
 
 @jd.pytree

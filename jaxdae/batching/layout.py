@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae._pytree import pytree, static
+
 _CACHE = 1_000_000
 """Bytes of matrices of all worlds of a chunk, on a CPU: what a step makes of them then stays within a few MB, in the cache of a core."""
 _LEAST = 32
@@ -25,8 +27,7 @@ class Remainder(enum.Enum):
     """It is an error."""
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Layout:
     """Where the worlds of a batch run.
 
@@ -40,9 +41,9 @@ class Layout:
     No result depends on it beyond round-off, and on like hardware none depends on `chunk` in any bit.
     """
 
-    mesh: jax.sharding.Mesh | None = None
-    chunk: int | None = None
-    remainder: Remainder = Remainder.PAD
+    mesh: jax.sharding.Mesh | None = static(default=None)
+    chunk: int | None = static(default=None)
+    remainder: Remainder = static(one_of=Remainder, default=Remainder.PAD)
 
     def placement(self, worlds: int, nv: int, dtype: Any) -> Placement:
         """Returns what is chosen for a number of worlds.
@@ -84,9 +85,9 @@ class Layout:
         return Placement(worlds, mesh, chunks, max(-(-share // chunks), least))
 
     def _check(self) -> None:
-        for name, kind, optional in (("mesh", jax.sharding.Mesh, True), ("chunk", int | np.integer, True), ("remainder", Remainder, False)):
+        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer)):
             value = getattr(self, name)
-            if not (optional and value is None) and (isinstance(value, bool) or not isinstance(value, kind)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"layout: chunk must be at least 1, got {self.chunk}")

@@ -8,6 +8,7 @@ from jaxdae.integrators.half_explicit import HalfExplicitRungeKutta
 from jaxdae.integrators.implicit import BackwardEuler, ImplicitMidpoint
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.kinematic import Kinematic
+from jaxdae.integrators.kinematic_implicit import KinematicImplicit
 from jaxdae.integrators.projected import Projected
 from jaxdae.integrators.projected_derivative import ProjectedDerivative
 from jaxdae.integrators.projected_step import ProjectedStep
@@ -30,6 +31,7 @@ __all__ = [
     "ImplicitMidpoint",
     "Integrator",
     "Kinematic",
+    "KinematicImplicit",
     "MidpointLagrangian",
     "Projected",
     "ProjectedDerivative",

@@ -26,8 +26,9 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, step_info
+from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
+from jaxdae.integrators.motion import motion
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -59,6 +60,8 @@ class Adaptive:
             below about 1e-6. `diffrax.Tsit5()`, of order 5, suits looser ones.
         max_steps: how many adaptive steps, accepted and rejected, a step of the rollout may take. If they do not suffice, its status is
             `STEP_BUDGET`.
+
+    First-order systems (`KinematicSystem`) are integrated as well: in q alone, v is the feasible velocity at the end.
 
     `StepInfo.iterations` counts the adaptive steps, accepted and rejected.
 
@@ -100,16 +103,16 @@ class Adaptive:
             ValueError: tolerances that are not positive, or fewer than one step.
         """
         self.check()
-        a, lam = forward_dynamics(system, state, input_at(u, state.t, state, system), solver=self.solver, stabilization=self.stabilization)
+        start, a, lam, begun = motion(system, state, u, self.solver, self.stabilization)
         with jax.named_scope("adaptive_steps"):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
-        new = State(state.t + dt, q, v)
-        info = step_info(system, new, a, lam)
+        new, ended = with_feasible_velocity(self, system, State(state.t + dt, q, v), u)
+        info = step_info(system, new, (new.v - start) / dt if system.first_order else a, lam)
         closed = info.violation <= getattr(getattr(self.projection, "position", None), "tolerance", jnp.inf)
         status = jnp.where(closed, jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NOT_CONVERGED)
         # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.
         status = jnp.where(jnp.all(jnp.isfinite(a)), status, Status.NONFINITE)
-        return new, memory, dataclasses.replace(info, iterations=count, status=status.astype(jnp.int32))
+        return new, memory, dataclasses.replace(info, iterations=count, status=first_failure(begun, status, ended))
 
     def check(self) -> None:
         """Raises where a field cannot be used; numbers are checked where they are known."""

@@ -39,6 +39,8 @@ from jaxdae.typing import Leaf, Rows, Velocity
 class Unknowns:
     """What Newton's iteration solves for: h a (nv,) and h lam (nc,), the changes of velocities and the impulses of the step.
 
+    Of first-order systems h x' and h lam.
+
     Their last bits are those of velocities and momenta. Those of a and lam themselves would be 1/h times as large: positions of size 1 that
     are rounded leave g / h^2 with errors of eps / h^2, and an iteration for a could not tell them from its own.
     """

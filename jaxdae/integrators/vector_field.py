@@ -4,6 +4,8 @@ With the multipliers solved for, the equations of motion are the ordinary differ
 
     q' = d/ds q (+) s v  at s = 0,        v' = a(t, q, v, u),        [M -J^T; J C] [a; lam] = [f; r].
 
+Of a first-order system q' is the feasible velocity that is nearest to its rate, and v, which is an output, stays as it is.
+
 All of Diffrax works on it: controllers, dense output, events, adjoints. An integrator lets its solutions drift off the constraint
 manifold, and a projection after every step keeps them there (see `jaxdae.integrators.diffrax_solver` for what that asks of a solver).
 
@@ -18,8 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import input_at
+from jaxdae.integrators.motion import motion
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization, check_stabilization
@@ -37,17 +38,17 @@ class VectorField:
     def __call__(self, t: Any, y: tuple[Any, Any], args: Any = None) -> tuple[Any, Any]:
         """Returns (q', v') at time t (s) and y = (q, v); `args` is the input u, a law (t, state) -> u, or None."""
         state = checked_state(State(t, *y))
-        u = input_at(args, state.t, state, self.system)
-        a, _ = forward_dynamics(self.system, state, u, solver=self.solver, stabilization=self.stabilization)
+        v, a, _, _ = motion(self.system, state, args, self.solver, self.stabilization)
         zero = jnp.zeros_like(state.t)
-        rate = jax.jvp(lambda s: self.system.retract(state.q, s * state.v), (zero,), (jnp.ones_like(zero),))[1]
+        rate = jax.jvp(lambda s: self.system.retract(state.q, s * v), (zero,), (jnp.ones_like(zero),))[1]
         return rate, a
 
 
 def vector_field(system: System, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
     """Returns the equations of motion as a vector field f(t, (q, v), args) -> (q', v') for Diffrax, or for any other ODE library.
 
-    q' = d/ds q (+) s v at s = 0, which is v but for coordinates like quaternions; v' = a of `forward_dynamics`.
+    q' = d/ds q (+) s v at s = 0, which is v but for coordinates like quaternions; v' = a of `forward_dynamics`. Of a `KinematicSystem` q'
+    is that of `kinematic_velocity`, and v' = 0.
 
     Args:
         system: the mechanical system.

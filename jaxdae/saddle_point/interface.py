@@ -116,6 +116,9 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
         return worlds_first(_through_primitives(factors, *filled(values)))
 
     primal_values, tangent_values = [leaves[k] for k in moving], [dots[k] for k in moving]
+    if not _needs_full_rank(factors, primals[-1]):
+        # The residual below knows nothing of null vectors that turn, nor of a right-hand side that is not consistent.
+        return jax.jvp(solution, primal_values, tangent_values)
     x = named(solution(*primal_values), SOLUTION)
 
     def residual(*values: Any) -> tuple[Array, Array]:

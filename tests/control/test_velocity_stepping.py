@@ -311,7 +311,7 @@ class TestMotors:
         mechanism, at, motors = two_links
         pins = mechanism.joints["revolute"]
         double = jax.tree.map(lambda x: jnp.concatenate([x, x[:1]]), pins)
-        double = dataclasses.replace(double, names=(*pins.names, "again"), a=(*pins.a, pins.a[0]), b=(*pins.b, pins.b[0]))
+        double = dataclasses.replace(double, name=(*pins.names, "again"), a=(*pins.a, pins.a[0]), b=(*pins.b, pins.b[0]))
         redundant = dataclasses.replace(mechanism, joints={"revolute": double})
         tip = Goal(BodyPoint.named(mechanism, "rod1", (0.35, 0.0)), rate=jnp.array([0.3, 0.1]))
         goal = group(tip, beta=0.5, motors=VirtualWork(motors), limit=jnp.full(2, 50.0))

@@ -1,0 +1,97 @@
+"""Implicit methods of one stage for first-order systems, x' = rate(t, x, u) with constraints: backward Euler and the midpoint rule.
+
+Both solve for the step xi = h x' and for h lam, with rate and constraint gradients taken at one point * after a share s of the step,
+
+    W(x*) (xi - h rate(t*, x*, u)) = J(x*)^T h lam,        x* = x0 (+) s xi,  t* = t0 + s h,
+    c(t1, x1) = 0,   h w(t*, x*, xi / h) = 0,              x1 = x0 (+) xi,
+
+s = 1 for backward Euler and 1/2 for the midpoint rule. Position-level rows hold where the step ends, to the accuracy of Newton's iteration;
+rows at velocity level hold at the point *, of the mean velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx up to
+terms of order h from the curvature of rows; `jaxdae.newton` says how it is inverted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
+from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
+from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
+from jaxdae.kinematic import check_kinematic, feasible_velocity
+from jaxdae.linearization import linearize
+from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
+from jaxdae.operators import AutodiffRows
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.system import State, System, velocity_residual, wanted_rate
+
+
+def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
+    system, state, u, dt = args
+    xi, impulse = x.dv, x.impulse
+    at = State(state.t + share * dt, system.retract(state.q, share * xi), xi / dt)
+    given = input_at(u, at.t, State(at.t, at.q, state.v), system)
+    missing = system.mass_operator(at.q).times(xi - dt * wanted_rate(system, at.t, at.q, given))
+    position = system.constraint(state.t + dt, system.retract(state.q, xi))
+    rows = jnp.concatenate([position, dt * system.velocity_constraint(at.t, at.q, at.v)])
+    compliance = system.compliance(at.t, at.q)
+    if compliance is not None:
+        rows = jnp.where(compliance > 0.0, dt * velocity_residual(system, at) + compliance * impulse, rows)
+    return Unknowns(missing - AutodiffRows(system, at).transpose_times(impulse), rows)
+
+
+@pytree
+class KinematicImplicit:
+    """An implicit method for a `KinematicSystem`: `KinematicImplicit.backward_euler()`, order 1, or `.midpoint()`, order 2, symmetric.
+
+    Backward Euler damps everything that is faster than the step; the midpoint rule keeps it, with alternating sign.
+
+    A step starts from t and q alone. The v that it returns, `lam`, `a`, the status and what a feedback law sees are those of
+    `Kinematic`. The status is NOT_CONVERGED where Newton's iteration misses its tolerance; there is no UNSTABLE.
+
+    Attributes:
+        share: where in the step the rate is taken, 1 for backward Euler and 1/2 for the midpoint rule (static).
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many coordinates; corrections are those of h x' and h lam.
+        solver: a saddle-point solver for the velocities at both ends of the step and for the corrections of `SaddlePointNewton`.
+    """
+
+    share: float = static(default=1.0)
+    newton: NewtonMethod = DenseNewton(iterations=8)
+    solver: SaddlePointSolver = SchurComplement()
+
+    @classmethod
+    def backward_euler(cls, **kwargs: Any) -> KinematicImplicit:
+        """Returns backward Euler: order 1."""
+        return cls(share=1.0, **kwargs)
+
+    @classmethod
+    def midpoint(cls, **kwargs: Any) -> KinematicImplicit:
+        """Returns the implicit midpoint rule: order 2."""
+        return cls(share=0.5, **kwargs)
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield 0.5 <= self.share <= 1.0, "share must lie between 1/2, the midpoint rule, and 1, backward Euler"
+        yield is_newton(self.newton)
+
+    def init(self, system: System, state: State) -> tuple[()]:
+        """Returns (): the method needs no memory."""
+        check_kinematic(system)
+        return ()
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt."""
+        check_kinematic(system)
+        dt = jnp.asarray(dt, state.q.dtype)
+        given = input_at(u, state.t, state, system)
+        start, lam, status = feasible_velocity(system, state, given, self.solver)
+        at = linearize(system, State(state.t, state.q, start), self.solver)
+        residual, guess, args = partial(_residual, self.share), Unknowns(dt * start, dt * lam), (system, state, u, dt)
+        x, change = self.newton.root(residual, guess, args, saddle_point_corrections(at))
+        end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
+        new, ended = with_feasible_velocity(self, system, end, u)
+        status = first_failure(status, ended, convergence(change, self.newton.tolerance))
+        return new, memory, step_info(system, new, (new.v - start) / dt, lam, self.newton.iterations, status)
