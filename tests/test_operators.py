@@ -1,12 +1,23 @@
-"""Operators against matrices: every method of every form of J. A new form is one row of `JACOBIANS`."""
+"""Operators against matrices: every method of every class, and a chain whose J is blocks under all that uses J.
+
+A new operator is one row of `JACOBIANS` or `MASSES`. The chains differ in nothing but the form in which they hand out J.
+"""
+
+import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import METHODS, SOLVERS
+from control_problems import arm
 from problems import cast
 from small_systems import everything, everywhere
 
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae.control import Coordinates, Goal, WithGoals
 from jaxdae.operators import (
     AutodiffRows,
     BlockDiagonalMatrix,
@@ -145,8 +156,173 @@ class TestBlockRows:
         assert isinstance(PAIRS.stacked(DenseRows(jnp.zeros((0, SIZE)))), BlockRows)
 
 
+@pytest.mark.parametrize("mass", MASSES.values(), ids=MASSES)
+def test_masses_equal_the_matrix(mass):
+    hand = jnp.asarray(by_hand(PAIRS))
+
+    @jax.jit
+    def methods(mass):
+        x, columns = jnp.cos(jnp.arange(float(SIZE))), jnp.sin(jnp.arange(2.0 * SIZE)).reshape(SIZE, 2)
+        factors = mass.factorize()
+        root = [jax.vmap(f, in_axes=1, out_axes=1)(jnp.eye(SIZE)) for f in (factors.scaled, factors.unscaled)]
+        rows = [factors.scaled_rows(jacobian) for jacobian in (DenseRows(hand), PAIRS)]
+        roots = mass.root_times(x), mass.root_times(columns)
+        extended, identity = mass.extended(2).as_dense(), mass.identity().as_dense()
+        along = jax.jvp(lambda m: m.solve(x), (mass,), (mass,))
+        grams = [part.gram() for part in rows], [part.as_dense() for part in rows]
+        return mass.times(x), mass.times_matrix(columns), along, mass.diagonal_mean(), root, grams, roots, extended, identity
+
+    x, columns = np.cos(np.arange(float(SIZE))), np.sin(np.arange(2.0 * SIZE)).reshape(SIZE, 2)
+    matrix, rows = np.asarray(mass.as_dense()), by_hand(PAIRS)
+    assert (mass.shape, mass.dtype) == (matrix.shape, matrix.dtype)
+    times, times_matrix, (solved, slope), mean, (lower, upper), (grams, scaled), roots, extended, identity = methods(mass)
+    inverse = np.linalg.inv(matrix)
+    for found, expected in (
+        (times, matrix @ x),
+        (times_matrix, matrix @ columns),
+        (solved, inverse @ x),
+        (slope, -inverse @ x),  # d(M^-1) = -M^-1 dM M^-1, dM = M.
+        (mean, np.trace(matrix) / SIZE),
+        (upper @ lower, inverse),
+        (upper, lower.T),
+        (grams[0], rows @ inverse @ rows.T),
+        (grams[1], rows @ inverse @ rows.T),
+        (scaled[0], rows @ upper),
+        (scaled[1], rows @ upper),
+        (roots[0] @ roots[0], x @ matrix @ x),
+        (roots[1].T @ roots[1], columns.T @ matrix @ columns),
+        (extended, np.block([[matrix, np.zeros((SIZE, 2))], [np.zeros((2, SIZE)), np.eye(2)]])),
+        (identity, np.eye(SIZE)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_arrays_become_operators_and_operators_stay():
     assert isinstance(as_mass_operator(np.eye(2)), DenseMatrix)
     assert isinstance(as_jacobian_operator(np.eye(2)), DenseRows)
     assert as_mass_operator(MASSES["diagonal"]) is MASSES["diagonal"]
     assert as_jacobian_operator(PAIRS) is PAIRS
+
+
+# The chain.
+
+
+@jd.pytree(kw_only=True)
+class Blocks(jm.Mechanism):
+    """A mechanism whose J is always blocks."""
+
+    blocks_from: ClassVar[int] = 0
+
+
+@jd.pytree(kw_only=True)
+class Dense(jm.Mechanism):
+    """The same with a matrix."""
+
+    blocks_from: ClassVar[int] = 10**6
+
+
+@pytest.fixture(scope="module")
+def chains():
+    """Returns a chain of 6 links, once in each form, and a state."""
+    mechanism, at = arm((1.0, 0.8, 1.2, 0.9, 1.1, 0.7), (0.7, -0.4, 1.9, 0.3, -1.2, 0.5))
+    given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    at, _ = jd.initialize(mechanism, at.q, jnp.sin(jnp.arange(18.0)))
+    return Blocks(**given), Dense(**given), at
+
+
+QUICK = ("rk4", "rattle", "generalized_alpha", "half_explicit4")
+INPUTS = jnp.array([1.0, -2.0, 0.5, 0.0, 3.0, -1.0])
+
+
+def wrapped(system):
+    """Returns the system in all wrappers, with the solvers to be tried: those with ways of their own with J."""
+    goals = (Goal(Coordinates((15,)), lambda t: 2.0 + 0.1 * t), Goal(Coordinates((5,)), rate=0.3))
+    return {
+        "plain": (system, SOLVERS),
+        "masked": (jd.Masked(system, jnp.arange(12) % 5 != 3), ("schur_complement",)),
+        "soft": (jd.Soft(system, jnp.where(jnp.arange(12) < 4, 0.1, 0.0)), ("schur_complement",)),
+        "with goals": (WithGoals(system, goals), ("proximal",)),
+        "all": (
+            jd.Masked(jd.Soft(WithGoals(system, goals), 1e-2), jnp.arange(14) % 4 != 2),
+            ("schur_complement", "conjugate_gradient"),
+        ),
+    }
+
+
+@jax.jit
+def dynamics(system, at):
+    """Returns accelerations and multipliers in all wrappers under all solvers, projections, and what inverse dynamics leaves over."""
+    found, systems = {}, wrapped(system)
+    feedback = jd.MultiplierFeedback(3.0, 2.0)
+    for name, (inside, solvers) in systems.items():
+        for key in solvers:
+            found[name, key] = jd.forward_dynamics(inside, at, INPUTS, solver=SOLVERS[key].solver, stabilization=feedback)
+        found[name, "inverse"] = jd.inverse_dynamics(inside, at, *found[name, key], INPUTS)
+    found["with goals", "projected"] = jd.Projection().project(systems["with goals"][0], jd.State(at.t, at.q + 1e-3, at.v + 1e-2))
+    return found
+
+
+def close(found, expected, tolerance=1e-11):
+    paths = jax.tree_util.tree_flatten_with_path(found)[0]
+    for (path, x), y in zip(paths, jax.tree.leaves(expected), strict=True):
+        scale = max(1.0, np.max(np.abs(y), initial=0.0))
+        np.testing.assert_allclose(x, y, rtol=0.0, atol=tolerance * scale, err_msg=jax.tree_util.keystr(path))
+
+
+class TestChain:
+    def test_forms_of_the_jacobian(self, chains):
+        blocks, dense, at = chains
+        assert isinstance(blocks.jacobian_operator(at.t, at.q, at.v), BlockRows)
+        assert isinstance(blocks.jacobian_products(at.t, at.q, at.v), BlockRows)
+        assert isinstance(jd.Masked(jd.Soft(blocks, 0.1), jnp.ones(12, bool)).jacobian_operator(at.t, at.q, at.v), BlockRows)
+        assert isinstance(dense.jacobian_operator(at.t, at.q, at.v), DenseRows)
+        expected = dense.constraint_jacobian(at.t, at.q, at.v)
+        np.testing.assert_allclose(blocks.jacobian_operator(at.t, at.q, at.v).as_dense(), expected, **ROUND_OFF)
+        below, above = (arm((1.0,) * n, (0.0,) * n)[0] for n in (2, jm.Mechanism.blocks_from))
+        for mechanism, kind in ((below, DenseRows), (above, BlockRows)):
+            q = jnp.zeros(3 * len(mechanism.body_names))
+            assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, q), kind)
+
+    def test_solvers_and_wrappers(self, chains):
+        blocks, dense, at = chains
+        found = dynamics(blocks, at)
+        expected = dynamics(dense, at)
+        for (name, key), value in found.items():
+            close(value, expected[name, key], 1e-9 if key in SOLVERS and SOLVERS[key].iterative else 1e-11)
+        for name in wrapped(blocks):
+            np.testing.assert_allclose(found[name, "inverse"], 0.0, atol=1e-9)
+
+    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.Proximal()])
+    def test_derivatives(self, chains, solver):
+        @jax.jit
+        def gradient(system, at):
+            return jax.grad(lambda s, x: jnp.sum(jnp.cos(jnp.concatenate(jd.forward_dynamics(s, x, INPUTS, solver=solver)))), (0, 1))(
+                system, at
+            )
+
+        blocks, dense, at = chains
+        close(gradient(blocks, at), gradient(dense, at), 1e-9)
+
+    @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in METHODS if name not in QUICK)])
+    def test_integrators(self, chains, name):
+        method = METHODS[name].integrator if METHODS[name].closed else jd.Projected(METHODS[name].integrator)
+
+        @jax.jit
+        def two_steps(system, at):
+            memory = method.init(system, at)
+            for _ in range(2):
+                at, memory, info = method.step(system, at, memory, INPUTS, 1e-2)
+            return at, info
+
+        blocks, dense, at = chains
+        close(two_steps(blocks, at), two_steps(dense, at))
+
+    def test_starts_and_reports(self, chains):
+        blocks, dense, at = chains
+        starts = [jd.initialize(system, at.q + 1e-2, at.v)[0] for system in (blocks, dense)]
+        close(*starts)
+        reports = [vars(jd.diagnose(system, at)) for system in (blocks, dense)]
+        numbers = [{key: value for key, value in report.items() if isinstance(value, float)} for report in reports]
+        np.testing.assert_allclose(*(list(x.values()) for x in numbers), rtol=1e-9, atol=1e-12)
+        others = [{key: value for key, value in report.items() if key not in numbers[0]} for report in reports]
+        assert others[0] == others[1]
