@@ -25,7 +25,7 @@ from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.motion import motion
 from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays
-from jaxdae.rollout_arguments import as_law, checked_tolerance
+from jaxdae.rollout_arguments import as_controls, checked_tolerance
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_system, checked_state
 from jaxdae.trajectory import Trajectory
@@ -85,7 +85,7 @@ def adaptive_rollout(
     if not isinstance(adjoint, diffrax.AbstractAdjoint):
         raise TypeError(f"adjoint must be a Diffrax adjoint, like diffrax.ForwardMode(); got {adjoint!r}")
     if controls is None or callable(controls):
-        law, jumps = as_law(controls, state), False
+        law, jumps = as_controls(controls, state), False
     else:
         law, jumps = _held(controls, times)
     for name, part in (("system", system), ("integrator", integrator), ("controls", law)):

@@ -19,11 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo
 from jaxdae.linearization import Linearization, linearize
+from jaxdae.moving import Moving, is_float, is_still, zero_tangent
 from jaxdae.status import Status
 from jaxdae.system import State, System
 
@@ -66,10 +66,6 @@ def _still(memory: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if _is_cache(x) else x, memory, is_leaf=_is_cache)
 
 
-def _is_float(x: Any) -> bool:
-    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
-
-
 @jax.jit
 def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
     """Returns (state, memory, info) of the step. Compiled as a unit, so that JAX traces and differentiates it once."""
@@ -81,7 +77,7 @@ def _attempt(arguments: Any) -> tuple[State, Any, StepInfo]:
 def _good(status: Any, result: Any) -> Any:
     """Returns whether the world was good before and the step's result is finite and reports OK."""
     state, memory, info = result
-    floats = [x for x in jax.tree.leaves((state, without_caches(memory))) if _is_float(x)]
+    floats = [x for x in jax.tree.leaves((state, without_caches(memory))) if is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
@@ -109,43 +105,37 @@ def _guarded(arguments: Any) -> tuple[State, Any, StepInfo]:
 
 def _guarded_jvp(primals: Any, tangents: Any) -> Any:
     (arguments,), (dots,) = primals, tangents
-    leaves, structure = jax.tree.flatten(arguments)
-    dot_leaves = structure.flatten_up_to(dots)
-    moving = [k for k, (x, dx) in enumerate(zip(leaves, dot_leaves, strict=True)) if _is_float(x) and not isinstance(dx, SymbolicZero)]
+    moving = Moving.of(arguments, dots)
 
     def step(*values: Any) -> Any:
-        filled = list(leaves)
-        for k, value in zip(moving, values, strict=True):
-            filled[k] = value
-        system, integrator, state, memory, *rest = jax.tree.unflatten(structure, filled)
+        system, integrator, state, memory, *rest = moving.filled(values)
         attempt = _attempt((system, integrator, state, _recomputed(memory, system, state), *rest))
         results, result_structure = jax.tree.flatten((attempt[0], _still(attempt[1]), attempt[2]))
-        floats = [x for x in results if _is_float(x)]
+        floats = [x for x in results if is_float(x)]
         return floats, (results, result_structure)
 
-    values = [leaves[k] for k in moving]
-    _, push, (results, result_structure) = jax.linearize(step, *values, has_aux=True)
+    _, push, (results, result_structure) = jax.linearize(step, *moving.values, has_aux=True)
     result = jax.tree.unflatten(result_structure, results)
     status, old = arguments[4], arguments[2:4]
     _, good = _good(status, result)
-    pushed = iter(push(*[jnp.where(good, dot_leaves[k], jnp.zeros_like(leaves[k])) for k in moving]))
+    pushed = iter(push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(moving.values, moving.tangents, strict=True)]))
 
     out = worlds_first(_select(status, old, result))
-    old_dots = jax.tree.leaves((dots[2], dots[3]), is_leaf=lambda x: isinstance(x, SymbolicZero))
+    old_dots = jax.tree.leaves((dots[2], dots[3]), is_leaf=is_still)
     out_leaves, out_structure = jax.tree.flatten(out)
     cached = jax.tree.map(lambda x: jax.tree.map(lambda _: _is_cache(x), x), out, is_leaf=_is_cache)
     is_cached = jax.tree.leaves(cached)
     dot_out: list[Any] = []
     for k, x in enumerate(out_leaves):
-        if not _is_float(x):
-            dot_out.append(jnp.zeros(jnp.shape(x), jax.dtypes.float0))
+        if not is_float(x):
+            dot_out.append(zero_tangent(x))
             continue
         dot = next(pushed)
         if is_cached[k]:
             # Not selected by `good`: a leaf that all worlds share would have a tangent for each, which vmap does not expect.
             dot_out.append(jnp.zeros_like(x))
             continue
-        kept = old_dots[k] if k < len(old_dots) and not isinstance(old_dots[k], SymbolicZero) else jnp.zeros_like(dot)
+        kept = old_dots[k] if k < len(old_dots) and not is_still(old_dots[k]) else jnp.zeros_like(dot)
         dot_out.append(jnp.where(good, dot, kept))
     return out, jax.tree.unflatten(out_structure, dot_out)
 
@@ -179,15 +169,15 @@ def _undefined(arguments: Any, result: Any, failed: Any) -> Any:
 
 def _undefined_jvp(primals: Any, tangents: Any) -> Any:
     _, result, failed = primals
-    moving = [dx for dx in jax.tree.leaves(tangents[0], is_leaf=_is_zero) if not _is_zero(dx) and dx.dtype != jax.dtypes.float0]
+    moving = [dx for dx in jax.tree.leaves(tangents[0], is_leaf=is_still) if not is_still(dx)]
     leaves, structure = jax.tree.flatten(result)
-    dots = jax.tree.leaves(tangents[1], is_leaf=_is_zero)
+    dots = jax.tree.leaves(tangents[1], is_leaf=is_still)
     out = []
     for x, dx in zip(leaves, dots, strict=True):
-        if not _is_float(x):
-            out.append(jnp.zeros(jnp.shape(x), jax.dtypes.float0))
+        if not is_float(x):
+            out.append(zero_tangent(x))
             continue
-        dx = jnp.zeros_like(x) if _is_zero(dx) else dx
+        dx = jnp.zeros_like(x) if is_still(dx) else dx
         if moving:
             total = sum((jnp.sum(d).astype(x.dtype) for d in moving), jnp.zeros((), x.dtype))
             there = failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim))
@@ -198,10 +188,6 @@ def _undefined_jvp(primals: Any, tangents: Any) -> Any:
 
 
 _undefined.defjvp(_undefined_jvp, symbolic_zeros=True)
-
-
-def _is_zero(x: Any) -> bool:
-    return isinstance(x, SymbolicZero)
 
 
 def undefined_if_failed(arguments: Any, result: Any, failed: Any) -> Any:

@@ -39,7 +39,7 @@ def state_axes_of(state: Any, axes: Any) -> Any:
     return axes
 
 
-def checked_law(controls: Any) -> Any:
+def checked_controls(controls: Any) -> Any:
     """Returns the controls, of a bound method of a pytree the pytree that stands for it.
 
     Raises:
@@ -50,14 +50,14 @@ def checked_law(controls: Any) -> Any:
     return checked_function(controls, "controls")
 
 
-def as_law(controls: Any, state: State) -> Any:
+def as_controls(controls: Any, state: State) -> Any:
     """Returns controls as a pytree whose numbers have a meaning; a plain function as structure, with what it captured of a differentiation.
 
     Raises:
         TypeError: a class, or an object with `__call__` of a class that is no pytree.
         ValueError: requirements that are not met, see `jaxdae.requirements`.
     """
-    function = checked_law(controls)
+    function = checked_controls(controls)
     if not is_plain(function):
         check_requirements("controls", function)
         return function

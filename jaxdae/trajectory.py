@@ -34,7 +34,7 @@ from jaxdae.functions import is_plain
 from jaxdae.guard import continued, guarded_step, undefined_if_failed, without_caches
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
-from jaxdae.rollout_arguments import Plan, as_law, check_dt, checked_law, checked_tolerance, make_plan, state_axes_of
+from jaxdae.rollout_arguments import Plan, as_controls, check_dt, checked_controls, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
 from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -111,7 +111,7 @@ def rollout(
     state = checked_state(state)
     check_integrator(integrator)
     check_dt(dt)
-    law = as_law(controls, state)
+    law = as_controls(controls, state)
     for name, part in (("system", system), ("integrator", integrator), ("controls", law), ("memory", memory)):
         check_arrays(name, part)
     tolerance = checked_tolerance(start_tolerance, state.q.dtype)
@@ -168,7 +168,7 @@ def batch_rollout(
     check_dt(dt)
     state_axes = state_axes_of(state, in_axes[2])
     check_roles(integrator)
-    controls = checked_law(controls)
+    controls = checked_controls(controls)
     plain = is_plain(controls)
     arguments = (system, integrator, state, None if plain else controls)
     for name, part in zip(_ARGUMENTS, arguments, strict=True):
@@ -184,7 +184,7 @@ def batch_rollout(
     plan = make_plan(controls, steps, save_every, segment, keep, time_axis=1 if batched_controls else 0)
     if plain:
         first = [jnp.take(x, 0, axis=k) if k is not None else x for x, k in zip(leaves, axes, strict=True)]
-        law = as_law(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
+        law = as_controls(controls, checked_state(jax.tree.unflatten(structure, first)[2]))
         captured = jax.tree.leaves(law)
         structure = jax.tree.structure((*arguments[:3], law))
         leaves, axes = [*leaves, *captured], [*axes, *[None] * len(captured)]

@@ -21,6 +21,7 @@ FLOORS = {
     "batching": 0,
     "checkpointing": 0,
     "functions": 0,
+    "moving": 0,
     "names": 0,
     "requirements": 0,
     "status": 0,

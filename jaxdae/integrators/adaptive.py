@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
@@ -30,6 +29,7 @@ from jaxdae.integrators.interface import StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
 from jaxdae.integrators.motion import motion
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
+from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
@@ -234,31 +234,18 @@ def _advance(arguments: Any) -> Any:
 
 def _advance_jvp(primals: Any, tangents: Any) -> Any:
     (arguments,), (dots,) = primals, tangents
-    leaves, structure = jax.tree.flatten(arguments)
-    dot_leaves = structure.flatten_up_to(dots)
-    moving = [
-        k
-        for k, (x, dx) in enumerate(zip(leaves, dot_leaves, strict=True))
-        if jnp.issubdtype(jnp.result_type(x), jnp.inexact) and not isinstance(dx, SymbolicZero)
-    ]
+    moving = Moving.of(arguments, dots)
 
     def again(*values: Any) -> Any:
-        filled = list(leaves)
-        for k, value in zip(moving, values, strict=True):
-            filled[k] = value
-        return worlds_first(_again(jax.tree.unflatten(structure, filled), fractions))
+        return worlds_first(_again(moving.filled(values), fractions))
 
     # Without the derivatives of the derivative, too: the lengths of the steps are constant at every order.
     (_, *rest), ends = jax.lax.stop_gradient(_solve(jax.lax.stop_gradient(arguments), record=True))
     dt = jax.lax.stop_gradient(arguments[-1])
     fractions = jnp.where(jnp.isfinite(ends), ends, dt) / dt
-    y, dy = jax.jvp(again, [leaves[k] for k in moving], [dot_leaves[k] for k in moving])
+    y, dy = jax.jvp(again, moving.values, moving.tangents)
     out = (y, *rest)
-    return out, (dy, *jax.tree.map(_zero_tangent, rest))
-
-
-def _zero_tangent(x: Any) -> Any:
-    return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.zeros(x.shape, jax.dtypes.float0)
+    return out, (dy, *jax.tree.map(zero_tangent, rest))
 
 
 _advance.defjvp(_advance_jvp, symbolic_zeros=True)

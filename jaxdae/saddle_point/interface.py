@@ -40,10 +40,10 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.custom_derivatives import SymbolicZero
 
 from jaxdae.batching.axes import worlds_first
 from jaxdae.checkpointing import SOLUTION, named
+from jaxdae.moving import Moving
 from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.typing import Rows, Velocity
@@ -100,36 +100,27 @@ def _solve(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | N
 
 def _solve_jvp(primals: Any, tangents: Any) -> Any:
     factors = primals[0]
-    leaves, structure = jax.tree.flatten(primals[1:])
-    dots = structure.flatten_up_to(tangents[1:])
-    moving = [k for k, dot in enumerate(dots) if not isinstance(dot, SymbolicZero)]
-
-    def filled(values: Any) -> Any:
-        entries = list(leaves)
-        for k, value in zip(moving, values, strict=True):
-            entries[k] = value
-        return jax.tree.unflatten(structure, entries)
+    moving = Moving.of(primals[1:], tangents[1:])
 
     # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
     # derivative would then see the constant factors only.
     def solution(*values: Any) -> tuple[Array, Array]:
-        return worlds_first(_through_primitives(factors, *filled(values)))
+        return worlds_first(_through_primitives(factors, *moving.filled(values)))
 
-    primal_values, tangent_values = [leaves[k] for k in moving], [dots[k] for k in moving]
     if not _needs_full_rank(factors, primals[-1]):
         # The residual below knows nothing of null vectors that turn, nor of a right-hand side that is not consistent.
-        return jax.jvp(solution, primal_values, tangent_values)
-    x = named(solution(*primal_values), SOLUTION)
+        return jax.jvp(solution, moving.values, moving.tangents)
+    x = named(solution(*moving.values), SOLUTION)
 
     def residual(*values: Any) -> tuple[Array, Array]:
         """Returns b - K x at the solution, as a function of the problem."""
-        mass, jacobian, compliance, f, r = filled(values)
+        mass, jacobian, compliance, f, r = moving.filled(values)
         a, lam = x
         force = jacobian.transpose_times(lam) - mass.times(a)
         rate = r - jacobian.times(a)
         return force if f is None else force + f, rate if compliance is None else rate - compliance * lam
 
-    change = jax.jvp(residual, primal_values, tangent_values)[1]
+    change = jax.jvp(residual, moving.values, moving.tangents)[1]
     return x, _through_primitives(factors, *primals[1:4], *change)
 
 
