@@ -397,6 +397,7 @@ class TestAdaptiveRollout:
             np.testing.assert_allclose(together.state.q[k], alone.state.q, rtol=0.0, atol=1e-12)
             np.testing.assert_array_equal(together.info.iterations[k], alone.info.iterations)
 
+    @pytest.mark.long
     def test_derivatives(self):
         """Reverse mode by default, forward mode by request, both the central difference."""
 

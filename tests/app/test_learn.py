@@ -228,6 +228,7 @@ def test_the_certificate_of_a_config(config, command):
     assert out.rstrip().endswith("passed")
 
 
+@pytest.mark.long
 def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     """kill -9 in the middle, then --resume with more iterations, beside a run of so many that is left alone."""
     command = [sys.executable, "-c", "from jaxdae.app.command import main; main()", "tune"]
