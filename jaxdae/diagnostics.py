@@ -14,13 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.operators import AutodiffRows
-from jaxdae.saddle_point import (
-    DenseKKT,
-    LeastSquares,
-    NullSpace,
-    SaddlePointSolver,
-    SchurComplement,
-)
+from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
 
 

@@ -1,15 +1,11 @@
 """Layouts: the same worlds on any devices and in any chunks."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+import two_devices
 
 import jaxdae as jd
 
@@ -123,12 +119,5 @@ print("the same")
 
 
 def test_devices_and_chunks():
-    root = pathlib.Path(__file__).resolve().parent
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)]),
-    }
-    done = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = two_devices.run(DEVICES)
     assert done.stdout.strip() == "the same", done.stderr

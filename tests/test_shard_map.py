@@ -1,10 +1,6 @@
 """Rollouts inside of `jax.shard_map`, on two devices of a process of its own."""
 
-import pathlib
-import subprocess
-import sys
-
-import jaxdae
+import two_devices
 
 PROGRAM = """
 import jax
@@ -46,9 +42,5 @@ print("good")
 
 
 def test_every_device_rolls_out_its_own_worlds():
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    root = pathlib.Path(jaxdae.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, cwd=root, env={**environment, "PYTHONPATH": str(root)}
-    )
+    done = two_devices.run(PROGRAM)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

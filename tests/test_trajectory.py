@@ -2,16 +2,13 @@
 
 import contextlib
 import functools
-import os
-import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import two_devices
 from problems import Pendulum, cast, state
 from small_systems import Oscillator, central, oscillating, oscillator, without_typechecker
 
@@ -507,14 +504,7 @@ print("the same")
 
 
 def test_two_devices():
-    root = pathlib.Path(__file__).resolve().parent
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)]),
-    }
-    done = subprocess.run([sys.executable, "-c", DEVICES], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = two_devices.run(DEVICES)
     assert done.stdout.strip() == "the same", done.stderr
 
 

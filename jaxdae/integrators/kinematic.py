@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
+from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
@@ -93,7 +94,7 @@ class Kinematic:
             slope = self._slope(system, stage, u)
             slopes.append(tangent_rate(system, state.q, xi, slope))
         end, whole = moved(self.tableau.b, state.t + dt)
-        new, ended = with_feasible_velocity(self, system, end, u)
+        new, ended = with_feasible_velocity(system, end, u, self.solver)
         at_end = new.v if self.projected else self._slope(system, end, u)
         unstable = jnp.ones((), bool)
         if self.tableau.c[-1] != 1.0:
@@ -159,18 +160,3 @@ def first_failure(*statuses: Any) -> Any:
     for found in statuses:
         status = jnp.where(status == Status.OK, found, status)
     return status.astype(jnp.int32)
-
-
-def with_feasible_velocity(integrator: Any, system: System, state: State, u: Any) -> tuple[State, Any]:
-    """Returns a state whose coordinates have been moved, and a status: of a kinematic system, with its velocity there; else as it is.
-
-    Args:
-        integrator: the method, for its field `solver`.
-        system: the system.
-        state: the state.
-        u: input, or a law of it.
-    """
-    if not system.first_order:
-        return state, jnp.asarray(Status.OK, jnp.int32)
-    v, _, status = feasible_velocity(system, state, input_at(u, state.t, state, system), getattr(integrator, "solver", None))
-    return State(state.t, state.q, v), status

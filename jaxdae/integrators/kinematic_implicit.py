@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
-from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
+from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.kinematic import check_kinematic, feasible_velocity
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
@@ -92,6 +93,6 @@ class KinematicImplicit:
         residual, guess, args = partial(_residual, self.share), Unknowns(dt * start, dt * lam), (system, state, u, dt)
         x, change = self.newton.root(residual, guess, args, saddle_point_corrections(at))
         end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
-        new, ended = with_feasible_velocity(self, system, end, u)
+        new, ended = with_feasible_velocity(system, end, u, self.solver)
         status = first_failure(status, ended, convergence(change, self.newton.tolerance))
         return new, memory, step_info(system, new, (new.v - start) / dt, lam, self.newton.iterations, status)

@@ -17,7 +17,7 @@ from jaxdae.typing import Count, Rows, Velocity
 
 
 def motion(
-    system: System, state: State, u: Any, solver: SaddlePointSolver, stabilization: Stabilization | None
+    system: System, state: State, u: Any, solver: SaddlePointSolver | None, stabilization: Stabilization | None
 ) -> tuple[Velocity, Velocity, Rows, Count]:
     """Returns velocity (nv,), acceleration (nv,), multipliers (nc,) and status () at a state.
 
@@ -28,7 +28,7 @@ def motion(
         system: the system.
         state: time (s), coordinates and velocities.
         u: input (nu,), a feedback law, or None.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; `SchurComplement()` where there is none.
         stabilization: the target of the acceleration row, of systems with forces.
     """
     given = input_at(u, state.t, state, system)
@@ -37,3 +37,18 @@ def motion(
         return v, jnp.zeros_like(v), lam, status
     a, lam = forward_dynamics(system, state, given, solver=solver, stabilization=stabilization)
     return state.v, a, lam, jnp.asarray(Status.OK, jnp.int32)
+
+
+def with_feasible_velocity(system: System, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
+    """Returns a state whose coordinates have been moved, and a status (): of a first-order system with its velocity there, else as it is.
+
+    Args:
+        system: the system.
+        state: the state.
+        u: input (nu,), a feedback law, or None.
+        solver: a saddle-point solver; `SchurComplement()` where there is none.
+    """
+    if not system.first_order:
+        return state, jnp.asarray(Status.OK, jnp.int32)
+    v, _, _, status = motion(system, state, u, solver, None)
+    return State(state.t, state.q, v), status

@@ -32,7 +32,8 @@ import jax
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
-from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
+from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.linearization import linearize
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.interface import solve
@@ -89,7 +90,7 @@ class ProjectedStep:
                 bias = rows.constraint_bias(at.t, at.q, at.v)
                 dv = dv + correction(here.jacobian.times(dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
-        new, status = with_feasible_velocity(self.integrator, system, new, u)
+        new, status = with_feasible_velocity(system, new, u, getattr(self.integrator, "solver", None))
         known = known_linearization(memory)
         if known is not None:
             # That of the end of the wrapped step, which is elsewhere.

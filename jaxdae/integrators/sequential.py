@@ -24,7 +24,8 @@ from typing import Any
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest
-from jaxdae.integrators.kinematic import first_failure, with_feasible_velocity
+from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.integrators.projected import Projected
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
@@ -58,7 +59,7 @@ class Sequential:
         """Returns the state after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
         new, memory, info = self._method.step(system, state, memory, u, dt)
         if system.first_order:
-            new, status = with_feasible_velocity(self.integrator, system, new, u)
+            new, status = with_feasible_velocity(system, new, u, getattr(self.integrator, "solver", None))
             rates = largest(velocity_residual(hard_rows(system, new), new))
             info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
         return new, memory, info

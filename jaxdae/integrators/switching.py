@@ -51,9 +51,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
-from jaxdae.dynamics import forward_dynamics
-from jaxdae.integrators.interface import Integrator, StepInfo, input_at, step_info
-from jaxdae.kinematic import feasible_velocity
+from jaxdae.integrators.interface import Integrator, StepInfo, step_info
+from jaxdae.integrators.motion import motion, with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import NoStabilization, PositionProjection
@@ -313,19 +312,12 @@ class Switching:
     def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
         solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
-        u = input_at(u, state.t, state, system)
-        if system.first_order:
-            _, lam, _ = feasible_velocity(Masked(system, active), state, u, solver)
-            return jnp.zeros_like(state.v), jnp.where(active, lam, 0.0)
-        a, lam = forward_dynamics(Masked(system, active), state, u, solver=solver, stabilization=stabilization or NoStabilization())
+        _, a, lam, _ = motion(Masked(system, active), state, u, solver, stabilization or NoStabilization())
         return a, jnp.where(active, lam, 0.0)
 
     def _with_rates(self, system: System, state: State, active: Any, u: Any) -> State:
         """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
-        if not system.first_order:
-            return state
-        v, _, _ = feasible_velocity(Masked(system, active), state, input_at(u, state.t, state, system), _role(self.integrator, "solver"))
-        return State(state.t, state.q, v)
+        return with_feasible_velocity(Masked(system, active), state, u, _role(self.integrator, "solver"))[0]
 
     def _switched(self, system: System, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
         """Returns the state after the impulse and the rows that are on then."""

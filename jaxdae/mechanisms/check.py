@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxdae.mechanisms.describe import Body, known_names
-from jaxdae.mechanisms.fields import GROUND, Names, concrete, is_positive, is_vector
+from jaxdae.mechanisms.fields import GROUND, Known, concrete, is_positive, is_vector
 
 
 def check_description(
@@ -70,7 +70,7 @@ def _body_mistakes(body: Body) -> Iterable[str]:
         yield f"body {body.name!r}: pose must be three finite numbers (x, y, theta), got {body.pose}"
 
 
-def _element_mistakes(item: Any, names: Names, poses: Mapping[str, Any]) -> Iterable[str]:
+def _element_mistakes(item: Any, names: Known, poses: Mapping[str, Any]) -> Iterable[str]:
     """Yields what is wrong with a joint or a force, each to follow its name."""
     kinds = item.kinds()
     ends = [getattr(item, end) for end in ("a", "b") if end in kinds]

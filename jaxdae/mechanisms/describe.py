@@ -219,7 +219,7 @@ class Force(Element):
         return jnp.zeros_like(s[0])
 
 
-def known_names(bodies: Sequence[Body], joints: Sequence[Any], types: Sequence[type[Joint]]) -> fields.Names:
+def known_names(bodies: Sequence[Body], joints: Sequence[Any], types: Sequence[type[Joint]]) -> fields.Known:
     """Returns what a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
-    return fields.Names([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)
+    return fields.Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)

@@ -24,7 +24,7 @@ GROUND = "ground"
 """The name that stands for the fixed world."""
 
 
-class Names(NamedTuple):
+class Known(NamedTuple):
     """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one."""
 
     bodies: Sequence[str]
@@ -80,7 +80,7 @@ class Kind:
         unit = f" in {self.unit}" if self.unit else ""
         return f"{self.text}{unit}" + (f"; left out: {self.default}" if self.default else "")
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is wrong with a value; each is to follow the name of the field."""
         return ()
 
@@ -108,7 +108,7 @@ class BodyName(Kind):
     names_body: ClassVar[bool] = True
     plain: ClassVar[str] = "text"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields an unknown name."""
         known = [*names.bodies, GROUND] if self.ground else names.bodies
         if value not in known:
@@ -125,7 +125,7 @@ class JointName(Kind):
 
     plain: ClassVar[str] = "text"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields an unknown name, and a joint without a coordinate."""
         if value not in names.movable:
             yield f"is {value!r}, which is no {names.movable_types} joint{hint(value, names.movable)}"
@@ -142,7 +142,7 @@ class World(Kind):
         """What it is, with its unit, in a line."""
         return f"{self.text} in the world at the start pose, [x, y] in m"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no pair of numbers."""
         if value is not None:
             yield from _pair_mistakes(value)
@@ -195,7 +195,7 @@ class Direction(Kind):
         """What it is, in a line."""
         return f"{self.text}, [x, y]: in the world with `{self.world}`, else in the frame of {self.body}"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no direction."""
         axis = concrete(value)
         if not is_vector(value, 2) or (axis is not None and not np.any(axis)):
@@ -227,7 +227,7 @@ class Number(Kind):
         """The bounds of a config, as `gt` and `ge`."""
         return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no number, or too small."""
         if value is None and self.at_start is not None:
             return
@@ -255,7 +255,7 @@ class Components(Kind):
         """What it is, with its unit, in a line."""
         return f"{super().description}, [x, y]"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no pair of numbers."""
         return _pair_mistakes(value)
 
@@ -268,7 +268,7 @@ class Components(Kind):
 class Input(Kind):
     """The index of an input, or None. In a group: the index, -1 for none."""
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no index."""
         if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
             yield f"must be an index 0, 1, ..., got {value!r}"
@@ -291,7 +291,7 @@ class Motion(Kind):
 
     plain: ClassVar[str] = "motion"
 
-    def mistakes(self, value: Any, names: Names) -> Iterable[str]:
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no function of time that returns a number."""
         expected = f"must be a function of time such as Sinusoid(...), got {value!r}"
         if not callable(value) or isinstance(value, type):

@@ -36,8 +36,19 @@ class PrescribedMotion(Joint):
         return joints[self.joint].prescribed(self.name, self.motion)
 
 
+class _Prescribed(Joint):
+    """A joint whose coordinate is a function of time."""
+
+    motion: Any
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of motion."""
+        return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
+
+
 @pytree
-class PrescribedAngle(Joint):
+class PrescribedAngle(_Prescribed):
     """The angle of a revolute joint since the start is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
@@ -48,18 +59,13 @@ class PrescribedAngle(Joint):
     motion: Any = fields.motion("the angle over time")
     offset: Number = fields.at_start("the angle at the start", "rad", parts.turn)
 
-    @property
-    def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of motion."""
-        return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
-
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the error of the angle in rad; the multiplier is the motor torque in N m."""
         return (b.angle - a.angle - self.offset - self.motion(t),)
 
 
 @pytree
-class PrescribedSlide(Joint):
+class PrescribedSlide(_Prescribed):
     """The slide of a prismatic joint since the start is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"slide": "m"}
@@ -73,11 +79,6 @@ class PrescribedSlide(Joint):
     point_a: Place = fields.point("the joint", "a", "at")
     point_b: Place = fields.point("the joint", "b", "at")
     offset: Number = fields.at_start("the slide at the start", "m", parts.along)
-
-    @property
-    def key(self) -> str:
-        """The name of the group that the element belongs to: by the kind of motion."""
-        return f"{self.type_key()}_{type(self.motion).__name__.lower()}"
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the error of the slide in m; the multiplier is the motor force in N."""
