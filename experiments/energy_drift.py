@@ -380,7 +380,7 @@ def main() -> int:
     runs = []
     with precision(config):
         mechanism, integrator, state = asked.worlds.one()
-        solver = getattr(integrator, "solver", None) or jaxdae.SchurComplement()
+        solver = integrator.roles.solver
         systems = {"mechanism": (mechanism, state), "pendulum": settings.spherical_pendulum.build(state.q.dtype)}
         for name, problem in systems.items():
             for method, plan in planned:

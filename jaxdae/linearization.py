@@ -1,7 +1,8 @@
 """The saddle-point matrix of a system at a state, factorized once for all who need it there.
 
 The dynamics at a state, the projection of its velocities, and (linearized at the state before a step) the projection of the positions
-after the step all solve with the same matrix. `Projected` hands the linearization from one to the next, so that a step of a one-stage
+after the step all solve with the same matrix. It travels with the state that it belongs to: a `Point` is both, and is what integrators,
+projections and wrappers hand on. What was factorized at the end of a step serves the beginning of the next, so that a step of a one-stage
 method costs a single factorization.
 """
 
@@ -15,8 +16,9 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point.interface import needs_products_only
 from jaxdae.system import State, System
-from jaxdae.typing import Leaf
+from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
 
 @pytree
@@ -51,7 +53,7 @@ def linearize(
         weight: a matrix in place of the mass matrix.
     """
     solver = solver or SchurComplement()
-    rows = system.jacobian_products if getattr(solver, "matrix_free", False) else system.jacobian_operator
+    rows = system.jacobian_products if needs_products_only(solver) else system.jacobian_operator
     jacobian = rows(state.t, state.q, state.v)
     own = system.compliance(state.t, state.q)
     if own is not None or compliance is not None:
@@ -66,3 +68,50 @@ def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: Jacobian
     """Returns the linearization of given M, J and C."""
     factors = jax.lax.stop_gradient(solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance))))
     return Linearization(solver, mass, jacobian, compliance, factors)
+
+
+@pytree
+class Point:
+    """Where a step begins or ends: a state, and what was factorized there.
+
+    Attributes:
+        state: time (s), coordinates and velocities.
+        linearization: the `Linearization` at the state, None where nobody made one.
+        stage: that of the last stage of the step that ended here, for projections that are content with it (`Origin.STAGE`). It belongs to
+            another state and never begins a step.
+
+    Both follow from the motion and are no part of it: they are constant under differentiation, and nothing of them is saved.
+    """
+
+    state: Leaf
+    linearization: Leaf = None
+    stage: Leaf = None
+
+    @property
+    def t(self) -> Scalar:
+        """Time in s."""
+        return self.state.t
+
+    @property
+    def q(self) -> Coordinates:
+        """Coordinates (nq,)."""
+        return self.state.q
+
+    @property
+    def v(self) -> Velocity:
+        """Velocities (nv,)."""
+        return self.state.v
+
+    @property
+    def latest(self) -> Linearization | None:
+        """What the step that ended here factorized last, at its end or in its last stage."""
+        return self.linearization or self.stage
+
+    def moved(self, system: System, state: State) -> Point:
+        """Returns the point at another state, linearized anew where it was linearized here.
+
+        Args:
+            system: the mechanical system.
+            state: the other state.
+        """
+        return Point(state) if self.linearization is None else Point(state, linearize(system, state, self.linearization.solver))

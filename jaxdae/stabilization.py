@@ -32,7 +32,7 @@ from jaxdae.masks import hard_rows
 from jaxdae.operators import MassOperator
 from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, solve
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted, solve
 from jaxdae.system import ConstraintTerms, State, System, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 
@@ -138,9 +138,11 @@ def _projector(metric: Metric, solver: SaddlePointSolver | None, system: System,
     """Returns the linearization with W in place of M: `at` itself in the mass metric, or with its decomposition of J where it has one."""
     if at is not None and metric is Metric.MASS:
         return at
-    if at is not None and hasattr(at.factors, "reweighted"):
+    if at is not None:
         weight = at.mass.identity()
-        return dataclasses.replace(at, mass=weight, factors=at.factors.reweighted(weight))
+        factors = reweighted(at.factors, weight)
+        if factors is not None:
+            return dataclasses.replace(at, mass=weight, factors=factors)
     weight = None if metric is Metric.MASS else system.mass_operator(state.q).identity()
     return linearize(system, state, solver or (at and at.solver), weight=weight)
 

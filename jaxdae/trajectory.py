@@ -31,8 +31,10 @@ from jaxdae.batching.layout import Layout, Placement, device_axes, varying
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
-from jaxdae.guard import continued, guarded_step, undefined_if_failed, without_caches
+from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
+from jaxdae.integrators.method import of_points
+from jaxdae.linearization import Point
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
 from jaxdae.rollout_arguments import Plan, as_controls, check_dt, checked_controls, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
@@ -207,13 +209,14 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     dt = jnp.asarray(dt, state.q.dtype)
     status = first_status(system, integrator, controls, state, dt, tolerance, memory is not None)
     begun = integrator.init(system, state)
-    memory = begun if memory is None else continued(memory, begun)
+    memory = begun if memory is None else checked_memory(memory, begun)
+    point = of_points(integrator).begin(system, state)
     law = controls if callable(controls) else None
 
-    def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
-        return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt, t_next)
+    def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
+        return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt)
 
-    (states, info), memory = _scan(step, state, memory, status, None if callable(controls) else controls, dt, plan)
+    (states, info), memory = _scan(step, point, memory, status, None if callable(controls) else controls, dt, plan)
     arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
     states, info = undefined_if_failed(arguments, (states, info), failed)
     return Trajectory(states, info, undefined_if_failed(arguments, memory, failed[-1]))
@@ -259,48 +262,50 @@ def _together(
 
     def init(s: Any, i: Any, x: Any) -> Any:
         check_fit(s, checked_state(x))
-        return i.init(s, x)
+        return i.init(s, x), of_points(i).begin(s, x)
 
     def begin(s: Any, i: Any, x: Any, feedback: Any) -> Any:
         return first_status(s, i, feedback, x, dt, tolerance, goes_on)
 
     goes_on = memory is not None
     over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
-    begun = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
-    memory = continued(memory, begun) if goes_on else begun
+    begun, point = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
+    memory = checked_memory(memory, begun) if goes_on else begun
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)
 
-    def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any, t_next: Any) -> Any:
-        return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt, t_next)
+    def one(s: Any, i: Any, x: Any, m: Any, status: Any, feedback: Any, u: Any) -> Any:
+        return guarded_step(s, i, x, m, status, u if feedback is None else feedback, dt)
 
-    vectorized = over_worlds(one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes, -1))
+    vectorized = over_worlds(one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes))
 
-    def step(at: State, carried: Any, status: Any, u: Any, t_next: Any) -> Any:
-        return vectorized(system, integrator, at, carried, status, law, u, t_next)
+    def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
+        return vectorized(system, integrator, at, carried, status, law, u)
 
-    found = _scan(step, state, memory, status, None if law is not None else controls, dt, plan)
+    found = _scan(step, point, memory, status, None if law is not None else controls, dt, plan)
     (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
     return Trajectory(states, info, memory)
 
 
-def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:
+def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:
     """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)
-    t0 = state.t
+    t0 = point.t
 
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:
         count, at, carried, info = carry
         # Time from the count, not by summation: in single precision the sum would drift.
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
-        new, carried, now = varying(checkpointed(at, carried, info.status, u, t_next), axes)
+        new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
+        # A failed world stops its clock.
+        at = Point(dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.t)), new.linearization)
         info = dataclasses.replace(
             now,
             violation=jnp.maximum(info.violation, now.violation),
             velocity_violation=jnp.maximum(info.velocity_violation, now.velocity_violation),
             iterations=jnp.maximum(info.iterations, now.iterations),
         )
-        return (count + 1, new, carried, info), None
+        return (count + 1, at, carried, info), None
 
     def run_steps(carry: Any, us: Any, length: int) -> Any:
         return _repeat(one_step, carry, us, length)[0]
@@ -317,13 +322,13 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
             )
         else:
             carry = run_steps(carry, us, save_every)
-        return carry, (carry[1], carry[3])
+        return carry, (carry[1].state, carry[3])
 
     first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
-    shapes = jax.eval_shape(step, state, memory, status, first_input, t0)
+    shapes = jax.eval_shape(step, point, memory, status, first_input)
     axes = device_axes(shapes)
     info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[2]), status=status)
-    carry = (jnp.zeros((), jnp.int32), *varying((state, memory, info), axes))
+    carry = (jnp.zeros((), jnp.int32), *varying((point, memory, info), axes))
     blocks = _grouped(inputs, steps // save_every)
     if segment < save_every or segment == 0:
         last, trajectory = _repeat(block, carry, blocks, steps // save_every)
@@ -331,7 +336,7 @@ def _scan(step: Any, state: State, memory: Any, status: Any, inputs: Any, dt: An
         inner, outer = segment // save_every, steps // segment
         last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
         trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
-    return trajectory, without_caches(last[2])
+    return trajectory, last[2]
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:

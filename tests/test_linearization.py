@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ from problems import CrankRocker, double_pendulum, double_pendulum_state
 from small_systems import consistent, everything
 
 import jaxdae as jd
-from jaxdae.linearization import Linearization, linearize
+from jaxdae import control as jc
+from jaxdae.integrators.method import of_points
+from jaxdae.linearization import Linearization, Point, linearize
 
 DT = 1e-3
 
@@ -35,7 +38,7 @@ def alone(method):
 def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator
     shared = jd.Projected(method)
-    assert isinstance(shared.init(swing(), swinging()), Linearization)
+    assert isinstance(shared.begin(swing(), swinging()).linearization, Linearization)
     results = [jax.jit(jd.rollout, static_argnames="steps")(swing(), i, swinging(), dt=DT, steps=4) for i in (shared, alone(method))]
     for x, y in zip(*(jax.tree.leaves(r) for r in results), strict=True):
         # The same sums in another order.
@@ -44,11 +47,11 @@ def test_sharing_changes_nothing(name):
 
 def test_velocity_rows_do_not_share():
     # J may depend on the velocities, which are projected after it would be made.
-    assert jd.Projected(jd.SemiImplicitEuler()).init(everything(), consistent()) == ()
+    assert jd.Projected(jd.SemiImplicitEuler()).begin(everything(), consistent()).linearization is None
 
 
 def test_soft_rows_do_not_share():
-    assert jd.Projected(jd.SemiImplicitEuler()).init(jd.Soft(swing(), 1e-3), swinging()) == ()
+    assert jd.Projected(jd.SemiImplicitEuler()).begin(jd.Soft(swing(), 1e-3), swinging()).linearization is None
 
 
 @pytest.mark.parametrize(
@@ -65,10 +68,102 @@ def test_soft_rows_do_not_share():
 def test_factorizations_of_a_step(integrator, factorizations):
     # A diagonal mass matrix: the only Cholesky factorizations are those of the Delassus matrix.
     system, start = CrankRocker().build()
-    memory = integrator.init(system, start)
-    step = jax.jit(lambda at, m: integrator.step(system, at, m, None, DT)).lower(start, memory)
+    point = integrator.begin(system, start)
+    step = jax.jit(lambda at: integrator.advance(system, at, (), None, DT)).lower(point)
     calls = re.findall(r'custom_call_target="(\w*potrf\w*)"', step.compile().as_text())
     assert len(calls) == factorizations
+
+
+@jd.pytree
+class Hand:
+    """Explicit Euler as a user writes it, for plain states: fields of their own choice, no base class."""
+
+    gain: Any = 0.0
+
+    def init(self, system, at):
+        return ()
+
+    def step(self, system, at, memory, u, dt):
+        a, lam = jd.forward_dynamics(system, at, u)
+        new = jd.State(at.t + dt, at.q + dt * at.v, at.v + dt * (a - self.gain * at.v))
+        zero = jnp.zeros_like(at.t)
+        return new, memory, jd.StepInfo(a, lam, zero, zero, jnp.zeros((), jnp.int32), jnp.asarray(jd.Status.OK, jnp.int32))
+
+
+class TestPoints:
+    """Memory is memory only; what was factorized travels with the state."""
+
+    @pytest.mark.parametrize("name", METHODS)
+    def test_no_memory_holds_a_factorization(self, name):
+        for method in (METHODS[name].integrator, jd.Projected(METHODS[name].integrator)):
+            memory = jax.eval_shape(method.init, swing(), swinging())
+            assert memory == () or isinstance(METHODS[name].integrator, jd.GeneralizedAlpha)
+            assert not any(isinstance(x, Linearization) for x in jax.tree.leaves(memory, is_leaf=lambda x: isinstance(x, Linearization)))
+
+    @pytest.mark.parametrize("method", [jd.Projected(jd.RungeKutta.rk4()), jd.Rattle()], ids=("projected", "rattle"))
+    def test_a_step_of_plain_states_is_that_of_points(self, method):
+        point = method.begin(swing(), swinging())
+        end, _, info = jax.jit(lambda at: method.advance(swing(), at, (), None, DT))(point)
+        new, memory, same = jax.jit(lambda at: method.step(swing(), at, method.init(swing(), at), None, DT))(swinging())
+        assert (type(new), memory) == (jd.State, ())
+        assert jax.tree.structure(end) == jax.tree.structure(point)
+        for x, y in zip(jax.tree.leaves((end.state, info)), jax.tree.leaves((new, same)), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-14)
+        np.testing.assert_array_equal(end.q, end.state.q)
+        np.testing.assert_array_equal(end.v, end.state.v)
+
+    def test_a_users_integrator_sees_plain_states(self):
+        euler = jd.ExplicitEuler()
+        for ours, theirs in ((euler, Hand()), (jd.Projected(euler), jd.Projected(Hand())), (jd.Sequential(euler), jd.Sequential(Hand()))):
+            results = [jax.jit(lambda at, i=i: jd.rollout(swing(), i, at, dt=DT, steps=4).state)(swinging()) for i in (ours, theirs)]
+            for x, y in zip(*map(jax.tree.leaves, results), strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
+
+    def test_a_users_integrator_is_solved_around_by_its_own_solver(self):
+        @jd.pytree
+        class Solving(Hand):
+            solver: Any = jd.DenseKKT()
+            stabilization: Any = None
+
+        for wrapper in (jd.Projected, jd.Sequential, jd.ProjectedStep):
+            assert isinstance(wrapper(Solving()).roles.solver, jd.DenseKKT)
+            assert isinstance(wrapper(Hand()).roles.solver, jd.SchurComplement)
+            assert isinstance(wrapper(Solving()).roles.stabilization, jd.NoStabilization)
+
+    def test_wrappers_have_the_roles_of_what_they_wrap(self):
+        gains = jd.Baumgarte(10.0, 10.0)
+        method = jd.RungeKutta.rk4(solver=jd.NullSpace(), stabilization=gains)
+        for wrapped in (
+            jd.Projected(method),
+            jd.Sequential(method),
+            jd.ProjectedStep(method, solver=jd.DenseKKT()),
+            jd.Projected(jd.Projected(method)),
+        ):
+            assert wrapped.roles == (method.solver, gains)
+
+    def test_a_step_that_is_overridden_is_made(self):
+        @jd.pytree
+        class Slow(jd.ExplicitEuler):
+            def step(self, system, at, memory, u, dt):
+                new, memory, info = super().step(system, at, memory, u, 0.5 * dt)
+                return dataclasses.replace(new, t=at.t + dt), memory, info
+
+        end = of_points(Slow()).advance(swing(), Point(swinging()), (), None, DT)[0]
+        half = jd.ExplicitEuler().step(swing(), swinging(), (), None, 0.5 * DT)[0]
+        np.testing.assert_array_equal(end.q, half.q)
+        assert end.t == swinging().t + DT
+
+    def test_a_wrapper_inside_of_a_wrapper_hands_on_what_is_of_its_own_end(self):
+        # The outer projection moves the state at which the inner one was linearized, and what stands between them knows of neither.
+        inner = jd.Projected(jd.SemiImplicitEuler(), jd.Projection(velocity=None))
+        method = jd.ProjectedStep(jc.Sampled(inner, lambda t, at: 0.1 * at.v[:1]), 0.5)
+        point, memory = method.begin(swing(), swinging()), method.init(swing(), swinging())
+        advance = jax.jit(lambda at: method.advance(swing(), at, memory, None, 0.05))
+        end = advance(point)[0]
+        again, _, info = advance(end)
+        fresh, _, expected = jax.jit(lambda at: method.step(swing(), at, memory, None, 0.05))(end.state)
+        np.testing.assert_allclose(again.q, fresh.q, rtol=1e-13)
+        np.testing.assert_allclose(info.a, expected.a, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", [jd.SemiImplicitEuler(), jd.RungeKutta.rk4()], ids=("euler", "rk4"))

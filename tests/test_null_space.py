@@ -244,12 +244,11 @@ class TestOneDecomposition:
     def test_a_step_takes_one_svd(self):
         system, at = linkage()
         integrator = jd.Projected(jd.SemiImplicitEuler(solver=jd.NullSpace()), self.projection)
-        memory = integrator.init(system, at)
-        jaxpr = jax.make_jaxpr(lambda x, m: integrator.step(system, x, m, None, 1e-3))(at, memory).jaxpr
+        jaxpr = jax.make_jaxpr(lambda x: integrator.advance(system, x, (), None, 1e-3))(integrator.begin(system, at)).jaxpr
         assert count(jaxpr, "svd") == 1
         # Without a decomposition that can be reweighted each projection needs its own.
         other = jd.Projected(jd.SemiImplicitEuler(solver=jd.LeastSquares()), self.projection)
-        jaxpr = jax.make_jaxpr(lambda x, m: other.step(system, x, m, None, 1e-3))(at, other.init(system, at)).jaxpr
+        jaxpr = jax.make_jaxpr(lambda x: other.advance(system, x, (), None, 1e-3))(other.begin(system, at)).jaxpr
         assert count(jaxpr, "svd") == 3
 
     def test_the_step_is_the_lecture(self):

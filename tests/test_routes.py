@@ -276,9 +276,10 @@ class TestNesting:
         # `Projected` remembers the linearization at the end of its step; the start of the next one is elsewhere.
         system, at = SYSTEMS["double_pendulum"]()
         method = jd.ProjectedStep(jd.Projected(jd.ExplicitEuler(), jd.Projection(None)))
-        first, memory, _ = step(method, system, at)
-        second, _, info = jax.jit(lambda *x: method.step(*x, None, DT))(system, first, memory)
-        fresh, _, expected = step(method, system, first)
+        advance = jax.jit(lambda *x: method.advance(*x, (), None, DT))
+        first, _, _ = advance(system, method.begin(system, at))
+        second, _, info = advance(system, first)
+        fresh, _, expected = step(method, system, first.state)
         np.testing.assert_allclose(second.q, fresh.q, **ROUND_OFF)
         np.testing.assert_allclose(info.a, expected.a, **ROUND_OFF)
 

@@ -19,7 +19,7 @@ from jaxdae.app import interrupts
 from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
-from jaxdae.guard import without_caches
+from jaxdae.integrators.method import roles_of
 
 _BLOCKS = 40
 _BLOCK_BYTES = 128_000_000
@@ -126,7 +126,7 @@ def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
 
 def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
     """Returns what the integrator carries before the first step, (world, ...)."""
-    return jax.vmap(lambda s, i, x: without_caches(i.init(s, x)), in_axes=(*axes, 0))(system, integrator, state)
+    return jax.vmap(lambda s, i, x: i.init(s, x), in_axes=(*axes, 0))(system, integrator, state)
 
 
 def _block(
@@ -170,15 +170,12 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
     """Returns what a report shows of saved states (world, time, ...)."""
 
     def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
-        method: Any = i
-        while hasattr(method, "integrator"):
-            method = method.integrator
-        stabilization = getattr(method, "stabilization", None)
-        a, lam = jaxdae.forward_dynamics(s, x, None, solver=method.solver, stabilization=stabilization)
+        roles = roles_of(i)
+        a, lam = jaxdae.forward_dynamics(s, x, None, solver=roles.solver, stabilization=roles.stabilization)
 
         def power(shift: Any) -> Any:
             moved = jaxdae.State(x.t + shift, s.retract(x.q, shift * x.v), x.v + shift * a)
-            return _power(s, moved, method)
+            return _power(s, moved, roles.solver)
 
         zero = jnp.zeros_like(x.t)
         rate = jax.jvp(power, (zero,), (jnp.ones_like(x.t),)) if driven else (zero, zero)
@@ -197,7 +194,7 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
     return jax.vmap(over_time, in_axes=(*axes, 0))(system, integrator, saved)
 
 
-def _power(system: Any, state: Any, method: Any) -> Any:
+def _power(system: Any, state: Any, solver: Any) -> Any:
     """Returns what enters a mechanism other than from its potential, in W.
 
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
@@ -210,7 +207,7 @@ def _power(system: Any, state: Any, method: Any) -> Any:
 
     zero, one = jnp.zeros_like(t), jnp.ones_like(t)
     from_forces = v @ force + jax.jvp(potential, (zero,), (one,))[1]
-    _, lam = jaxdae.forward_dynamics(system, state, None, solver=method.solver)
+    _, lam = jaxdae.forward_dynamics(system, state, None, solver=solver)
     moving = jax.jvp(lambda s: system.constraint(t + s, q), (zero,), (one,))[1]
     moving = jnp.concatenate([moving, system.velocity_constraint(t, q, jnp.zeros_like(v))])
     return from_forces - lam @ moving

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.law import init_law, is_law, update_law
 from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
+from jaxdae.integrators.method import PointWrapping
+from jaxdae.linearization import Point
 from jaxdae.system import State, System
 
 
 @pytree
-class Sampled:
+class Sampled(PointWrapping):
     """Any integrator, driven by a law that is evaluated at the start of a step and held (zero-order hold).
 
     The memory of the law is part of the integrator's memory, so that worlds in a batch have one each, a failed world keeps it as it was,
@@ -49,9 +51,9 @@ class Sampled:
         held = jax.eval_shape(lambda: update_law(self.law, state.t, state, memory, dt)[0])
         return inner, memory, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held), jnp.zeros((), jnp.int32)
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, the memory, and the report of the integrator."""
-        inner, remembered = memory[:2]
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt, the memory, and the report of the integrator."""
+        state, (inner, remembered) = point.state, memory[:2]
         with jax.named_scope("feedback"):
             period = self.every * dt
             now, updated = update_law(self.law, state.t, state, remembered, period)
@@ -62,7 +64,7 @@ class Sampled:
                 due = count % self.every == 0
                 now, updated = jax.tree.map(lambda new, old: jnp.where(due, new, old), (now, updated), (held, remembered))
                 rest = (now, count + 1)
-            added = input_at(u, state.t, state)
+            added = input_at(u, state)
         total = now if added is None else now + added
-        new, inner, info = self.integrator.step(system, state, inner, total, dt)
+        new, inner, info = self.inner.advance(system, point, inner, total, dt)
         return new, (inner, updated, *rest), info

@@ -50,6 +50,7 @@ from jaxdae._pytree import function_field, pytree, static
 from jaxdae.control.goals import GOALS_TEXT, GoalRows, are_goals, goal_rows, input_count
 from jaxdae.control.virtual_work import VirtualWork
 from jaxdae.integrators.interface import StepInfo, input_at, step_info
+from jaxdae.integrators.method import Method
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
@@ -134,7 +135,7 @@ class _Group(NamedTuple):
 
 
 @pytree
-class VelocityStepping:
+class VelocityStepping(Method):
     """The velocity-level step of physics engines; see the module.
 
     Attributes:
@@ -160,17 +161,13 @@ class VelocityStepping:
         fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)
         yield fits, "groups must be a tuple of GoalGroup(goals=...)"
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
         """Returns the state after dt.
 
         Raises:
             ValueError: entries of groups that do not fit their rows.
         """
-        own_input, goal_input = self._inputs(input_at(u, state.t, state))
+        own_input, goal_input = self._inputs(input_at(u, state))
         push = dt * applied_force(system, state.t, state.q, state.v, own_input)
         at = linearize(system, state, self.solver)
         target = self._own_target(system, state, dt)

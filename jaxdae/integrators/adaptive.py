@@ -27,6 +27,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import motion, with_feasible_velocity
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
@@ -42,7 +43,7 @@ BLOCK = 16
 
 
 @pytree
-class Adaptive:
+class Adaptive(Method):
     """An adaptive method as an integrator: each step of a rollout is made of as many steps as the tolerances ask for.
 
     The size of the steps is carried from one step of the rollout to the next. The first one is tried at the length dt.

@@ -22,6 +22,9 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.integrators.method import PointWrapping
+from jaxdae.linearization import Point
+from jaxdae.requirements import offers
 from jaxdae.status import Status
 from jaxdae.system import State, System
 
@@ -54,7 +57,7 @@ KAHAN_LI8 = _mirrored(
 
 
 @pytree
-class Composition:
+class Composition(PointWrapping):
     """Steps of a symmetric method of order two, of lengths gamma_i h; of the order of its coefficients.
 
     Attributes:
@@ -73,7 +76,7 @@ class Composition:
 
     def requirements(self) -> Any:
         """Yields what the method has to be; see `jaxdae.requirements`."""
-        is_symmetric = getattr(self.integrator, "symmetric", False) is True
+        is_symmetric = offers(self.integrator, "symmetric") and self.integrator.symmetric is True  # pyright: ignore[reportAttributeAccessIssue]
         yield is_symmetric, "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are"
 
     @classmethod
@@ -101,11 +104,6 @@ class Composition:
         """Returns Kahan and Li's composition of order 8: seventeen parts."""
         return cls(integrator, KAHAN_LI8)
 
-    @property
-    def solver(self) -> Any:
-        """The saddle-point solver of the parts, for projections around the whole."""
-        return getattr(self.integrator, "solver", None)
-
     def init(self, system: System, state: State) -> Any:
         """Returns the memory of the parts.
 
@@ -119,19 +117,20 @@ class Composition:
             raise ValueError(f"Composition.coefficients must be symmetric, got {gammas}")
         return self.integrator.init(system, state)
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
-        dt = jnp.asarray(dt, state.q.dtype)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt."""
+        state, dt = point.state, jnp.asarray(dt, point.q.dtype)
 
         def part(carry: Any, gamma: Any) -> Any:
             at, memory, status, iterations = carry
-            at, memory, info = self.integrator.step(system, at, memory, u, gamma * dt)
+            at, memory, info = self.inner.advance(system, at, memory, u, gamma * dt)
             status = jnp.where(status == Status.OK, info.status, status)
             return (at, memory, status, jnp.maximum(iterations, info.iterations)), info
 
         # A loop: the program does not grow with the number of parts.
-        start = (state, memory, jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
+        start = (point, memory, jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
         (new, memory, status, iterations), infos = jax.lax.scan(part, start, jnp.asarray(self.coefficients, state.q.dtype))
         first, last = (jax.tree.map(lambda x, k=k: x[k], infos) for k in (0, -1))
         info = dataclasses.replace(last, a=first.a, lam=first.lam, status=status, iterations=iterations)
-        return State(state.t + dt, new.q, new.v), memory, info
+        # Time in one sum: that of the parts would differ by rounding.
+        return Point(State(state.t + dt, new.q, new.v), new.linearization), memory, info

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
+from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.integrators.method import PointMethod
+from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
 
 
 @pytree
-class ExplicitEuler:
+class ExplicitEuler(PointMethod):
     """q+ = q (+) h v, v+ = v + h a(t, q, v). Order 1.
 
     Attributes:
@@ -20,23 +22,19 @@ class ExplicitEuler:
         stabilization: the target of the acceleration row.
     """
 
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the dynamics."""
-        (a, lam), _ = stage_dynamics(self, system, state, u, known_linearization(memory), keep=False)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one evaluation of the dynamics."""
+        state = point.state
+        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
         new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
-        return new, memory, step_info(system, new, a, lam)
+        return Point(new, stage=point.linearization), memory, step_info(system, new, a, lam)
 
 
 @pytree
-class SemiImplicitEuler:
+class SemiImplicitEuler(PointMethod):
     """v+ = v + h a(t, q, v), q+ = q (+) h v+. Order 1; symplectic without constraints, and the workhorse of physics engines.
 
     Attributes:
@@ -44,17 +42,13 @@ class SemiImplicitEuler:
         stabilization: the target of the acceleration row.
     """
 
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the dynamics."""
-        (a, lam), _ = stage_dynamics(self, system, state, u, known_linearization(memory), keep=False)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one evaluation of the dynamics."""
+        state = point.state
+        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
         v = state.v + dt * a
         new = State(state.t + dt, system.retract(state.q, dt * v), v)
-        return new, memory, step_info(system, new, a, lam)
+        return Point(new, stage=point.linearization), memory, step_info(system, new, a, lam)

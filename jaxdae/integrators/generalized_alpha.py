@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.method import Method
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -78,7 +79,7 @@ def _residual(x: Unknowns, args: Any) -> Unknowns:
 
 
 @pytree
-class GeneralizedAlpha:
+class GeneralizedAlpha(Method):
     """The generalized-alpha method with constraints on positions. Order 2; damping of fast modes by rho_inf.
 
     `StepInfo.a` and `lam` are the method's own at the start of the step; in the first step those of the dynamics.

@@ -21,15 +21,17 @@ References:
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
+from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, applied_force, velocity_residual
 
@@ -48,7 +50,7 @@ HEM4 = Tableau(
 
 
 @pytree
-class HalfExplicitRungeKutta:
+class HalfExplicitRungeKutta(PointMethod):
     """A half-explicit Runge-Kutta method for the index-2 form; of order four with its default tableau.
 
     Rows must be affine in v. The multipliers of the stages are approximations of first order; those in `StepInfo` are of the dynamics at
@@ -61,7 +63,6 @@ class HalfExplicitRungeKutta:
     """
 
     tableau: Tableau = static(one_of=Tableau, default=HEM4)
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
 
     def init(self, system: System, state: State) -> tuple[()]:
@@ -77,12 +78,13 @@ class HalfExplicitRungeKutta:
             )
         return ()
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one LU factorization a stage."""
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one LU factorization a stage."""
+        state = point.state
         dt = jnp.asarray(dt, state.q.dtype)
         rows = [*self.tableau.a[1:], self.tableau.b]
         times = [*self.tableau.c[1:], 1.0]
-        a, start_lam = dynamics_at_start(self, system, state, memory, u)
+        a, start_lam = dynamics_at_start(self, system, state, point.linearization, u)
         at, xi = state, jnp.zeros_like(state.v)
         rates, accelerations = [], []
         for row, c in zip(rows, times, strict=True):
@@ -90,7 +92,7 @@ class HalfExplicitRungeKutta:
             xi = dt * combine(row, rates)
             t, q = state.t + c * dt, system.retract(state.q, xi)
             mass = system.mass_operator(at.q)
-            free = mass.solve(applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)))
+            free = mass.solve(applied_force(system, at.t, at.q, at.v, input_at(u, at, system)))
             pull = system.constraint_jacobian(at.t, at.q, at.v)
             push = jax.vmap(mass.solve, out_axes=1)(pull) if pull.shape[0] else pull.T
             moved = State(t, q, state.v + dt * combine(row, [*accelerations, free]))
@@ -105,4 +107,4 @@ class HalfExplicitRungeKutta:
             lam = jnp.linalg.solve(matrix, rest) if pull.shape[0] else rest
             accelerations.append(free + push @ lam)
             at = State(t, q, state.v + dt * combine(row, accelerations))
-        return at, memory, step_info(system, at, a, start_lam)
+        return Point(at, stage=point.linearization), memory, step_info(system, at, a, start_lam)

@@ -26,8 +26,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.method import PointMethod
+from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -51,7 +52,7 @@ class Unknowns:
 
 def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Returns M a - f - J^T lam (nv,) at a state."""
-    force = applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system))
+    force = applied_force(system, at.t, at.q, at.v, input_at(u, at, system))
     return system.mass_operator(at.q).times(a) - force - AutodiffRows(system, at).transpose_times(lam)
 
 
@@ -106,18 +107,19 @@ def _midpoint(x: Unknowns, args: Any) -> Unknowns:
     return _residual(0.5, x, args)
 
 
-def _step(method: Any, share: float, residual: Any, system: System, state: State, memory: Any, u: Any, dt: Any) -> Any:
-    dt = jnp.asarray(dt, state.q.dtype)
-    at = known_linearization(memory) or linearize(system, state, method.solver)
+def _step(method: Any, share: float, residual: Any, system: System, point: Point, memory: Any, u: Any, dt: Any) -> Any:
+    state, dt = point.state, jnp.asarray(dt, point.q.dtype)
+    at = point.linearization or linearize(system, state, method.solver)
     a, lam = dynamics_at_start(method, system, state, at, u)
     guess, args = Unknowns(dt * a, dt * lam), (system, state, u, dt)
     x, change = method.newton.root(residual, guess, args, saddle_point_corrections(at))
     _, new = _end(share, system, state, x.dv / dt, dt)
-    return new, memory, step_info(system, new, a, lam, method.newton.iterations, convergence(change, method.newton.tolerance, dt))
+    info = step_info(system, new, a, lam, method.newton.iterations, convergence(change, method.newton.tolerance, dt))
+    return Point(new, stage=point.linearization), memory, info
 
 
 @pytree
-class BackwardEuler:
+class BackwardEuler(PointMethod):
     """Backward Euler: M(q1) (v1 - v0) / h = f(t1, q1, v1) + J(q1)^T lam, q1 = q0 (+) h v1, g(t1, q1) = 0, w(t1, q1, v1) = 0. Order 1.
 
     Damps everything that is faster than the step.
@@ -127,7 +129,6 @@ class BackwardEuler:
         newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     newton: NewtonMethod = DenseNewton(iterations=8)
 
@@ -135,17 +136,13 @@ class BackwardEuler:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
-        return _step(self, 1.0, _backward_euler, system, state, memory, u, dt)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt."""
+        return _step(self, 1.0, _backward_euler, system, point, memory, u, dt)
 
 
 @pytree
-class ImplicitMidpoint:
+class ImplicitMidpoint(PointMethod):
     """The implicit midpoint rule with g(t1, q1) = 0 at the end of the step. Order 2, symmetric; no numerical damping.
 
     Attributes:
@@ -153,7 +150,6 @@ class ImplicitMidpoint:
         newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
-    takes_linearization: ClassVar[bool] = True
     symmetric: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     newton: NewtonMethod = DenseNewton(iterations=6)
@@ -162,10 +158,6 @@ class ImplicitMidpoint:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
-        return _step(self, 0.5, _midpoint, system, state, memory, u, dt)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt."""
+        return _step(self, 0.5, _midpoint, system, point, memory, u, dt)

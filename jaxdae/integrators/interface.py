@@ -48,8 +48,8 @@ class StepInfo:
 class Integrator(Protocol):
     """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.
 
-    A method with a class attribute `takes_linearization = True` has no memory of its own, and accepts as memory the `Linearization` at the
-    start of the step by its field `solver`, where its caller has one; it then returns that of its last stage.
+    Fields `solver` and `stabilization`, where a method has them, are those of its dynamics; wrappers such as `Projected` then solve with
+    that solver, and with `SchurComplement()` where there is none.
 
     A method of order two whose step backward undoes its step forward has a class attribute `symmetric = True`: `Composition` takes no
     other.
@@ -85,29 +85,28 @@ def check_roles(integrator: Any) -> None:
         if not offers(inner, "step"):
             raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(inner)}")
         kind = type(inner).__name__
-        if not is_solver(getattr(inner, "solver", None)):
+        if offers(inner, "solver") and not is_solver(inner.solver):
             raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}, got {came(inner.solver)}")
-        if not is_stabilization(getattr(inner, "stabilization", None)):
+        if offers(inner, "stabilization") and not is_stabilization(inner.stabilization):
             raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}, got {came(inner.stabilization)}")
-        if not hasattr(inner, "integrator"):
+        if not offers(inner, "integrator"):
             break
         name, inner = f"{name}.integrator", inner.integrator
 
 
-def input_at(u: Any, t: Any, state: State, system: Any = None) -> Input:
+def input_at(u: Any, state: State, system: Any = None) -> Input:
     """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step.
 
     Args:
         u: input array, feedback law or None.
-        t: time in s.
-        state: where the law is evaluated.
+        state: where and when the law is evaluated.
         system: whose inputs these are, all of them; it may know how many it has.
 
     Raises:
         TypeError: a law that returns no array.
         ValueError: a law that returns something other than a vector, or not as many inputs as the system has.
     """
-    return checked_input(u, u(t, state), system) if callable(u) else u
+    return checked_input(u, u(state.t, state), system) if callable(u) else u
 
 
 def checked_input(law: Any, u: Any, system: Any = None) -> Input:
@@ -121,11 +120,6 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
     got = f"shape {u.shape}" if isinstance(u, jax.Array | np.ndarray) else came(u)
     error = ValueError if isinstance(u, jax.Array | np.ndarray) else TypeError
     raise error(f"the feedback law {name} must return {expected}, got {got}; jnp.stack([...]) makes a vector of numbers")
-
-
-def known_linearization(memory: Any) -> Linearization | None:
-    """Returns the linearization at the start of the step where the memory holds it."""
-    return memory if isinstance(memory, Linearization) else None
 
 
 def stage_dynamics(
@@ -143,15 +137,15 @@ def stage_dynamics(
     """
     if known is None and keep:
         known = linearize(system, at, method.solver)
-    stage_input = input_at(u, at.t, at, system)
+    stage_input = input_at(u, at, system)
     solution = forward_dynamics(system, at, stage_input, solver=method.solver, stabilization=method.stabilization, linearization=known)
     return solution, known
 
 
-def dynamics_at_start(method: Any, system: System, state: State, memory: Any, u: Any) -> tuple[Velocity, Rows]:
+def dynamics_at_start(method: Any, system: System, state: State, known: Linearization | None, u: Any) -> tuple[Velocity, Rows]:
     """Returns (a, lam) at the start of the step of a method that does not need them but as a first guess, and for its report."""
-    given = input_at(u, state.t, state, system)
-    return forward_dynamics(system, state, given, solver=method.solver, linearization=known_linearization(memory))
+    given = input_at(u, state, system)
+    return forward_dynamics(system, state, given, solver=method.solver, linearization=known)
 
 
 def largest(residual: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
+from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
@@ -35,7 +36,7 @@ EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
 
 
 @pytree
-class Kinematic:
+class Kinematic(Method):
     """An explicit Runge-Kutta method for a `KinematicSystem`, of the order of its tableau; `Kinematic.rk4()` and its sisters fill it in.
 
     A step starts from t and q alone. The v that it returns is the feasible velocity at its end, with the input of the step. `lam` is that
@@ -85,7 +86,7 @@ class Kinematic:
             xi = dt * combine(coefficients, slopes)
             return State(t, system.retract(state.q, xi), state.v), xi
 
-        given = input_at(u, state.t, state, system)
+        given = input_at(u, state, system)
         start, lam, status = feasible_velocity(system, state, given, self.solver)  # pyright: ignore[reportArgumentType]
         slopes = [start if self.projected else self._slope(system, state, u)]
         xi, slope = jnp.zeros_like(start), slopes[0]
@@ -107,7 +108,7 @@ class Kinematic:
         return new, memory, step_info(system, new, (new.v - start) / dt, lam, status=status)
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
-        stage_input = input_at(u, at.t, at, system)
+        stage_input = input_at(u, at, system)
         if self.projected:
             return feasible_velocity(system, at, stage_input, self.solver)[0]
         return unprojected_rate(system, at, stage_input, self.solver)

@@ -21,6 +21,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
 from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.kinematic import check_kinematic, feasible_velocity
 from jaxdae.linearization import linearize
@@ -34,7 +35,7 @@ def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
     system, state, u, dt = args
     xi, impulse = x.dv, x.impulse
     at = State(state.t + share * dt, system.retract(state.q, share * xi), xi / dt)
-    given = input_at(u, at.t, State(at.t, at.q, state.v), system)
+    given = input_at(u, State(at.t, at.q, state.v), system)
     missing = system.mass_operator(at.q).times(xi - dt * wanted_rate(system, at.t, at.q, given))
     position = system.constraint(state.t + dt, system.retract(state.q, xi))
     rows = jnp.concatenate([position, dt * system.velocity_constraint(at.t, at.q, at.v)])
@@ -45,7 +46,7 @@ def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
 
 
 @pytree
-class KinematicImplicit:
+class KinematicImplicit(Method):
     """An implicit method for a `KinematicSystem`: `KinematicImplicit.backward_euler()`, order 1, or `.midpoint()`, order 2, symmetric.
 
     Backward Euler damps everything that is faster than the step; the midpoint rule keeps it, with alternating sign.
@@ -87,7 +88,7 @@ class KinematicImplicit:
         """Returns the state after dt."""
         check_kinematic(system)
         dt = jnp.asarray(dt, state.q.dtype)
-        given = input_at(u, state.t, state, system)
+        given = input_at(u, state, system)
         start, lam, status = feasible_velocity(system, state, given, self.solver)
         at = linearize(system, State(state.t, state.q, start), self.solver)
         residual, guess, args = partial(_residual, self.share), Unknowns(dt * start, dt * lam), (system, state, u, dt)

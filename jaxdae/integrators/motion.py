@@ -31,7 +31,7 @@ def motion(
         solver: a saddle-point solver; `SchurComplement()` where there is none.
         stabilization: the target of the acceleration row, of systems with forces.
     """
-    given = input_at(u, state.t, state, system)
+    given = input_at(u, state, system)
     if system.first_order:
         v, lam, status = feasible_velocity(system, state, given, solver)
         return v, jnp.zeros_like(v), lam, status

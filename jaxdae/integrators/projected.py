@@ -3,8 +3,8 @@
 The projection moves the state by no more than the local error of the step (up to a constant), so the order of the wrapped method is
 kept (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", section IV.4).
 
-The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on as
-the integrator's memory, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well, and with
+The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on with
+the state, as a `Point`, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well, and with
 `Origin.STAGE` it uses that of the method's last stage.
 """
 
@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
-from jaxdae.linearization import linearize
+from jaxdae.integrators.interface import Integrator, StepInfo, step_info
+from jaxdae.integrators.method import PointWrapping
+from jaxdae.linearization import Point, linearize
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
@@ -30,8 +31,18 @@ def _follows(part: Any) -> bool:
     return part.solver is None
 
 
+def _serves_both(system: System, state: State) -> bool:
+    """Returns whether one linearization serves the end of a step and the start of the next.
+
+    It does where J does not depend on the velocities, which are projected after it is made, and where no row is soft, because
+    projections leave soft rows out.
+    """
+    without_velocity_rows = jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
+    return without_velocity_rows and system.compliance(state.t, state.q) is None
+
+
 @pytree
-class Projected:
+class Projected(PointWrapping):
     """The step of `integrator`, then `projection`.
 
     Attributes:
@@ -49,31 +60,32 @@ class Projected:
             "projection must be a Projection(position, velocity), with one of them None for the other alone",
         )
 
-    def init(self, system: System, state: State) -> Any:
-        """Returns the memory of the wrapped integrator, or the `Linearization` at the state where steps and projections share it."""
-        memory = self.integrator.init(system, state)
-        return linearize(system, state, self._solver) if memory == () and self._shares(system, state) else memory
+    def begin(self, system: System, state: State) -> Point:
+        """Returns the start, linearized where steps and projections share a linearization."""
+        point = self.inner.begin(system, state)
+        shares = point.linearization is None and self.inner.takes_linearization and _serves_both(system, state)
+        return Point(state, linearize(system, state, self.roles.solver)) if shares else point
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the projected state after dt; status NOT_CONVERGED where a projection does not reach the manifold.
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold.
 
         That is where an iterated position projection leaves more than its tolerance, or where velocities break the rows after their
         projection, |[g'; w]| > 1e-5 (1 + max |v|) (3.5e-4 in single precision): rows that contradict each other, or are far from affine.
         """
-        before = known_linearization(memory)
-        new, memory, inner = self.integrator.step(system, state, memory, u, dt)
-        position, velocity = self.projection.resolved(self._solver)
+        end, memory, inner = self.inner.advance(system, point, memory, u, dt)
+        new, solver = end.state, self.roles.solver
+        position, velocity = self.projection.resolved(solver)
         if position is not None:
             with jax.named_scope("position_projection"):
-                known = {Origin.PREVIOUS: before, Origin.STAGE: known_linearization(memory)}.get(position.origin)
-                new = position.project(system, new, state, known if _follows(self.projection.position) else None)
-        if before is not None:
+                known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
+                new = position.project(system, new, point.state, known if _follows(self.projection.position) else None)
+        here = None
+        if point.linearization is not None:
             with jax.named_scope("linearize"):
-                memory = linearize(system, new, self._solver)
+                here = linearize(system, new, solver)
         if velocity is not None:
             with jax.named_scope("velocity_projection"):
-                shared = memory if before is not None and _follows(self.projection.velocity) else None
-                new = velocity.project(system, new, state, shared)
+                new = velocity.project(system, new, point.state, here if _follows(self.projection.velocity) else None)
         after = step_info(system, new, inner.a, inner.lam)
         # What else the method reports stays: efforts of motors, rows that are on.
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
@@ -86,20 +98,4 @@ class Projected:
             size = 1.0 + jnp.max(jnp.abs(new.v), initial=0.0)
             left |= info.velocity_violation > default_tolerance(new.v.dtype) * size
         failed = jnp.where(left, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
-        return new, memory, dataclasses.replace(info, status=jnp.where(inner.status == Status.OK, failed, inner.status))
-
-    @property
-    def _solver(self) -> Any:
-        return getattr(self.integrator, "solver", None)
-
-    def _shares(self, system: System, state: State) -> bool:
-        """Returns whether one linearization serves the end of a step and the start of the next.
-
-        It does where J does not depend on the velocities, which are projected after it is made, and where no row is soft, because
-        projections leave soft rows out.
-        """
-        return (
-            getattr(self.integrator, "takes_linearization", False)
-            and jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
-            and system.compliance(state.t, state.q) is None
-        )
+        return Point(new, here), memory, dataclasses.replace(info, status=jnp.where(inner.status == Status.OK, failed, inner.status))

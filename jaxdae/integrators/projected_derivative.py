@@ -29,6 +29,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.euler import ExplicitEuler
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.kinematic import EULER
+from jaxdae.integrators.method import Wrapping
 from jaxdae.integrators.runge_kutta import RungeKutta, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.stabilization import Metric, VelocityProjection
@@ -37,7 +38,7 @@ from jaxdae.typing import Leaf, Rows, Velocity
 
 
 @pytree
-class ProjectedDerivative:
+class ProjectedDerivative(Wrapping):
     """q' = P v - J^+ b, v' = a(t, q, v, u) by the stages of `integrator`, an explicit Runge-Kutta method whose order it has.
 
     Attributes:
@@ -49,10 +50,6 @@ class ProjectedDerivative:
     integrator: RungeKutta | ExplicitEuler = RungeKutta()
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
-
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
 
     def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics and one velocity projection a stage."""

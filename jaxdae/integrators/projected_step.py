@@ -31,10 +31,11 @@ from typing import Any
 import jax
 
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import Integrator, StepInfo, known_linearization, step_info
+from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.method import PointWrapping
 from jaxdae.integrators.motion import with_feasible_velocity
-from jaxdae.linearization import linearize
+from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.interface import solve
 from jaxdae.stabilization import Metric
@@ -43,7 +44,7 @@ from jaxdae.typing import Leaf
 
 
 @pytree
-class ProjectedStep:
+class ProjectedStep(PointWrapping):
     """The step of `integrator` without its infeasible component. Order 1; with `point` = 1/2 around an index-1 method order 2.
 
     Velocity-level feedback of the integrator (`Baumgarte`) is an infeasible component too, and is taken out with the others.
@@ -64,23 +65,19 @@ class ProjectedStep:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield (self.point >= 0) & (self.point <= 1), "point must lie between 0 and 1"
 
-    def init(self, system: System, state: State) -> Any:
-        """Returns the memory of the wrapped integrator."""
-        return self.integrator.init(system, state)
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; beyond the wrapped step one factorization and two solves."""
-        end, memory, inner = self.integrator.step(system, state, memory, u, dt)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; beyond the wrapped step one factorization and two solves."""
+        end, memory, inner = self.inner.advance(system, point, memory, u, dt)
+        state, inside = point.state, self.roles.solver
         is_kinematic = system.first_order
         xi, dv = system.difference(state.q, end.q), end.v - state.v
         # A kinematic system's v is no part of where it starts; the mean velocity is where its rows are linearized.
         v = xi / dt if is_kinematic else state.v + self.point * dv
         at = State(state.t + self.point * dt, system.retract(state.q, self.point * xi), v)
-        solver = self.solver or getattr(self.integrator, "solver", None)
         with jax.named_scope("projected_step"):
             rows = hard_rows(system, at)
             weight = None if self.metric is Metric.MASS else rows.mass_operator(at.q).identity()
-            here = linearize(rows, at, solver, weight=weight)
+            here = linearize(rows, at, self.solver or inside, weight=weight)
 
             def correction(excess: Any) -> Any:
                 return solve(here.factors, here.mass, here.jacobian, here.compliance, None, -excess)[0]
@@ -90,10 +87,7 @@ class ProjectedStep:
                 bias = rows.constraint_bias(at.t, at.q, at.v)
                 dv = dv + correction(here.jacobian.times(dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
-        new, status = with_feasible_velocity(system, new, u, getattr(self.integrator, "solver", None))
-        known = known_linearization(memory)
-        if known is not None:
-            # That of the end of the wrapped step, which is elsewhere.
-            memory = linearize(system, new, known.solver)
+        new, status = with_feasible_velocity(system, new, u, inside)
         info = step_info(system, new, inner.a, inner.lam, status=first_failure(inner.status, status))
-        return new, memory, dataclasses.replace(info, iterations=inner.iterations)
+        # What was factorized at the end of the wrapped step is of another state.
+        return end.moved(system, new), memory, dataclasses.replace(info, iterations=inner.iterations)

@@ -36,7 +36,7 @@ References:
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,10 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, known_linearization, step_info
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import is_flat, tangent_rate
-from jaxdae.linearization import Linearization, factorized, linearize
+from jaxdae.linearization import Linearization, Point, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, velocity_residual
@@ -166,7 +167,7 @@ def _transposed_correction(rhs: StageUnknowns, factors: _StageFactors) -> StageU
 
 
 @pytree
-class RadauIIA:
+class RadauIIA(PointMethod):
     """Radau IIA of order 5 with position and velocity constraints (Gear, Gupta, Leimkuhler). For stiff systems.
 
     Attributes:
@@ -177,7 +178,6 @@ class RadauIIA:
     soft or at velocity level.
     """
 
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     newton: NewtonMethod = DenseNewton(iterations=6)
 
@@ -185,14 +185,10 @@ class RadauIIA:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
-        dt = jnp.asarray(dt, state.q.dtype)
-        at = known_linearization(memory) or linearize(system, state, self.solver)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt."""
+        state, dt = point.state, jnp.asarray(dt, point.q.dtype)
+        at = point.linearization or linearize(system, state, self.solver)
         a, lam = dynamics_at_start(self, system, state, at, u)
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
         jacobian = system.constraint_jacobian(state.t, state.q, state.v)[:rows]
@@ -203,4 +199,5 @@ class RadauIIA:
         x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))
         stages = _stages(x, system, state, drift, dt)
         new = State(state.t + dt, stages.q[-1], stages.v[-1])
-        return new, memory, step_info(system, new, a, lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))
+        info = step_info(system, new, a, lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))
+        return Point(new, stage=point.linearization), memory, info

@@ -12,11 +12,13 @@ method has the order of its tableau in all of them; on curved coordinates this i
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
+from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
+from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
@@ -83,7 +85,7 @@ def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
 
 
 @pytree
-class RungeKutta:
+class RungeKutta(PointMethod):
     """An explicit Runge-Kutta method, of the order of its tableau, in flat coordinates and with any `retract`.
 
     `RungeKuttaMuntheKaas` is another name of it.
@@ -99,7 +101,6 @@ class RungeKutta:
     """
 
     tableau: Tableau = static(one_of=Tableau, default=RK4)
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
@@ -128,29 +129,25 @@ class RungeKutta:
         """Returns Dormand and Prince's method of order 5, six stages."""
         return cls(tableau=DORMAND_PRINCE5, **kwargs)
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the dynamics a stage."""
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one evaluation of the dynamics a stage."""
+        state, last = point.state, point.linearization
 
         def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
             xi = dt * combine(coefficients, rates)
             return State(t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)), xi
 
-        known = known_linearization(memory)
-        (a, lam), known = stage_dynamics(self, system, state, u, known, keep=False)
+        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
         rates, accelerations = [state.v], [a]
         for i, (row, c) in enumerate(zip(self.tableau.a[1:], self.tableau.c[1:], strict=True), start=2):
             stage, xi = moved(row, state.t + c * dt)
             rates.append(tangent_rate(system, state.q, xi, stage.v))
-            keep = known is not None and i == len(self.tableau.b)
-            (acceleration, _), last = stage_dynamics(self, system, stage, u, None, keep)
-            memory = last if keep else memory
+            keep = point.linearization is not None and i == len(self.tableau.b)
+            (acceleration, _), here = stage_dynamics(self, system, stage, u, None, keep)
+            last = here or last
             accelerations.append(acceleration)
         new, _ = moved(self.tableau.b, state.t + dt)
-        return new, memory, step_info(system, new, a, lam)
+        return Point(new, stage=last), memory, step_info(system, new, a, lam)
 
 
 RungeKuttaMuntheKaas = RungeKutta

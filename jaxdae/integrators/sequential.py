@@ -25,15 +25,17 @@ from typing import Any
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest
 from jaxdae.integrators.kinematic import first_failure
+from jaxdae.integrators.method import PointWrapping
 from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.integrators.projected import Projected
+from jaxdae.linearization import Point
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import System, velocity_residual
 
 
 @pytree
-class Sequential:
+class Sequential(PointWrapping):
     """The step of `integrator`, then root-finding for c(t, q) = 0; velocities are left alone.
 
     Attributes:
@@ -51,19 +53,17 @@ class Sequential:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield isinstance(self.root, PositionProjection), "root must be a PositionProjection(...)"
 
-    def init(self, system: System, state: State) -> Any:
-        """Returns the memory of the wrapped integrator."""
-        return self._method.init(system, state)
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
-        new, memory, info = self._method.step(system, state, memory, u, dt)
-        if system.first_order:
-            new, status = with_feasible_velocity(system, new, u, getattr(self.integrator, "solver", None))
-            rates = largest(velocity_residual(hard_rows(system, new), new))
-            info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
-        return new, memory, info
-
     @property
-    def _method(self) -> Projected:
+    def inner(self) -> Projected:
+        """The integrator inside, with the root-finding after its steps."""
         return Projected(self.integrator, Projection(self.root, velocity=None))
+
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
+        end, memory, info = self.inner.advance(system, point, memory, u, dt)
+        if system.first_order:
+            new, status = with_feasible_velocity(system, end.state, u, self.roles.solver)
+            rates = largest(velocity_residual(hard_rows(system, new), new))
+            end = Point(new, end.linearization)
+            info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
+        return end, memory, info

@@ -52,10 +52,11 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
+from jaxdae.integrators.method import Wrapping
 from jaxdae.integrators.motion import motion, with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
-from jaxdae.stabilization import NoStabilization, PositionProjection
+from jaxdae.stabilization import PositionProjection
 from jaxdae.status import Status
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf, Rows
@@ -202,7 +203,7 @@ class SwitchingMemory:
 
 
 @pytree
-class Switching:
+class Switching(Wrapping):
     """The step of `integrator` for a `Masked` system whose rows are switched by `law`; rows that come on bring their impulse.
 
     The rows that are on at the start are those of the system; from then on the law decides. What the module says about accuracy and
@@ -311,17 +312,16 @@ class Switching:
 
     def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
-        solver, stabilization = _role(self.integrator, "solver"), _role(self.integrator, "stabilization")
-        _, a, lam, _ = motion(Masked(system, active), state, u, solver, stabilization or NoStabilization())
+        _, a, lam, _ = motion(Masked(system, active), state, u, *self.roles)
         return a, jnp.where(active, lam, 0.0)
 
     def _with_rates(self, system: System, state: State, active: Any, u: Any) -> State:
         """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
-        return with_feasible_velocity(Masked(system, active), state, u, _role(self.integrator, "solver"))[0]
+        return with_feasible_velocity(Masked(system, active), state, u, self.roles.solver)[0]
 
     def _switched(self, system: System, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
         """Returns the state after the impulse and the rows that are on then."""
-        solver = _role(self.integrator, "solver")
+        solver = self.roles.solver
         active = memory.active ^ flips
         impact = jnp.any(flips & active)
         closed = PositionProjection(solver=solver).project(Masked(system, active), state)
@@ -378,15 +378,6 @@ def _joined(report: Any, info: StepInfo) -> Any:
 
 def _near(x: Any) -> float:
     return float(jnp.finfo(x.dtype).eps) ** 0.5
-
-
-def _role(integrator: Any, name: str) -> Any:
-    """Returns the part of the innermost integrator that has it, None where none has."""
-    while integrator is not None:
-        if getattr(integrator, name, None) is not None:
-            return getattr(integrator, name)
-        integrator = getattr(integrator, "integrator", None)
-    return None
 
 
 def _first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:

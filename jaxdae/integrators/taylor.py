@@ -11,20 +11,22 @@ autodiff gives as one directional derivative of the dynamics, the method is seco
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, known_linearization, stage_dynamics, step_info
+from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
+from jaxdae.integrators.method import PointMethod
+from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import State, System
 
 
 @pytree
-class Taylor:
+class Taylor(PointMethod):
     """q+ = q (+) (h v + h^2/2 a), v+ = v + h a + h^2/2 j. Order 2; order 1 without the jerk j (the lecture's form).
 
     Attributes:
@@ -37,17 +39,13 @@ class Taylor:
     """
 
     jerk: bool = static(one_of=bool, default=True)
-    takes_linearization: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def init(self, system: System, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
-        return ()
-
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
-        (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else known_linearization(memory), keep=False)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
+        state = point.state
+        (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else point.linearization, keep=False)
         v = state.v + dt * a
         if self.jerk:
             # A state moving with rates (1, v, a): q moves through retract, which also serves coordinates with q' != v.
@@ -58,4 +56,4 @@ class Taylor:
             _, j = jax.jvp(along, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
             v = v + 0.5 * dt**2 * j
         new = State(state.t + dt, system.retract(state.q, dt * state.v + 0.5 * dt**2 * a), v)
-        return new, memory, step_info(system, new, a, lam)
+        return Point(new, stage=point.linearization), memory, step_info(system, new, a, lam)

@@ -50,8 +50,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, known_linearization, step_info
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.method import PointMethod
+from jaxdae.linearization import Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -88,7 +89,7 @@ def _moved(system: System, state: State, xi: Any, share: float, dt: Any) -> Stat
 def _lagrangian_force(system: System, at: State, u: Any) -> Any:
     """Returns F = f + (dM/dt) v."""
     along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
-    return applied_force(system, at.t, at.q, at.v, input_at(u, at.t, at, system)) + along
+    return applied_force(system, at.t, at.q, at.v, input_at(u, at, system)) + along
 
 
 @pytree
@@ -168,37 +169,38 @@ def _update(x: Any, args: Any) -> tuple[Any, Any]:
     return xi - dxi, mu - dmu
 
 
-def _start(method: Any, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
+def _start(method: Any, system: System, point: Point, u: Any, dt: Any) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
     """Returns the linearization and the dynamics at the start, the arguments of `_residual`, and a guess from Taylor's expansion."""
-    at = known_linearization(memory) or linearize(system, state, method.solver)
+    state = point.state
+    at = point.linearization or linearize(system, state, method.solver)
     a, lam = dynamics_at_start(method, system, state, at, u)
     bias = None if at.compliance is None else system.constraint_bias(state.t, state.q, state.v)
     args = (method.lagrangian, system, state, u, dt, at.jacobian, at.compliance, bias)
     return at, (a, lam), args, (dt * state.v + 0.5 * dt**2 * a, -0.5 * dt**2 * lam)
 
 
-def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[State, Any, StepInfo]:
+def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[Point, StepInfo]:
     """Returns the end of the step with consistent velocities (in the SHAKE form with those that there are)."""
     (xi, _), (a, lam) = x, start
     t, q = state.t + dt, system.retract(state.q, xi)
     mean = State(t, q, xi / dt)
-    memory = linearize(system, mean, method.solver)
+    at = linearize(system, mean, method.solver)
     # For the change from the mean velocities: what rounding does to M^-1 M v, always in one direction, would add up over the steps.
     momentum = method.lagrangian.after(system, state, xi, u, dt) - _momentum(system, q, mean.v)
     if method.velocity_level:
         # Rows that are affine in v, which all are that one projection can satisfy, are linearized anywhere without error.
         target: Any = -velocity_residual(system, mean)
-        if memory.compliance is not None:
-            target = jnp.where(memory.compliance > 0.0, -0.5 * dt * system.constraint_bias(t, q, mean.v), target)
-        change, _ = solve(memory.factors, memory.mass, memory.jacobian, memory.compliance, momentum, target)
+        if at.compliance is not None:
+            target = jnp.where(at.compliance > 0.0, -0.5 * dt * system.constraint_bias(t, q, mean.v), target)
+        change, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, momentum, target)
     else:
-        change = memory.mass.solve(momentum)
+        change = at.mass.solve(momentum)
     new = State(t, q, mean.v + change)
-    return new, memory, step_info(system, new, a, lam, *report)
+    return Point(new, at), step_info(system, new, a, lam, *report)
 
 
 @pytree
-class Rattle:
+class Rattle(PointMethod):
     """RATTLE: the trapezoidal discrete Lagrangian, solved with one factorization a step. Order 2, symmetric, symplectic.
 
     The factorization at the start of the step is that of the velocities at the end of the step before. Corrections gain about two digits
@@ -229,21 +231,22 @@ class Rattle:
         """The discrete Lagrangian."""
         return TrapezoidalLagrangian()
 
-    def init(self, system: System, state: State) -> Linearization:
-        """Returns the linearization at the start."""
-        return linearize(system, state, self.solver)
+    def begin(self, system: System, state: State) -> Point:
+        """Returns the start with its linearization."""
+        return Point(state, linearize(system, state, self.solver))
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one factorization, and one evaluation of the force a correction where it depends on velocities."""
-        dt = jnp.asarray(dt, state.q.dtype)
-        at, start, args, guess = _start(self, system, state, memory, u, dt)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one factorization, and one evaluation of the force a correction where it depends on velocities."""
+        state, dt = point.state, jnp.asarray(dt, point.q.dtype)
+        at, start, args, guess = _start(self, system, point, u, dt)
         args = (*args, jax.lax.stop_gradient(at.factors))
         x, change = simplified_newton(_update, _residual, _of_start, self.iterations, guess, args)
-        return _finish(self, system, state, u, dt, start, x, (self.iterations, convergence(change, self.tolerance)))
+        new, info = _finish(self, system, state, u, dt, start, x, (self.iterations, convergence(change, self.tolerance)))
+        return new, memory, info
 
 
 @pytree
-class DiscreteEulerLagrange:
+class DiscreteEulerLagrange(PointMethod):
     """The discrete Euler-Lagrange equations of any discrete Lagrangian, by Newton's method on their KKT matrix. Order 2, symmetric.
 
     By default the derivative of both rows is computed by forward mode and factorized as it is, so that forces may be stiff and depend on
@@ -270,14 +273,15 @@ class DiscreteEulerLagrange:
         yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> Linearization:
-        """Returns the linearization at the start."""
-        return linearize(system, state, self.solver)
+    def begin(self, system: System, state: State) -> Point:
+        """Returns the start with its linearization."""
+        return Point(state, linearize(system, state, self.solver))
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
-        dt = jnp.asarray(dt, state.q.dtype)
-        at, start, args, guess = _start(self, system, state, memory, u, dt)
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt."""
+        state, dt = point.state, jnp.asarray(dt, point.q.dtype)
+        at, start, args, guess = _start(self, system, point, u, dt)
         x, change = self.newton.root(_residual, guess, args, Corrections(lambda: at.factors, _correction, _correction))
         report = self.newton.iterations, convergence(change, self.newton.tolerance)
-        return _finish(self, system, state, u, dt, start, x, report)
+        new, info = _finish(self, system, state, u, dt, start, x, report)
+        return new, memory, info

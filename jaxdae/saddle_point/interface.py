@@ -50,7 +50,11 @@ from jaxdae.typing import Rows, Velocity
 
 
 class SaddlePointFactors(Protocol):
-    """A factorized saddle-point matrix: a pytree that solves for any right-hand side."""
+    """A factorized saddle-point matrix: a pytree that solves for any right-hand side.
+
+    A further method is optional, see `reweighted`: factors that hold a decomposition of J alone return from `reweighted(mass)` the factors
+    with another matrix in place of M.
+    """
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,); linear in both."""
@@ -64,13 +68,28 @@ class SaddlePointFactors(Protocol):
 class SaddlePointSolver(Protocol):
     """A method for saddle-point systems; a pytree without state. `solve_saddle_point` uses one on given matrices.
 
-    A solver that knows no structure begins with `mass.as_dense()` and `jacobian.as_dense()`. One that needs only products with J has a
-    class attribute `matrix_free = True`: systems then hand it J in a form that is never a matrix.
+    A solver that knows no structure begins with `mass.as_dense()` and `jacobian.as_dense()`. One that needs only products with J says so by
+    a class attribute `matrix_free = True`, see `needs_products_only`: systems then hand it J in a form that is never a matrix.
     """
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
         """Returns factors of [M -J^T; J C]; C is None for zero."""
         ...
+
+
+def needs_products_only(solver: SaddlePointSolver) -> bool:
+    """Returns whether a solver says by `matrix_free = True` that it never forms J. Others are handed J as the system has it."""
+    return offers(solver, "matrix_free") and bool(solver.matrix_free)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def reweighted(factors: Any, mass: MassOperator) -> Any:
+    """Returns the factors with another matrix in place of M where they can do so without decomposing J anew, else None.
+
+    Args:
+        factors: what a solver's `factorize` returned.
+        mass: the other matrix, an operator.
+    """
+    return factors.reweighted(mass) if offers(factors, "reweighted") else None
 
 
 SOLVER_TEXT = "solver must be a saddle-point solver, such as SchurComplement()"

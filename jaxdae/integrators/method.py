@@ -1,0 +1,162 @@
+"""What our own methods have in common, and how they hand on what they factorized.
+
+An integrator of a user's own is two functions of plain states, `init` and `step` (see `Integrator`). Ours are written one floor below that:
+they go from `Point` to `Point`, a state with what was factorized there, so that the end of a step serves the beginning of the next. A
+rollout carries the point; the memory of a method is memory only. `of_points` makes both kinds alike for rollouts and wrappers.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+from jaxdae._pytree import pytree
+from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.linearization import Point
+from jaxdae.requirements import offers
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.stabilization import NoStabilization, Stabilization
+from jaxdae.system import State, System
+
+
+class Roles(NamedTuple):
+    """How an integrator solves for accelerations; what is solved around it is solved likewise.
+
+    Attributes:
+        solver: a saddle-point solver.
+        stabilization: the target of the acceleration row.
+    """
+
+    solver: SaddlePointSolver
+    stabilization: Stabilization
+
+
+class Method(abc.ABC):
+    """An integrator of this library. Without fields; methods replace what is not theirs."""
+
+    solver: Any = SchurComplement()
+    """A saddle-point solver."""
+    stabilization: Any = NoStabilization()
+    """The target of the acceleration row."""
+    symmetric: ClassVar[bool] = False
+    """Whether the method is of order two and its step backward undoes its step forward: `Composition` takes no other."""
+
+    @property
+    def roles(self) -> Roles:
+        """The solver and the stabilization of the method's dynamics."""
+        return Roles(self.solver, self.stabilization)
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memory that the method carries from step to step: (), none."""
+        return ()
+
+    @abc.abstractmethod
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the memory, and what the step found out; see `Integrator`."""
+
+
+class PointMethod(Method):
+    """A method whose steps go from point to point."""
+
+    takes_linearization: ClassVar[bool] = True
+    """Whether a step that begins at a point with a linearization solves with it. Such a step keeps that of its last stage as well."""
+
+    def begin(self, system: System, state: State) -> Point:
+        """Returns the point at which a motion begins, linearized where the steps of the method end with a linearization.
+
+        Args:
+            system: the mechanical system.
+            state: the start.
+        """
+        return Point(state)
+
+    @abc.abstractmethod
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt, the memory, and what the step found out.
+
+        Args:
+            system: the mechanical system.
+            point: from `begin`, or from the step before. A rollout carries its linearization: from such a point to one alike.
+            memory: from `init`, or from the step before.
+            u: input that is held constant, or a law of (t, state).
+            dt: the step in s.
+        """
+
+    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the memory, and what the step found out: a step of its own, that hands on no factorization."""
+        point, memory, info = self.advance(system, self.begin(system, state), memory, u, dt)
+        return point.state, memory, info
+
+
+class Wrapping(Method):
+    """A method around another one, its field `integrator`, whose roles and memory it has."""
+
+    integrator: Any
+
+    @property
+    def roles(self) -> Roles:
+        """The solver and the stabilization of the integrator inside."""
+        return roles_of(self.integrator)
+
+    @property
+    def solver(self) -> SaddlePointSolver:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The saddle-point solver of the integrator inside."""
+        return self.roles.solver
+
+    @property
+    def stabilization(self) -> Stabilization:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The stabilization of the integrator inside."""
+        return self.roles.stabilization
+
+    def init(self, system: System, state: State) -> Any:
+        """Returns the memory of the integrator inside."""
+        return self.integrator.init(system, state)
+
+
+class PointWrapping(Wrapping, PointMethod):
+    """A wrapper whose steps go from point to point, like those of the method inside."""
+
+    takes_linearization: ClassVar[bool] = False
+
+    @property
+    def inner(self) -> PointMethod:
+        """The integrator inside, from point to point."""
+        return of_points(self.integrator)
+
+    def begin(self, system: System, state: State) -> Point:
+        """Returns the point at which the integrator inside begins."""
+        return self.inner.begin(system, state)
+
+
+@pytree
+class _OfStates(Wrapping, PointMethod):
+    """An integrator that is written for plain states, between points: nothing is handed on."""
+
+    takes_linearization: ClassVar[bool] = False
+    integrator: Integrator
+
+    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns what the step returns, its state as a point."""
+        state, memory, info = self.integrator.step(system, point.state, memory, u, dt)
+        return Point(state), memory, info
+
+
+def of_points(integrator: Any) -> PointMethod:
+    """Returns any integrator as a method that goes from point to point.
+
+    A class that writes a `step` of its own means it, also where it is derived from one of ours: that step is made then.
+    """
+    ours = isinstance(integrator, PointMethod) and type(integrator).step is PointMethod.step
+    return integrator if ours else _OfStates(integrator)
+
+
+def roles_of(integrator: Any) -> Roles:
+    """Returns the solver and the stabilization of any integrator.
+
+    One of a user's own has those of its fields `solver` and `stabilization`; where there is none, `SchurComplement()` and no stabilization.
+    """
+    if isinstance(integrator, Method):
+        return integrator.roles
+    solver = integrator.solver if offers(integrator, "solver") else None
+    stabilization = integrator.stabilization if offers(integrator, "stabilization") else None
+    return Roles(solver or SchurComplement(), stabilization or NoStabilization())
