@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform, overload
 
@@ -76,20 +77,20 @@ def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     """
     if cls is None:
         return lambda wrapped: pytree(wrapped, kw_only=kw_only)
-    _check_fields_when_made(cls)
+    _check_choices_when_made(cls)
     cls = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
+    _take_functions_apart_when_made(cls)
     return jax.tree_util.register_dataclass(cls)
 
 
-def _check_fields_when_made(cls: Any) -> None:
-    """Gives a class with fields `static(one_of=...)` or `function_field()` a `__post_init__` that sees to them, before its own.
+def _check_choices_when_made(cls: Any) -> None:
+    """Gives a class with fields `static(one_of=...)` a `__post_init__` that looks at them, before its own.
 
-    Only these fields can be looked at there: all others hold tracers, axis numbers and sentinels while JAX takes pytrees apart.
+    Only static fields can be looked at there: others hold tracers, axis numbers and sentinels while JAX takes pytrees apart.
     """
     declared = {name: field.metadata for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
     choices = {name: data["one_of"] for name, data in declared.items() if data.get("one_of") is not None}
-    functions = [name for name, data in declared.items() if data.get("function")]
-    if not choices and not functions:
+    if not choices:
         return
     own = getattr(cls, "__post_init__", None)
 
@@ -98,12 +99,33 @@ def _check_fields_when_made(cls: Any) -> None:
             value = getattr(self, name)
             if not isinstance(value, kind):
                 raise TypeError(f"{type(self).__name__}.{name} must be {_members(kind)}, got {value!r}")
-        for name in functions:
-            object.__setattr__(self, name, as_pytree(getattr(self, name), f"{type(self).__name__}.{name}"))
         if own is not None:
             own(self)
 
     cls.__post_init__ = __post_init__
+
+
+def _take_functions_apart_when_made(cls: Any) -> None:
+    """Gives a dataclass with fields `function_field()` a constructor that hands pytrees to its own where it is handed functions.
+
+    So the fields of a frozen object are set once. Defaults are taken as they are: None, or a pytree.
+    """
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    functions = {field.name for field in fields if field.metadata.get("function")}
+    if not functions:
+        return
+    places = [field.name for field in fields if not field.kw_only]
+    make = cls.__init__
+
+    def seen(self: Any, name: str, value: Any) -> Any:
+        return as_pytree(value, f"{type(self).__name__}.{name}") if name in functions else value
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        placed = [seen(self, name, value) for name, value in zip(places, args, strict=False)]
+        make(self, *placed, *args[len(places) :], **{name: seen(self, name, value) for name, value in kwargs.items()})
+
+    cls.__init__ = __init__
 
 
 def _members(kind: type) -> str:

@@ -23,7 +23,7 @@ import re
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,14 +31,6 @@ import numpy as np
 from jax.core import Tracer
 
 _AXES = 8  # more than any field has
-
-
-class Demanding(Protocol):
-    """A pytree with requirements."""
-
-    def requirements(self) -> Iterator[tuple[Any, str]]:
-        """Yields conditions and what they say; see the module."""
-        ...
 
 
 class _Unknown:

@@ -290,7 +290,7 @@ def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: An
     """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)
-    t0 = point.t
+    t0 = point.state.t
 
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:
         count, at, carried, info = carry
@@ -298,7 +298,7 @@ def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: An
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
         new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
         # A failed world stops its clock.
-        at = Point(dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.t)), new.linearization)
+        at = Point(dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)), new.linearization)
         info = dataclasses.replace(
             now,
             violation=jnp.maximum(info.violation, now.violation),

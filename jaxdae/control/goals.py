@@ -15,7 +15,7 @@ such as `jaxdae.mechanisms.Sinusoid`, differentiated by autodiff), or an input, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -133,7 +133,7 @@ class FunctionGoal:
 GOALS_TEXT = "goals must be a tuple of Goal(output, target) or FunctionGoal(residual)"
 
 
-def are_goals(goals: Any) -> bool:
+def are_goals(goals: Any) -> TypeGuard[tuple[AnyGoal, ...]]:
     """Returns whether something is a tuple or a list of goals."""
     return isinstance(goals, tuple | list) and all(offers(goal, "moving", "error", "error_rate") for goal in goals)
 

@@ -75,23 +75,25 @@ def check_integrator(integrator: Any) -> None:
     check_requirements("integrator", integrator)
 
 
-def check_roles(integrator: Any) -> None:
+def check_roles(integrator: Any, name: str = "integrator") -> None:
     """Raises TypeError where an integrator, or one inside of it, is none, or has something else in the place of solver or stabilization.
 
     Such as text, a class, or a method that was not called.
+
+    Args:
+        integrator: what was handed over.
+        name: what to call it in the message.
     """
-    name, inner = "integrator", integrator
-    while True:
-        if not offers(inner, "step"):
-            raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(inner)}")
-        kind = type(inner).__name__
-        if offers(inner, "solver") and not is_solver(inner.solver):
-            raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}, got {came(inner.solver)}")
-        if offers(inner, "stabilization") and not is_stabilization(inner.stabilization):
-            raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}, got {came(inner.stabilization)}")
-        if not offers(inner, "integrator"):
-            break
-        name, inner = f"{name}.integrator", inner.integrator
+    if not offers(integrator, "step"):
+        raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(integrator)}")
+    if offers(integrator, "integrator"):
+        # Those inside first: what a wrapper solves with is theirs, and so is the mistake.
+        check_roles(integrator.integrator, f"{name}.integrator")
+    kind = type(integrator).__name__
+    if offers(integrator, "solver") and not is_solver(integrator.solver):
+        raise TypeError(f"{name}: {kind}.{SOLVER_TEXT}, got {came(integrator.solver)}")
+    if offers(integrator, "stabilization") and not is_stabilization(integrator.stabilization):
+        raise TypeError(f"{name}: {kind}.{STABILIZATION_TEXT}, got {came(integrator.stabilization)}")
 
 
 def input_at(u: Any, state: State, system: Any = None) -> Input:

@@ -226,7 +226,7 @@ class NullSpaceFactors:
         return _reduced(mass, self.decomposition)
 
 
-def _reduced(mass: MassOperator, decomposition: Any) -> NullSpaceFactors:
+def _reduced(mass: MassOperator, decomposition: Decomposition) -> NullSpaceFactors:
     basis = decomposition.generators
     reduced = basis.T @ mass.times_matrix(basis)
     if decomposition.complement is not None:
