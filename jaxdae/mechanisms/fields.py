@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.functions import as_pytree
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
@@ -33,10 +33,18 @@ class Known(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The start pose as an element sees it: what was given, the frames of its bodies by their fields, and the numbers of all bodies."""
+    """The start pose as an element sees it.
+
+    Attributes:
+        given: the element as it was described.
+        frames: the frames of its bodies, by their fields.
+        everything: the frames of all bodies, by name.
+        numbers: the numbers of all bodies, by name.
+    """
 
     given: Any
-    frames: Mapping[str, Frame]
+    frames: Mapping[str, Any]
+    everything: Mapping[str, Any]
     numbers: Mapping[str, int]
 
 
@@ -51,6 +59,7 @@ class Kind:
         in_config: whether a config has it as well.
         required: whether a config must give it.
         sparse: whether groups go without it where it is zero in all their elements.
+        dimension: of the space in which the type is, 2 in the plane.
     """
 
     text: str
@@ -59,6 +68,12 @@ class Kind:
     in_config: bool = True
     required: bool = False
     sparse: bool = False
+    dimension: int = 2
+
+    @property
+    def goes(self) -> bool:
+        """Whether other fields are made of it, and groups go without it."""
+        return False
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the mathematics sees."""
@@ -67,7 +82,12 @@ class Kind:
     """Whether it is a place in a body, for which one in the world may be given."""
 
     plain: ClassVar[str] = "number"
-    """How a config writes it: name, number, pair, direction, text, truth or motion."""
+    """How a config writes it: name, number, vector, direction, matrix, text, truth or motion."""
+
+    @property
+    def axes(self) -> str:
+        """The components of a vector, in words."""
+        return "[x, y]" if self.dimension == 2 else "[x, y, z]"
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -132,20 +152,36 @@ class JointName(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CoordinateName(Kind):
+    """The name of a coordinate of a joint."""
+
+    plain: ClassVar[str] = "text"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Index(Kind):
+    """A number that is structure; the same for all elements of a group."""
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number, a tuple of one."""
+        return (value,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class World(Kind):
     """A place in the world at the start pose; a group has only what it stands for, places in bodies."""
 
-    plain: ClassVar[str] = "pair"
+    plain: ClassVar[str] = "vector"
 
     @property
     def description(self) -> str:
         """What it is, with its unit, in a line."""
-        return f"{self.text} in the world at the start pose, [x, y] in m"
+        return f"{self.text} in the world at the start pose, {self.axes} in m"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no pair of numbers."""
+        """Yields what is no vector."""
         if value is not None:
-            yield from _pair_mistakes(value)
+            yield from _vector_mistakes(value, self.dimension)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns None."""
@@ -168,10 +204,10 @@ class Point(World):
     @property
     def description(self) -> str:
         """What it is, with its unit, in a line."""
-        return f"{self.text} in the frame of {self.body} (ground: the world), [x, y] in m"
+        return f"{self.text} in the frame of {self.body} (ground: the world), {self.axes} in m"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the place in the frame of the body (2,)."""
+        """Returns the place in the frame of the body."""
         if value is not None:
             return vector(value)
         return start.frames[self.body].place_of(vector(getattr(start.given, self.world)))
@@ -193,19 +229,136 @@ class Direction(Kind):
     @property
     def description(self) -> str:
         """What it is, in a line."""
-        return f"{self.text}, [x, y]: in the world with `{self.world}`, else in the frame of {self.body}"
+        return f"{self.text}, {self.axes}: in the world with `{self.world}`, else in the frame of {self.body}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no direction."""
         axis = concrete(value)
-        if not is_vector(value, 2) or (axis is not None and not np.any(axis)):
-            yield f"must be two numbers that are not both zero, got {value}"
+        if not is_vector(value, self.dimension) or (axis is not None and not np.any(axis)):
+            count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
+            yield f"must be {count}, got {value}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the unit vector in the frame of the body (2,)."""
+        """Returns the unit vector in the frame of the body."""
         axis = vector(value)
         axis = axis / jnp.linalg.norm(axis)
         return axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axis(Direction):
+    """A direction that may be left out; the axes of a joint are made of some of them, and groups then have these instead.
+
+    Attributes:
+        transient: whether groups go without it.
+    """
+
+    world: str | None
+    transient: bool = True
+
+    @property
+    def goes(self) -> bool:
+        """Whether groups go without it."""
+        return self.transient
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        where = (
+            f"in the frame of {self.body}" if self.world is None else f"in the world with `{self.world}`, else in the frame of {self.body}"
+        )
+        return f"{self.text}, {self.axes}: {where}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no direction."""
+        return () if value is None else super().mistakes(value, names)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the unit vector in the frame of the body (3,), None where there is none."""
+        if value is None:
+            return None
+        axis = vector(value) / jnp.linalg.norm(vector(value))
+        in_world = self.world is not None and getattr(start.given, self.world) is not None
+        return start.frames[self.body].components_of(axis) if in_world else axis
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointAxes(Kind):
+    """The axes x, y, z of a joint in the frame of a body: the columns of a rotation matrix (3, 3), or a quaternion wxyz (4,).
+
+    Attributes:
+        body: the field with the name of the body.
+        columns: fields with directions that the axes of the joint are made of: one for z, two for x and y.
+    """
+
+    body: str
+    columns: tuple[str, ...]
+    plain: ClassVar[str] = "quaternion"
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        made = f"made of {' and '.join(self.columns)}" if self.columns and self.body == "a" else "those of the start pose"
+        return f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no rotation."""
+        numbers = None if value is None else concrete(value)
+        if numbers is None:
+            return
+        if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not np.any(numbers):
+            yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
+        elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
+            yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {value}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the matrix (3, 3)."""
+        if value is not None:
+            given = jnp.asarray(value, jnp.result_type(float))
+            return given if given.ndim == 2 else rotation_matrix(quat_normalize(given))
+        if self.body == "b":
+            return _in_frame(start.frames["b"], _in_world(start.frames["a"], element.axes_a))
+        if not self.columns:
+            return jnp.eye(3, dtype=jnp.result_type(float))
+        kinds: Any = element.kinds()
+        given = [start.frames[kinds[name].body].direction(getattr(element, name)).array() for name in self.columns]
+        return _in_frame(start.frames["a"], _basis(*given))
+
+
+def _in_frame(frame: Any, columns: Any) -> Any:
+    """Returns vectors of the world, columns (3, 3), in the frame of a body."""
+    return jnp.stack([frame.components_of(columns[:, k]) for k in range(3)], axis=1)
+
+
+def _in_world(frame: Any, columns: Any) -> Any:
+    """Returns vectors of a body, columns (3, 3), in the world."""
+    return jnp.stack([frame.direction(columns[:, k]).array() for k in range(3)], axis=1)
+
+
+def _basis(first: Any, second: Any = None) -> Any:
+    """Returns axes as columns (3, 3): z along the first direction, or x along it and y along what of the second is normal to it."""
+    if second is None:
+        # Across the axis of the world from which it is farthest.
+        away = jnp.eye(3, dtype=first.dtype)[jnp.argmin(jnp.abs(first))]
+        x = away - jnp.dot(away, first) * first
+        x = x / jnp.linalg.norm(x)
+        return jnp.stack([x, jnp.cross(first, x), first], axis=1)
+    y = second - jnp.dot(first, second) * first
+    y = y / jnp.linalg.norm(y)
+    return jnp.stack([first, y, jnp.cross(first, y)], axis=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner(Kind):
+    """A joint inside of an element that acts along one of its coordinates. In a group: its entry, without names and numbers of bodies."""
+
+    in_config: bool = False
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the joint as an entry of a group."""
+        inner = value.placed(start.everything, start.numbers)
+        static = [field.name for field in dataclasses.fields(inner) if field.metadata.get("static")]
+        return dataclasses.replace(inner, **dict.fromkeys(static, ()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,7 +373,7 @@ class Number(Kind):
 
     above: float | None = None
     at_least: float | None = None
-    at_start: Callable[[Any, Frame, Frame], Any] | None = None
+    at_start: Callable[[Any, Any, Any], Any] | None = None
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -246,21 +399,21 @@ class Number(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Components(Kind):
-    """Two numbers, the components of a vector."""
+    """The components of a vector."""
 
-    plain: ClassVar[str] = "pair"
+    plain: ClassVar[str] = "vector"
 
     @property
     def description(self) -> str:
         """What it is, with its unit, in a line."""
-        return f"{super().description}, [x, y]"
+        return f"{super().description}, {self.axes}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no pair of numbers."""
-        return _pair_mistakes(value)
+        """Yields what is no vector."""
+        return _vector_mistakes(value, self.dimension)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the components (2,)."""
+        """Returns the components."""
         return vector(value)
 
 
@@ -349,18 +502,48 @@ def direction(text: str, body: str, world: str) -> Any:
     return _leaf(Direction(text=text, body=body, world=world))
 
 
-def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, **options: Any) -> Any:
+def axis(text: str, body: str = "a", world: str | None = "at") -> Any:
+    """Declares a direction that the axes of a joint are made of, None where these are given."""
+    return _leaf(Axis(text=text, body=body, world=world), default=None)
+
+
+def fixed_axis(text: str, body: str) -> Any:
+    """Declares a direction in the frame of a body; it must be given."""
+    return _leaf(Axis(text=text, body=body, world=None, transient=False))
+
+
+def joint_axes(body: str, columns: tuple[str, ...] = ("axis",)) -> Any:
+    """Declares the axes of a joint in the frame of a body, None where they follow from directions or the start pose."""
+    return _leaf(JointAxes(text="the axes of the joint", body=body, columns=columns, in_config=False), default=None)
+
+
+def inner() -> Any:
+    """Declares a joint along whose coordinate an element acts."""
+    return _leaf(Inner(text="the joint"))
+
+
+def coordinate(text: str) -> Any:
+    """Declares the name of a coordinate of a joint, None for its first one."""
+    return _static(CoordinateName(text=text), default=None)
+
+
+def index(text: str) -> Any:
+    """Declares a number that is structure, such as which coordinate of a joint is meant; in a group a tuple."""
+    return _static(Index(text=text, in_config=False), default=0)
+
+
+def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: bool = False, **options: Any) -> Any:
     """Declares a number with a default `value`, or none; the options are those of `Number`."""
-    return _leaf(Number(text=text, unit=unit, **options), default=value)
+    return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
 
-def at_start(text: str, unit: str, measure: Callable[[Any, Frame, Frame], Any], **options: Any) -> Any:
+def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:
     """Declares a number that is measured at the start pose where it is not given."""
     return _leaf(Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options), default=None)
 
 
 def components(text: str, unit: str = "", *, value: Any, **options: Any) -> Any:
-    """Declares the two components of a vector."""
+    """Declares the components of a vector."""
     return _leaf(Components(text=text, unit=unit, **options), default=value)
 
 
@@ -434,6 +617,7 @@ def hint(name: Any, known: Sequence[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
 
 
-def _pair_mistakes(value: Any) -> Iterable[str]:
-    if not is_vector(value, 2):
-        yield f"must be two finite numbers (x, y), got {value}"
+def _vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
+    if not is_vector(value, dimension):
+        names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
+        yield f"must be {names}, got {value}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.geometry.planar import Frame
 
 
 def turn(element: Any, a: Frame, b: Frame) -> Any:

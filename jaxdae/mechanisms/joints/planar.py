@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
-from jaxdae.mechanisms.measures import Frame, Twist
 
 
 @pytree
