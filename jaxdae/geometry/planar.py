@@ -98,6 +98,31 @@ class Frame(NamedTuple):
         """Returns a place (2,) of the world in the body's frame (2,)."""
         return self.components_of(place - jnp.stack([self.x, self.y]))
 
+    @property
+    def place(self) -> Vector:
+        """The origin in the world."""
+        return Vector(self.x, self.y)
+
+    def turned(self, vector: Vector) -> Vector:
+        """Returns a vector in the world from its components in the body."""
+        return Vector(self.cos * vector.x - self.sin * vector.y, self.sin * vector.x + self.cos * vector.y)
+
+    def turned_back(self, vector: Vector) -> Vector:
+        """Returns a vector in the body from its components in the world."""
+        return Vector(self.cos * vector.x + self.sin * vector.y, -self.sin * vector.x + self.cos * vector.y)
+
+    def then(self, other: Frame) -> Frame:
+        """Returns a frame given in this one, in the world."""
+        place = self.place + self.turned(other.place)
+        cos, sin = self.cos * other.cos - self.sin * other.sin, self.sin * other.cos + self.cos * other.sin
+        return Frame(place.x, place.y, self.angle + other.angle, cos, sin)
+
+    def seen_from(self, other: Frame) -> Frame:
+        """Returns this frame as it is in another one."""
+        place = other.turned_back(self.place - other.place)
+        cos, sin = other.cos * self.cos + other.sin * self.sin, other.cos * self.sin - other.sin * self.cos
+        return Frame(place.x, place.y, self.angle - other.angle, cos, sin)
+
     def along(self, twist: Twist) -> Frame:
         """Returns the derivative of the frame along a motion."""
         return Frame(twist.x, twist.y, twist.angle, -twist.angle * self.sin, twist.angle * self.cos)

@@ -128,8 +128,11 @@ class Frame(NamedTuple):
             quat_wb: unit quaternion (4,) or (4, n), wxyz, body to world.
         """
         w, x, y, z = quat_wb
+        at_x, at_y, at_z = place
         return cls(
-            *place,
+            at_x,
+            at_y,
+            at_z,
             1.0 - 2.0 * (y * y + z * z),
             2.0 * (x * y - w * z),
             2.0 * (x * z + w * y),
@@ -145,6 +148,14 @@ class Frame(NamedTuple):
     def of_axes(cls, place: Vector, e1: Vector, e2: Vector, e3: Vector) -> Frame:
         """Returns the frame with this origin and these axes."""
         return cls(place.x, place.y, place.z, e1.x, e2.x, e3.x, e1.y, e2.y, e3.y, e1.z, e2.z, e3.z)
+
+    def then(self, other: Frame) -> Frame:
+        """Returns a frame given in this one, in the world."""
+        return Frame.of_axes(self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes))
+
+    def seen_from(self, other: Frame) -> Frame:
+        """Returns this frame as it is in another one."""
+        return Frame.of_axes(other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes))
 
     @property
     def place(self) -> Vector:

@@ -5,10 +5,10 @@ from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.fields import GROUND
 from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
+from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
 from jaxdae.mechanisms.space import PLANE, SPACE
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
-from jaxdae.mechanisms.fields import concrete, is_positive, is_vector, real, vector
+from jaxdae.mechanisms.values import concrete, is_positive, is_vector, real, vector
 
 Number = Any
 

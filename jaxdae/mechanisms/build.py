@@ -20,12 +20,13 @@ from jaxdae.mechanisms.check import check_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.fields import GROUND, vector
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
+from jaxdae.mechanisms.values import vector
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),

@@ -9,8 +9,9 @@ import jax
 
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.describe import known_names
-from jaxdae.mechanisms.fields import GROUND, Known, concrete, is_vector
+from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.mechanisms.values import concrete, is_vector
 
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body,), "space": (SpatialBody,)}
 

@@ -4,9 +4,9 @@ Places. `at`, `at_a`, `at_b` are world coordinates at the start pose of the bodi
 the frame of a body, whose origin is its mass center; for the ground, in the world. Either is given. `a` and `b` are names of bodies or
 `GROUND`. SI units. Numbers may be traced, so that a mechanism can be built inside a differentiated function (lengths as design variables).
 
-A type of joint or force is one class. Its fields (`fields`) are its description, its methods its mathematics. `planar_mechanism` makes a
-group of the elements of one type: the same class with arrays that have a leading axis of elements, names and numbers of bodies as tuples,
-and None for places in the world. The mathematics looks at one element of a group.
+A type of joint or force is one class. Its fields (`jaxdae.mechanisms.fields`) are its description, its methods its mathematics. A
+mechanism has a group of the elements of one type: the same class with arrays that have a leading axis of elements, names and numbers of
+bodies as tuples, and None for places in the world. The mathematics looks at one element of a group.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.bodies import Body, SpatialBody
-from jaxdae.mechanisms.fields import Kind
+from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 
 Number = Any
@@ -120,7 +119,7 @@ class Element:
             numbers: the numbers of all bodies, by name.
         """
         ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if kind.names_body}
-        start = fields.Start(self, ends, frames, numbers)
+        start = Start(self, ends, frames, numbers)
         element: Any = self
         for name, kind in self.kinds().items():
             element = dataclasses.replace(element, **{name: kind.placed(getattr(self, name), element, start)})
@@ -217,7 +216,7 @@ class Force(Element):
         return jnp.zeros_like(s[0])
 
 
-def known_names(bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> fields.Known:
+def known_names(bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
     """Returns what a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
-    return fields.Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)
+    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)

@@ -16,8 +16,8 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
-from jaxdae.mechanisms.fields import GROUND
 from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 
 

@@ -18,6 +18,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.values import concrete
 
 _TORQUE = "N m s/rad"
 _FORCE = "N s/m"
@@ -161,7 +162,7 @@ class Screw(OnAxis, Damped):
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields a lead of zero."""
         yield from super().mistakes(places)
-        lead = fields.concrete(self.lead)
+        lead = concrete(self.lead)
         if lead is not None and lead.shape == () and lead == 0.0:
             yield "lead must not be zero: a Revolute joint turns without moving along its axis"
 
