@@ -98,6 +98,11 @@ class Frame(NamedTuple):
         """Returns a place (2,) of the world in the body's frame (2,)."""
         return self.components_of(place - jnp.stack([self.x, self.y]))
 
+    @classmethod
+    def of_axis(cls, s: Any, turning: Any, sliding: Any) -> Frame:
+        """Returns the frame after a motion by s along axes: turning (k,), sliding (k, 2), a unit of s each."""
+        return cls.of_pose(sliding[:, 0] * s, sliding[:, 1] * s, turning * s)
+
     @property
     def place(self) -> Vector:
         """The origin in the world."""

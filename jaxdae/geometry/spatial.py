@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.typing import Leaf
 
 
@@ -142,6 +143,30 @@ class Frame(NamedTuple):
             2.0 * (x * z - w * y),
             2.0 * (y * z + w * x),
             1.0 - 2.0 * (x * x + y * y),
+        )
+
+    @classmethod
+    def of_axis(cls, s: Any, turning: Any, sliding: Any) -> Frame:
+        """Returns the frame after a motion by s along axes: turning (k, 3), of length 1 or 0, and sliding (k, 3), a unit of s each.
+
+        Rodrigues' formula, R = I + sin(s) [n] + (1 - cos(s)) [n]^2, is the identity for n = 0.
+        """
+        cos, sin = cos_sin(s)
+        x, y, z = turning[:, 0], turning[:, 1], turning[:, 2]
+        rest = 1.0 - cos
+        return cls(
+            sliding[:, 0] * s,
+            sliding[:, 1] * s,
+            sliding[:, 2] * s,
+            1.0 - rest * (y * y + z * z),
+            rest * x * y - sin * z,
+            rest * x * z + sin * y,
+            rest * x * y + sin * z,
+            1.0 - rest * (x * x + z * z),
+            rest * y * z - sin * x,
+            rest * x * z - sin * y,
+            rest * y * z + sin * x,
+            1.0 - rest * (x * x + y * y),
         )
 
     @classmethod

@@ -4,6 +4,7 @@ from jaxdae.mechanisms import spatial
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
 from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
@@ -22,6 +23,7 @@ __all__ = [
     "Force",
     "Gear",
     "JointForce",
+    "Joints",
     "LinearSpring",
     "Mechanism",
     "PointOnLine",

@@ -61,7 +61,7 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
 
     Args:
         description: bodies, joints and forces.
-        coordinates: `Absolute()`.
+        coordinates: `Absolute()` or `Joints()`.
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
@@ -85,7 +85,7 @@ def planar_mechanism(
         joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
         forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`.
         gravity: (2,) in m/s^2.
-        coordinates: `Absolute()`.
+        coordinates: `Absolute()` or `Joints()`.
 
     Returns:
         The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
@@ -115,7 +115,7 @@ def spatial_mechanism(
         joints: types of `jaxdae.mechanisms.spatial`, such as `Revolute`, `Ball`, `Universal`.
         forces: types of `jaxdae.mechanisms.spatial`, such as `LinearSpring`, `JointForce`, `Bushing`.
         gravity: (3,) in m/s^2.
-        coordinates: `Absolute()`.
+        coordinates: `Absolute()` or `Joints()`.
 
     Returns:
         The `Mechanism`, and q: in absolute coordinates (7 n,), place and quaternion wxyz of each body. Close the loops of a rough pose with
@@ -139,8 +139,9 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(_number, space.frame(*space.frame.GROUND))}
     by_name = {joint.name: joint for joint in joints}
-    joint_groups, force_groups = (_groups(item.resolved(by_name).placed(frames, numbers) for item in items) for items in (joints, forces))
-    form, q = coordinates.of(space, bodies)
+    joints, forces = ([item.resolved(by_name) for item in items] for items in (joints, forces))
+    form, q, rows = coordinates.of(space, bodies, joints, frames, numbers)
+    joint_groups, force_groups = (_groups(item.placed(frames, numbers) for item in items) for items in (rows, forces))
     made = Mechanism(
         body_names=names,
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,

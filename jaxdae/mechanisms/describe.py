@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 
@@ -142,6 +143,17 @@ class Joint(Element):
 
     movable: ClassVar[bool] = False
     """Whether the type has a coordinate, along which a motion can be prescribed and a force act."""
+
+    in_tree: ClassVar[bool] = False
+    """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the freedoms of an element of a group as links, in the axes of the joint, in the order of `coordinate`."""
+        raise NotImplementedError(f"{type(self).__name__}.steps")
+
+    def joint_frames(self) -> tuple[Any, Any]:
+        """Returns the frames of the joint in a and in b, which coincide where its coordinates are zero, of an element of a group."""
+        raise NotImplementedError(f"{type(self).__name__}.joint_frames")
 
     def residual(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns the rows at position level."""

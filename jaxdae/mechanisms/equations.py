@@ -255,7 +255,8 @@ class Mechanism(System):
         total = wrenches[0]
         for wrench in wrenches[1:]:
             total = jax.tree.map(jnp.add, total, wrench)
-        return self.coordinates.pull(q, motion, total)
+        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        return pulled if own is None else pulled + own
 
     def _virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""

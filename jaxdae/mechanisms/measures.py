@@ -111,6 +111,12 @@ def ends(pair: Pairs, motion: Kinematics) -> Sides:
     return a, b
 
 
+def frames_of(numbers: np.ndarray, frames: Any) -> Any:
+    """Returns the frames with these numbers, a stacked `Frame` (k,); that of the ground for the number one beyond the last."""
+    kind, count = type(frames), frames[0].shape[0]
+    return kind(*(_on_ground(selected(numbers, entry), numbers == count, still) for entry, still in zip(frames, kind.GROUND, strict=True)))
+
+
 def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
     """Returns the entry, which is zero where there is ground, with the value of the ground there."""
     return entry + jnp.asarray(np.where(is_ground, value, 0.0), entry.dtype) if value and np.any(is_ground) else entry

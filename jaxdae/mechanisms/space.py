@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxdae.geometry import planar, spatial
+from jaxdae.geometry import planar, screws, spatial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +18,8 @@ class Plane:
     dimension: ClassVar[int] = 2
     frame: ClassVar[Any] = planar.Frame
     twist: ClassVar[Any] = planar.Twist
+    screw: ClassVar[Any] = screws.PlanarScrew
+    body_inertia: ClassVar[Any] = screws.PlanarInertia
 
     def weight(self, mass: Any, gravity: Any) -> planar.Twist:
         """Returns the weights of all bodies as wrenches, in N and N m."""
@@ -40,6 +42,8 @@ class Space:
     dimension: ClassVar[int] = 3
     frame: ClassVar[Any] = spatial.Frame
     twist: ClassVar[Any] = spatial.Twist
+    screw: ClassVar[Any] = screws.SpatialScrew
+    body_inertia: ClassVar[Any] = screws.SpatialInertia
 
     def weight(self, mass: Any, gravity: Any) -> spatial.Twist:
         """Returns the weights of all bodies as wrenches, in N and N m."""

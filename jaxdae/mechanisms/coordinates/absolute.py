@@ -126,9 +126,10 @@ class SpatialAbsolute(_Absolute):
         masses = jnp.repeat(mass[:, None], 3, axis=1)
         if inertia.ndim == 2:
             return DiagonalMatrix(jnp.concatenate([masses, inertia], axis=1).reshape(-1).astype(q.dtype))
-        blocks = jnp.zeros((mass.shape[0], 6, 6), q.dtype)
-        blocks = blocks.at[:, range(3), range(3)].set(masses.astype(q.dtype))
-        return BlockDiagonalMatrix(blocks.at[:, 3:, 3:].set(inertia.astype(q.dtype)))
+        linear = masses[:, :, None] * jnp.eye(3, dtype=mass.dtype)
+        none = jnp.zeros_like(linear)
+        blocks = jnp.concatenate([jnp.concatenate([linear, none], axis=2), jnp.concatenate([none, inertia], axis=2)], axis=1)
+        return BlockDiagonalMatrix(blocks.astype(q.dtype))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns the moved poses; quaternions stay of length 1."""
@@ -150,7 +151,9 @@ _FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
 class Absolute:
     """The choice of absolute coordinates: the pose of every body; all joints are constraint rows."""
 
-    def of(self, space: Plane | Space, bodies: Sequence[Body | SpatialBody]) -> tuple[BodyCoordinates, Any]:
-        """Returns the coordinates of bodies, and q at their start poses."""
+    def of(
+        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any
+    ) -> tuple[BodyCoordinates, Any, Sequence[Any]]:
+        """Returns the coordinates of bodies, q at their start poses, and the joints that are rows: all of them."""
         form = _FORMS[space.name](tuple(body.name for body in bodies))
-        return form, jnp.concatenate([body.coordinates() for body in bodies])
+        return form, jnp.concatenate([body.coordinates() for body in bodies]), joints

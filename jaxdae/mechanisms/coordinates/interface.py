@@ -42,6 +42,10 @@ class BodyCoordinates(abc.ABC):
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,) of wrenches F on all bodies, a stacked `Twist`."""
 
+    def efforts(self, q: Coordinates, v: Velocity) -> Velocity | None:
+        """Returns forces (nv,) on the coordinates themselves, such as the damping of joints; None where there are none."""
+        return None
+
     @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M = T^T M_b T.

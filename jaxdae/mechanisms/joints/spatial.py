@@ -15,6 +15,7 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.coordinates.links import Step, axis, ball
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -55,6 +56,10 @@ class OnAxis(SpatialJoint):
     axes_a: Any = fields.joint_axes("a")
     axes_b: Any = fields.joint_axes("b")
 
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields an axis that is missing."""
         if self.axis is None and self.axes_a is None:
@@ -87,6 +92,12 @@ class Revolute(OnAxis, Damped):
 
     damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turn about the axis."""
+        return (axis(parts.Z, parts.NONE, "angle", "rad"),)
+
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and the tilt of the axes in rad."""
         gap = parts.gap(self, a, b)
@@ -107,6 +118,12 @@ class Prismatic(OnAxis, Damped):
 
     damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the axis."""
+        return (axis(parts.NONE, parts.Z, "slide", "m"),)
+
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint in m, and the rotation in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
@@ -125,6 +142,12 @@ class Cylindrical(OnAxis, Damped):
     movable: ClassVar[bool] = True
 
     damping: Number = fields.number("the damping of slide and angle", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the axis and the turn about it."""
+        return axis(parts.NONE, parts.Z, "slide", "m"), axis(parts.Z, parts.NONE, "angle", "rad")
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint in m, and the tilt of the axes in rad."""
@@ -148,6 +171,12 @@ class Screw(OnAxis, Damped):
 
     lead: Number = fields.number("the way along the axis a radian; positive for a right-handed thread,", "m/rad", kw_only=True)
     damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turn about the axis, with the slide along it."""
+        return (axis(parts.Z, self.lead * parts.Z, "angle", "rad"),)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line in m, the tilt of the axes in rad, and the slip of the thread in m."""
@@ -187,6 +216,16 @@ class Universal(Damped):
     axes_b: Any = fields.joint_axes("b", columns=("axis", "second"))
     damping: Number = fields.number("the damping of both angles", _TORQUE, value=0.0, at_least=0.0, sparse=True)
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turns about both axes."""
+        return axis(parts.X, parts.NONE, "first", "rad"), axis(parts.Y, parts.NONE, "second", "rad")
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and by how much the axes are not at a right angle, in rad."""
         gap = parts.gap(self, a, b)
@@ -213,6 +252,16 @@ class Ball(SpatialJoint):
     point_a: Place = fields.point("the joint", "a", "at")
     point_b: Place = fields.point("the joint", "b", "at")
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns any orientation."""
+        return (ball(),)
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns frames at the points, with the axes of the bodies."""
+        return parts.parallel(self.point_a), parts.parallel(self.point_b)
+
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world, in m."""
         gap = parts.gap(self, a, b)
@@ -228,6 +277,16 @@ class Planar(OnAxis, Damped):
     movable: ClassVar[bool] = True
 
     damping: Number = fields.number("the damping of all coordinates", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns two slides in the plane and the turn about its normal."""
+        return (
+            axis(parts.NONE, parts.X, "x", "m"),
+            axis(parts.NONE, parts.Y, "y", "m"),
+            axis(parts.Z, parts.NONE, "angle", "rad"),
+        )
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the plane in m, and the tilt of the normals in rad."""
@@ -252,6 +311,16 @@ class Weld(SpatialJoint):
     point_b: Place = fields.point("the joint", "b", "at")
     axes_a: Any = fields.joint_axes("a", columns=())
     axes_b: Any = fields.joint_axes("b", columns=())
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns nothing: no freedom."""
+        return ()
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and the rotation of b against a in rad."""
@@ -296,6 +365,12 @@ class PointOnLine(OnAxis, Damped):
 
     damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the line and any orientation."""
+        return axis(parts.NONE, parts.Z, "slide", "m"), ball()
+
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
@@ -310,6 +385,16 @@ class PointOnPlane(OnAxis):
     """A point of b stays on a plane that is fixed in a, and b turns freely."""
 
     rows: ClassVar[dict[str, str]] = {"normal": "m"}
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns two slides in the plane and any orientation."""
+        return axis(parts.NONE, parts.X, "x", "m"), axis(parts.NONE, parts.Y, "y", "m"), ball()
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the place in the plane along x and y of the joint, in m."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the plane in m."""

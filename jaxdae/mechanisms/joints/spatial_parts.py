@@ -13,8 +13,27 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.geometry.spatial import Frame, Twist, Vector
+
+X, Y, Z = np.eye(3)
+NONE = np.zeros(3)
+
+
+def frames_of_joint(element: Any) -> tuple[Frame, Frame]:
+    """Returns the frames of the joint in a and in b, with the axes of the joint, of an element of a group."""
+    a, b = (
+        Frame.of_axes(Vector(*point), *(Vector(*axes[:, k]) for k in range(3)))
+        for point, axes in ((element.point_a, element.axes_a), (element.point_b, element.axes_b))
+    )
+    return a, b
+
+
+def parallel(point: Any) -> Frame:
+    """Returns the frame at a point of a body (3,), with the axes of the body."""
+    zero, one = jnp.zeros((), point.dtype), jnp.ones((), point.dtype)
+    return Frame(point[0], point[1], point[2], one, zero, zero, zero, one, zero, zero, zero, one)
 
 
 def gap(element: Any, a: Frame, b: Frame) -> Vector:
