@@ -112,9 +112,12 @@ def ends(pair: Pairs, motion: Kinematics) -> Sides:
 
 
 def frames_of(numbers: np.ndarray, frames: Any) -> Any:
-    """Returns the frames with these numbers, a stacked `Frame` (k,); that of the ground for the number one beyond the last."""
-    kind, count = type(frames), frames[0].shape[0]
-    return kind(*(_on_ground(selected(numbers, entry), numbers == count, still) for entry, still in zip(frames, kind.GROUND, strict=True)))
+    """Returns the frames with these numbers, a stacked `Frame` (k,); that of the ground for the number one beyond the last.
+
+    All entries at once: the compiler would otherwise compute them anew for every consumer, and for those of these again.
+    """
+    ground = jnp.asarray(frames.GROUND, frames[0].dtype)[:, None]
+    return type(frames)(*jnp.concatenate([jnp.stack(frames), ground], axis=1)[:, numbers])
 
 
 def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
