@@ -38,6 +38,11 @@ class PlanarScrew(NamedTuple):
         """Returns a force at the origin of a frame and a torque as a force about the common origin."""
         return cls(wrench.x, wrench.y, wrench.angle + frame.x * wrench.y - frame.y * wrench.x)
 
+    @classmethod
+    def of_twist(cls, frame: planar.Frame, twist: planar.Twist) -> PlanarScrew:
+        """Returns the motion of a frame with this twist."""
+        return cls(twist.x + twist.angle * frame.y, twist.y - twist.angle * frame.x, twist.angle)
+
     def cross(self, other: PlanarScrew) -> PlanarScrew:
         """Returns the rate of another motion that is carried along by this one."""
         return PlanarScrew(
@@ -108,6 +113,12 @@ class SpatialScrew(NamedTuple):
     def of_wrench(cls, frame: spatial.Frame, wrench: spatial.Twist) -> SpatialScrew:
         """Returns a force at the origin of a frame and a torque in its axes as a force about the common origin."""
         return cls._of(wrench.velocity, frame.turned(wrench.omega_body) + frame.place.cross(wrench.velocity))
+
+    @classmethod
+    def of_twist(cls, frame: spatial.Frame, twist: spatial.Twist) -> SpatialScrew:
+        """Returns the motion of a frame with this twist."""
+        omega = twist.omega_world(frame)
+        return cls._of(twist.velocity + frame.place.cross(omega), omega)
 
     def cross(self, other: SpatialScrew) -> SpatialScrew:
         """Returns the rate of another motion that is carried along by this one."""

@@ -3,6 +3,7 @@
 from jaxdae.mechanisms import spatial
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
+from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
@@ -43,4 +44,6 @@ __all__ = [
     "planar_mechanism",
     "spatial",
     "spatial_mechanism",
+    "to_absolute",
+    "to_joints",
 ]

@@ -140,8 +140,10 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(_number, space.frame(*space.frame.GROUND))}
     by_name = {joint.name: joint for joint in joints}
     joints, forces = ([item.resolved(by_name) for item in items] for items in (joints, forces))
-    form, q, rows = coordinates.of(space, bodies, joints, frames, numbers)
-    joint_groups, force_groups = (_groups(item.placed(frames, numbers) for item in items) for items in (rows, forces))
+    form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
+    joint_groups, carrying_groups, force_groups = (
+        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)
+    )
     made = Mechanism(
         body_names=names,
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
@@ -151,6 +153,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         inertia=_stacked_moments(bodies),
         gravity=vector(gravity),
         joints=joint_groups,
+        carrying=carrying_groups,
         forces=force_groups,
     )
     return made, q

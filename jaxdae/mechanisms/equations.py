@@ -14,6 +14,7 @@ rows of that level are then differentiated as those of any `System`, joint by jo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -46,6 +47,7 @@ class Mechanism(System):
         gravity: (2,) or (3,) in m/s^2.
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
+        carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
     """
 
     blocks_from: ClassVar[int] = 24
@@ -60,6 +62,7 @@ class Mechanism(System):
     gravity: Leaf
     joints: dict[str, Any]
     forces: dict[str, Any]
+    carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     # Names.
 
@@ -90,8 +93,8 @@ class Mechanism(System):
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """The names of all joints, group by group."""
-        return tuple(name for group in self.joints.values() for name in group.names)
+        """The names of all joints, group by group; those of a tree last."""
+        return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
 
     @property
     def row_names(self) -> tuple[str, ...]:

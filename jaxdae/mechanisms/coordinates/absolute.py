@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry import planar, spatial
-from jaxdae.geometry.rotation import quat_difference, quat_retract
+from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
@@ -35,6 +35,14 @@ class _Absolute(BodyCoordinates):
     @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M, which does not depend on q."""
+
+    @abc.abstractmethod
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames."""
+
+    def of_twists(self, q: Coordinates, twists: Any) -> Velocity:
+        """Returns v with which bodies have these twists."""
+        return jnp.stack(twists, axis=-1).reshape(-1)
 
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns the wrenches (nv,)."""
@@ -82,6 +90,10 @@ class PlanarAbsolute(_Absolute):
         twist = v.reshape(-1, 3)
         return Kinematics(planar.Frame.of_pose(x, y, angle), planar.Twist(*(twist[:, k] for k in range(3))))
 
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames."""
+        return jnp.stack([frames.x, frames.y, frames.angle], axis=-1).reshape(-1)
+
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
         """Returns diag(m, m, I) of each body."""
         return DiagonalMatrix(jnp.stack([mass, mass, inertia], axis=1).reshape(-1).astype(q.dtype))
@@ -121,6 +133,11 @@ class SpatialAbsolute(_Absolute):
         place, quaternion = [poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)]
         return Kinematics(spatial.Frame.of_pose(place, quaternion), spatial.Twist(*(twist[:, k] for k in range(6))))
 
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames; quaternions have w >= 0."""
+        quaternions = frame_quaternions(frames)
+        return jnp.concatenate([jnp.stack(frames[:3], axis=-1), quaternions], axis=1).reshape(-1)
+
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns diag(m, m, m, I) of each body, with principal moments (n, 3) a diagonal matrix."""
         masses = jnp.repeat(mass[:, None], 3, axis=1)
@@ -144,7 +161,13 @@ class SpatialAbsolute(_Absolute):
         return jnp.concatenate([after[:, :3] - before[:, :3], turned], axis=1).reshape(-1)
 
 
-_FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
+def frame_quaternions(frames: spatial.Frame) -> Any:
+    """Returns the quaternions wxyz (n, 4) of stacked frames."""
+    rows = jnp.stack(frames[3:], axis=-1).reshape(-1, 3, 3)
+    return jax.vmap(matrix_quaternion)(rows)
+
+
+FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +176,7 @@ class Absolute:
 
     def of(
         self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any
-    ) -> tuple[BodyCoordinates, Any, Sequence[Any]]:
-        """Returns the coordinates of bodies, q at their start poses, and the joints that are rows: all of them."""
-        form = _FORMS[space.name](tuple(body.name for body in bodies))
-        return form, jnp.concatenate([body.coordinates() for body in bodies]), joints
+    ) -> tuple[BodyCoordinates, Any, Sequence[Any], Sequence[Any]]:
+        """Returns the coordinates of bodies, q at their start poses, the joints that are rows, all of them, and those in a tree, none."""
+        form = FORMS[space.name](tuple(body.name for body in bodies))
+        return form, jnp.concatenate([body.coordinates() for body in bodies]), joints, ()

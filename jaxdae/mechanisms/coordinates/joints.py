@@ -35,8 +35,8 @@ class Joints:
 
     def of(
         self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Mapping[str, Any], numbers: Any
-    ) -> tuple[TreeCoordinates, Any, tuple[Any, ...]]:
-        """Returns the coordinates, q at the start poses, and the joints that are rows.
+    ) -> tuple[TreeCoordinates, Any, tuple[Any, ...], tuple[Any, ...]]:
+        """Returns the coordinates, q at the start poses, the joints that are rows, and those that are in the tree.
 
         Args:
             space: the plane or space.
@@ -53,7 +53,8 @@ class Joints:
         making = _Making(space, frames, numbers)
         for edge in tree.edges:
             making.hang(edge)
-        return making.coordinates(names), making.start(), tree.loops
+        carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
+        return making.coordinates(names), making.start(), tree.loops, carrying
 
 
 class _Making:
@@ -69,7 +70,10 @@ class _Making:
         self.signs: list[float] = []
         self.q: list[Any] = []
         self.damping: list[Any] = []
-        self.velocities: list[tuple[str, int, int]] = []
+        self.joints: list[int] = []
+        self.backward: list[bool] = []
+        self.ends: list[tuple[int, int]] = []
+        self.joint_names: list[str] = []
         # The link that carries a body, and the frame of the body in it.
         self.carriers: dict[str, tuple[int | None, Any]] = {GROUND: (None, self.identity)}
 
@@ -87,18 +91,20 @@ class _Making:
             name, drag = joint.name[0], joint.drag
         carrier, held = self.carriers[edge.parent]
         fixed = held.then(ends[0])
-        begin = sum(VELOCITIES[step.kind] for step in self.steps)
         # Against its direction a chain of motions is made backward, each the other way round.
         for step in reversed(steps) if edge.reversed else steps:
             self.parents.append(carrier)
             self.steps.append(step)
+            self.joints.append(len(self.joint_names))
             self.names.append((name, step.names, step.velocity_names))
             self.fixed.append(fixed)
             self.signs.append(-1.0 if edge.reversed else 1.0)
             self.damping.extend([_real(0.0 if drag is None else drag)] * VELOCITIES[step.kind])
             carrier, fixed = len(self.steps) - 1, self.identity
         self.q.extend(reversed(q) if edge.reversed else q)
-        self.velocities.append((name, begin, sum(VELOCITIES[step.kind] for step in self.steps) - begin))
+        self.joint_names.append(name)
+        self.backward.append(edge.reversed)
+        self.ends.append((self.numbers[edge.parent], self.numbers[edge.child]))
         # A weld has no link: the body is held by that of its parent.
         self.carriers[edge.child] = carrier, fixed.then(self.identity.seen_from(ends[1]))
 
@@ -129,7 +135,10 @@ class _Making:
             body_links=tuple(count if self.carriers[body][0] is None else int(self.carriers[body][0] or 0) for body in bodies),
             names=tuple((f"{owner}.{name}", unit) for owner, names, _ in self.names for name, unit in names),
             velocity_names=tuple((f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names),
-            joint_velocities=tuple(self.velocities),
+            joints=tuple(self.joints),
+            backward=tuple(self.backward),
+            ends=tuple(self.ends),
+            joint_names=tuple(self.joint_names),
         )
         turning, sliding = zip(*(self._axes(step, sign) for step, sign in zip(self.steps, self.signs, strict=True)), strict=True)
         damping = jnp.stack(self.damping)

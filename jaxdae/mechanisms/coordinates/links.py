@@ -63,7 +63,10 @@ class Structure:
         body_links: the link that carries each body.
         names: of q, with units.
         velocity_names: of v, with units.
-        joint_velocities: the velocities that belong to each joint of the tree, by name: where they begin, and how many.
+        joints: of each link, the number of the joint that it is of.
+        backward: of each joint, whether it leads from the child to the parent, so that its links are in opposite order.
+        ends: of each joint, the numbers of the parent and of the child.
+        joint_names: the joints of the tree in their order, bodies that move freely under their own names.
     """
 
     parents: tuple[int, ...]
@@ -71,7 +74,10 @@ class Structure:
     body_links: tuple[int, ...]
     names: tuple[tuple[str, str], ...]
     velocity_names: tuple[tuple[str, str], ...]
-    joint_velocities: tuple[tuple[str, int, int], ...]
+    joints: tuple[int, ...]
+    backward: tuple[bool, ...]
+    ends: tuple[tuple[int, int], ...]
+    joint_names: tuple[str, ...]
 
     @property
     def count(self) -> int:
@@ -89,6 +95,18 @@ class Structure:
     def places(self, kind: str, sizes: dict[str, int]) -> np.ndarray:
         """Returns where the numbers of the links of a kind are (links, size)."""
         return self.starts(sizes)[self.of_kind(kind)][:, None] + np.arange(sizes[kind])
+
+    def of_joint(self, name: str, kind: str) -> list[int]:
+        """Returns the links of a kind that a joint has, in the order of the joint."""
+        number = self.joint_names.index(name)
+        links = [k for k, joint in enumerate(self.joints) if joint == number and self.kinds[k] == kind]
+        return links[::-1] if self.backward[number] else links
+
+    @property
+    def same_joint(self) -> np.ndarray:
+        """Whether two velocities belong to one joint (nv, nv)."""
+        of = np.asarray(self.joints, int)[self.column_links]
+        return of[:, None] == of[None, :]
 
     @property
     def column_links(self) -> np.ndarray:

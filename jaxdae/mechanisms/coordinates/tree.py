@@ -108,7 +108,7 @@ class TreeCoordinates(BodyCoordinates):
         back = np.argsort(np.concatenate(order))
         return jax.tree.map(lambda *entries: jnp.concatenate(entries)[back], *parts)
 
-    def _near(self, q: Coordinates) -> Near:
+    def near(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree, the place of its first link."""
         shape = self.structure
         local = self.fixed.then(self._moved(q))
@@ -223,4 +223,4 @@ class TreeCoordinates(BodyCoordinates):
 # Compiled as a unit: force, mass matrix and rows need it, and JAX then traces it once.
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
-    return tree._near(q)
+    return tree.near(q)
