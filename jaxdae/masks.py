@@ -120,6 +120,11 @@ class Wrapper(System):
         return self.system.names
 
     @property
+    def flat(self) -> bool:
+        """Whether q (+) xi is q + xi in the system inside."""
+        return self.system.flat
+
+    @property
     def first_order(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the system inside is of first order."""
         return self.system.first_order

@@ -100,6 +100,11 @@ class System(abc.ABC):
         """
         return None
 
+    @property
+    def flat(self) -> bool:
+        """Whether q (+) xi is q + xi: where `retract` is not written anew."""
+        return type(self).retract is System.retract
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
         return q + xi
@@ -209,7 +214,7 @@ class LagrangianSystem(System):
         Raises:
             TypeError: a `retract` of the system's own, for which these are not the equations of motion.
         """
-        if type(self).retract is not System.retract:
+        if not self.flat:
             raise TypeError(
                 f"{type(self).__name__} is a LagrangianSystem with a retract of its own: Lagrange's equations need coordinates with q' = v;"
                 " write a System with mass_matrix and force instead"

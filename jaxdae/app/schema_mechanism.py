@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, create_model, model_validator
 
 from jaxdae.mechanisms.describe import Element
-from jaxdae.mechanisms.fields import Kind
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
+from jaxdae.mechanisms.kinds import Kind
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
 Pair = Annotated[tuple[float, float], Strict(False)]

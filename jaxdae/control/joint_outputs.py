@@ -11,8 +11,8 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
+from jaxdae.geometry.planar import Frame
 from jaxdae.geometry.trigonometry import cos_sin
-from jaxdae.mechanisms.measures import Frame
 from jaxdae.outputs import check_index, point_of_body
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf

@@ -107,6 +107,28 @@ def rotation_matrix(q: Quaternion) -> Matrix:
     )
 
 
+def matrix_quaternion(matrix: Matrix) -> Quaternion:
+    """Returns the unit quaternion with w >= 0 of a rotation matrix; differentiable, at half turns too.
+
+    The symmetric matrix q q^T follows from the entries of R; of its rows the one with the largest diagonal is taken, so that nothing is
+    divided by a small number.
+
+    Args:
+        matrix: R, body to world.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = matrix
+    rows = jnp.stack(
+        [
+            jnp.stack([1.0 + xx + yy + zz, zy - yz, xz - zx, yx - xy]),
+            jnp.stack([zy - yz, 1.0 + xx - yy - zz, xy + yx, xz + zx]),
+            jnp.stack([xz - zx, xy + yx, 1.0 - xx + yy - zz, yz + zy]),
+            jnp.stack([yx - xy, xz + zx, yz + zy, 1.0 - xx - yy + zz]),
+        ]
+    )
+    q = quat_normalize(rows[jnp.argmax(jnp.diagonal(rows))])
+    return jnp.where(q[0] < 0.0, -q, q)
+
+
 def quat_exp(phi: Vector) -> Quaternion:
     """Returns the unit quaternion that turns about phi by |phi|.
 

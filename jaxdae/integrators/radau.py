@@ -46,7 +46,7 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
 from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.tangent import is_flat, tangent_rate
+from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Linearization, Point, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -89,7 +89,7 @@ def _stages(x: StageUnknowns, system: System, state: State, drift: Any, dt: Any)
         rates = jax.vmap(lambda step, rate: tangent_rate(system, state.q, step, rate))(xi, v)
         return dt * weights @ (rates + moved)
 
-    if not is_flat(system):
+    if not system.flat:
         xi = jax.lax.fori_loop(0, 4, corrected, xi)
     q = jax.vmap(lambda step: system.retract(state.q, step))(xi)
     return State(state.t + dt * jnp.asarray(_C, state.v.dtype), q, v)

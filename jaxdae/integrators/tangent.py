@@ -29,11 +29,6 @@ from jaxdae.system import System
 from jaxdae.typing import Coordinates, Velocity
 
 
-def is_flat(system: System) -> bool:
-    """Returns whether q (+) xi is q + xi, so that `tangent_rate` returns v."""
-    return type(_innermost(system)).retract is System.retract
-
-
 def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
     """Returns xi' (nv,) of q0 (+) xi(t) where it moves with velocity v.
 
@@ -46,7 +41,7 @@ def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> 
     Raises:
         ValueError: a `difference` that returns no tangent step.
     """
-    if is_flat(system):
+    if system.flat:
         return v
     q = system.retract(q0, xi)
     zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)

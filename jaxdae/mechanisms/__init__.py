@@ -1,20 +1,30 @@
-"""Mechanisms made of bodies, joints and forces; planar for now."""
+"""Mechanisms made of bodies, joints and forces."""
 
-from jaxdae.mechanisms.build import planar_mechanism
-from jaxdae.mechanisms.describe import Body
-from jaxdae.mechanisms.fields import GROUND
+from jaxdae.mechanisms import spatial
+from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
+from jaxdae.mechanisms.conversion import to_absolute, to_joints
+from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.coordinates.joints import Joints
+from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
-from jaxdae.mechanisms.mechanism import Mechanism
+from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
+from jaxdae.mechanisms.space import PLANE, SPACE
 
 __all__ = [
     "GROUND",
+    "PLANE",
+    "SPACE",
+    "Absolute",
     "Body",
+    "Description",
     "Force",
     "Gear",
     "JointForce",
+    "Joints",
     "LinearSpring",
     "Mechanism",
     "PointOnLine",
@@ -26,8 +36,14 @@ __all__ = [
     "Rod",
     "Sinusoid",
     "Skate",
+    "SpatialBody",
     "Torque",
     "TorsionalSpring",
     "Weld",
+    "mechanism",
     "planar_mechanism",
+    "spatial",
+    "spatial_mechanism",
+    "to_absolute",
+    "to_joints",
 ]

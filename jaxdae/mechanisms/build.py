@@ -15,13 +15,59 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.check import check_description
-from jaxdae.mechanisms.describe import Body, Element, Force, Joint
-from jaxdae.mechanisms.fields import GROUND, real, vector
+from jaxdae.mechanisms.coordinates.absolute import Absolute
+from jaxdae.mechanisms.describe import Element, Force, Joint
+from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
+from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
-from jaxdae.mechanisms.measures import Frame
-from jaxdae.mechanisms.mechanism import Mechanism
+from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
+from jaxdae.mechanisms.values import vector
+
+TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "plane": (PLANAR_JOINTS, PLANAR_FORCES),
+    "space": (SPATIAL_JOINTS, SPATIAL_FORCES),
+}
+"""The types of joints and of forces in each space."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a mechanism is made of; the same description serves all coordinates.
+
+    Attributes:
+        space: `PLANE` or `SPACE`.
+        bodies: at least one `Body` in the plane, `SpatialBody` in space.
+        joints: elements of the types of joints.
+        forces: elements of the types of forces.
+        gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
+    """
+
+    space: Plane | Space = PLANE
+    bodies: Sequence[Any]
+    joints: Sequence[Joint] = ()
+    forces: Sequence[Force] = ()
+    gravity: Any = None
+
+
+def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[Mechanism, Any]:
+    """Returns the mechanism of a description in the coordinates of choice, and its start coordinates q.
+
+    Close the loops of a rough pose with `initialize`. Differentiable with respect to every number in the description.
+
+    Args:
+        description: bodies, joints and forces.
+        coordinates: `Absolute()` or `Joints()`.
+
+    Raises:
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
+        TypeError: things in the lists that are no bodies, joints or forces.
+    """
+    return _mechanism("mechanism", description, coordinates)
 
 
 def planar_mechanism(
@@ -30,6 +76,7 @@ def planar_mechanism(
     forces: Sequence[Force] = (),
     *,
     gravity: Any = (0.0, -9.81),
+    coordinates: Any = Absolute(),
 ) -> tuple[Mechanism, Any]:
     """Returns a planar mechanism and its start pose.
 
@@ -38,9 +85,10 @@ def planar_mechanism(
         joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
         forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`.
         gravity: (2,) in m/s^2.
+        coordinates: `Absolute()` or `Joints()`.
 
     Returns:
-        The `Mechanism`, and q (3 n,): the start poses stacked. Close the loops of a rough pose with `initialize`.
+        The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
@@ -48,28 +96,79 @@ def planar_mechanism(
 
     Differentiable with respect to every number in the description.
     """
-    check_description(bodies, joints, forces, gravity, PLANAR_JOINTS, PLANAR_FORCES)
-    numbers = {body.name: k for k, body in enumerate(bodies)} | {GROUND: len(bodies)}
-    poses = [vector(body.pose) for body in bodies]
-    ground = jnp.zeros(3, jnp.result_type(float))
-    frames = {name: _frame(pose) for name, pose in zip(numbers, [*poses, ground], strict=True)}
+    description = Description(space=PLANE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
+    return _mechanism("planar_mechanism", description, coordinates)
+
+
+def spatial_mechanism(
+    bodies: Sequence[SpatialBody],
+    joints: Sequence[Joint],
+    forces: Sequence[Force] = (),
+    *,
+    gravity: Any = (0.0, 0.0, -9.81),
+    coordinates: Any = Absolute(),
+) -> tuple[Mechanism, Any]:
+    """Returns a mechanism in space and its start pose.
+
+    Args:
+        bodies: at least one `SpatialBody`.
+        joints: types of `jaxdae.mechanisms.spatial`, such as `Revolute`, `Ball`, `Universal`.
+        forces: types of `jaxdae.mechanisms.spatial`, such as `LinearSpring`, `JointForce`, `Bushing`.
+        gravity: (3,) in m/s^2.
+        coordinates: `Absolute()` or `Joints()`.
+
+    Returns:
+        The `Mechanism`, and q: in absolute coordinates (7 n,), place and quaternion wxyz of each body. Close the loops of a rough pose with
+        `initialize`.
+
+    Raises:
+        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite.
+        TypeError: things in the lists that are no bodies, joints or forces.
+
+    Differentiable with respect to every number in the description.
+    """
+    description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
+    return _mechanism("spatial_mechanism", description, coordinates)
+
+
+def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any]:
+    space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
+    gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
+    check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name])
+    names = tuple(body.name for body in bodies)
+    numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
+    frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(_number, space.frame(*space.frame.GROUND))}
     by_name = {joint.name: joint for joint in joints}
-    joint_groups, force_groups = (_groups(item.resolved(by_name).placed(frames, numbers) for item in items) for items in (joints, forces))
-    mechanism = Mechanism(
-        body_names=tuple(body.name for body in bodies),
+    joints, forces = ([item.resolved(by_name) for item in items] for items in (joints, forces))
+    form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
+    joint_groups, carrying_groups, force_groups = (
+        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)
+    )
+    made = Mechanism(
+        body_names=names,
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
-        mass=jnp.stack([real(body.mass) for body in bodies]),
-        inertia=jnp.stack([real(body.inertia) for body in bodies]),
+        space=space,
+        coordinates=form,
+        mass=jnp.stack([_number(body.mass) for body in bodies]),
+        inertia=_stacked_moments(bodies),
         gravity=vector(gravity),
         joints=joint_groups,
+        carrying=carrying_groups,
         forces=force_groups,
     )
-    return mechanism, jnp.concatenate(poses)
+    return made, q
 
 
-def _frame(pose: Any) -> Frame:
-    x, y, angle = pose
-    return Frame(x, y, angle, jnp.cos(angle), jnp.sin(angle))
+def _number(x: Any) -> Any:
+    return jnp.asarray(x, jnp.result_type(float))
+
+
+def _stacked_moments(bodies: Sequence[Body | SpatialBody]) -> Any:
+    """Returns the inertia of all bodies: principal moments where all bodies have them, else matrices for all."""
+    moments = [body.moments() for body in bodies]
+    if len({m.ndim for m in moments}) > 1:
+        moments = [jnp.diag(m) if m.ndim == 1 else m for m in moments]
+    return jnp.stack(moments)
 
 
 def _groups(elements: Iterable[Any]) -> dict[str, Any]:

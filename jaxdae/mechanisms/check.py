@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import jax
 
-from jaxdae.mechanisms.describe import Body, known_names
-from jaxdae.mechanisms.fields import GROUND, Known, concrete, is_positive, is_vector
+from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.describe import known_names
+from jaxdae.mechanisms.kinds import GROUND, Known
+from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.mechanisms.values import concrete, is_vector
+
+BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body,), "space": (SpatialBody,)}
 
 
 def check_description(
+    caller: str,
+    space: Plane | Space,
     bodies: Sequence[Any],
     joints: Sequence[Any],
     forces: Sequence[Any],
@@ -20,23 +27,27 @@ def check_description(
     force_types: tuple[Any, ...],
 ) -> None:
     """Raises ValueError listing every mistake: names, places, axes, values that no mechanism has."""
-    lists = (("body", bodies, (Body,)), ("joint", joints, joint_types), ("force", forces, force_types))
+    lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
-        raise TypeError("planar_mechanism: " + "; ".join(mistakes))
+        raise TypeError(f"{caller}: " + "; ".join(mistakes))
     names = known_names(bodies, joints, joint_types)
-    poses = {body.name: body.pose for body in bodies} | {GROUND: (0.0, 0.0, 0.0)}
+    wrong = [(body, mistake) for body in bodies for mistake in body.mistakes()]
+    # Numbers that are known stay known inside of a function that is being compiled.
+    with jax.ensure_compile_time_eval():
+        frames = {} if wrong else {body.name: body.frame() for body in bodies} | {GROUND: space.frame(*space.frame.GROUND)}
     mistakes = [
         *(m for what, items, _ in lists for m in _name_mistakes(what, items)),
-        *(m for body in bodies for m in _body_mistakes(body)),
-        *(f"{what} {item.name!r}{m}" for what, items, _ in lists[1:] for item in items for m in _element_mistakes(item, names, poses)),
+        *(f"body {body.name!r}: {mistake}" for body, mistake in wrong),
+        *(f"{what} {item.name!r}{m}" for what, items, _ in lists[1:] for item in items for m in _element_mistakes(item, names, frames)),
     ]
     if not bodies:
         mistakes.insert(0, "a mechanism needs at least one body")
-    if not is_vector(gravity, 2):
-        mistakes.append(f"gravity must be two finite numbers (x, y) in m/s^2, got {gravity}")
+    if not is_vector(gravity, space.dimension):
+        count = "two finite numbers (x, y)" if space.dimension == 2 else "three finite numbers (x, y, z)"
+        mistakes.append(f"gravity must be {count} in m/s^2, got {gravity}")
     if mistakes:
-        raise ValueError("planar_mechanism: " + "; ".join(mistakes))
+        raise ValueError(f"{caller}: " + "; ".join(mistakes))
 
 
 def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[str]:
@@ -62,15 +73,7 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[str]:
         seen.add(item.name)
 
 
-def _body_mistakes(body: Body) -> Iterable[str]:
-    for name in ("mass", "inertia"):
-        if not is_positive(getattr(body, name)):
-            yield f"body {body.name!r}: {name} must be a positive number, got {getattr(body, name)}"
-    if not is_vector(body.pose, 3):
-        yield f"body {body.name!r}: pose must be three finite numbers (x, y, theta), got {body.pose}"
-
-
-def _element_mistakes(item: Any, names: Known, poses: Mapping[str, Any]) -> Iterable[str]:
+def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
     """Yields what is wrong with a joint or a force, each to follow its name."""
     kinds = item.kinds()
     ends = [getattr(item, end) for end in ("a", "b") if end in kinds]
@@ -87,18 +90,16 @@ def _element_mistakes(item: Any, names: Known, poses: Mapping[str, Any]) -> Iter
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
-    bodies = {point: getattr(item, kinds[point].body) for _, point in pairs}
-    places = {point: _start_place(poses.get(bodies[point]), getattr(item, at), getattr(item, point)) for at, point in pairs}
+    places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
     for mistake in item.mistakes(places):
         yield f": {mistake}"
 
 
-def _start_place(pose: Any, at: Any, point: Any) -> Any:
+def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str, Any]) -> Any:
     """Returns a place in the world at the start pose, None where it is traced or a mistake of its own."""
-    pose, place = concrete(pose), concrete(point if at is None else at)
-    if pose is None or place is None or pose.shape != (3,) or place.shape != (2,):
+    frame, in_world = frames.get(getattr(item, kind.body)), getattr(item, at) is not None
+    place = concrete(getattr(item, at if in_world else point))
+    if frame is None or concrete(list(frame)) is None or place is None or place.shape != (kind.dimension,):
         return None
-    if at is not None:
-        return place
-    c, s = np.cos(pose[2]), np.sin(pose[2])
-    return pose[:2] + np.array([c * place[0] - s * place[1], s * place[0] + c * place[1]])
+    with jax.ensure_compile_time_eval():
+        return place if in_world else concrete(frame.point(place).array())

@@ -1,12 +1,12 @@
 """What a user writes to describe a mechanism: bodies, joints and forces, by name; and what all types of them share.
 
-Places. `at`, `at_a`, `at_b` are world coordinates (x, y) at the start pose of the bodies. `point`, `point_a`, `point_b` are coordinates in
+Places. `at`, `at_a`, `at_b` are world coordinates at the start pose of the bodies. `point`, `point_a`, `point_b` are coordinates in
 the frame of a body, whose origin is its mass center; for the ground, in the world. Either is given. `a` and `b` are names of bodies or
 `GROUND`. SI units. Numbers may be traced, so that a mechanism can be built inside a differentiated function (lengths as design variables).
 
-A type of joint or force is one class. Its fields (`fields`) are its description, its methods its mathematics. `planar_mechanism` makes a
-group of the elements of one type: the same class with arrays that have a leading axis of elements, names and numbers of bodies as tuples,
-and None for places in the world. The mathematics looks at one element of a group.
+A type of joint or force is one class. Its fields (`jaxdae.mechanisms.fields`) are its description, its methods its mathematics. A
+mechanism has a group of the elements of one type: the same class with arrays that have a leading axis of elements, names and numbers of
+bodies as tuples, and None for places in the world. The mathematics looks at one element of a group.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.fields import Kind
-from jaxdae.mechanisms.measures import Frame, Twist
+from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.coordinates.links import Step
+from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.space import PLANE, Plane, Space
 
 Number = Any
 Place = Any
@@ -33,25 +34,11 @@ Name = Any  # Text, in a group a tuple of texts.
 BodyName = Any  # Text, in a group a tuple of numbers, where the ground has the number of bodies.
 
 
-@dataclasses.dataclass(frozen=True)
-class Body:
-    """A rigid body.
-
-    Attributes:
-        name: unique; not "ground".
-        mass: in kg, positive.
-        inertia: in kg m^2 about the mass center, positive.
-        pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
-    """
-
-    name: str
-    mass: Number
-    inertia: Number
-    pose: Any = (0.0, 0.0, 0.0)
-
-
 class Element:
     """What joints and forces share. The fields `name`, `a` and `b` come first."""
+
+    space: ClassVar[Plane | Space] = PLANE
+    """Where the bodies are that it looks at."""
 
     name: Name
     a: BodyName
@@ -61,7 +48,8 @@ class Element:
     @functools.cache
     def kinds(cls) -> dict[str, Kind]:
         """Returns what the fields are, by name."""
-        return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+        fields: Any = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        return {field.name: dataclasses.replace(field.metadata["kind"], dimension=cls.space.dimension) for field in fields}
 
     @classmethod
     def type_key(cls) -> str:
@@ -124,7 +112,7 @@ class Element:
         """
         return ()
 
-    def placed(self, frames: Mapping[str, Frame], numbers: Mapping[str, int]) -> Any:
+    def placed(self, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> Any:
         """Returns the element of a group: places in bodies, numbers as arrays, what was left out as it is at the start pose.
 
         Args:
@@ -132,11 +120,12 @@ class Element:
             numbers: the numbers of all bodies, by name.
         """
         ends = {name: frames[getattr(self, name)] for name, kind in self.kinds().items() if kind.names_body}
-        start = fields.Start(self, ends, numbers)
+        start = Start(self, ends, frames, numbers)
         element: Any = self
         for name, kind in self.kinds().items():
             element = dataclasses.replace(element, **{name: kind.placed(getattr(self, name), element, start)})
-        return element
+        transient = [name for name, kind in self.kinds().items() if kind.goes]
+        return dataclasses.replace(element, **dict.fromkeys(transient))
 
 
 class Joint(Element):
@@ -155,11 +144,22 @@ class Joint(Element):
     movable: ClassVar[bool] = False
     """Whether the type has a coordinate, along which a motion can be prescribed and a force act."""
 
-    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+    in_tree: ClassVar[bool] = False
+    """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the freedoms of an element of a group as links, in the axes of the joint, in the order of `coordinate`."""
+        raise NotImplementedError(f"{type(self).__name__}.steps")
+
+    def joint_frames(self) -> tuple[Any, Any]:
+        """Returns the frames of the joint in a and in b, which coincide where its coordinates are zero, of an element of a group."""
+        raise NotImplementedError(f"{type(self).__name__}.joint_frames")
+
+    def residual(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns the rows at position level."""
         return ()
 
-    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+    def velocity_residual(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
         """Returns the rows at velocity level, affine in the twists of both frames."""
         return ()
 
@@ -185,7 +185,7 @@ class Movable(Joint):
         """Whether the joint is not damped."""
         return self.damping == 0.0
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+    def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns the coordinate of the joint."""
         raise NotImplementedError(f"{type(self).__name__}.coordinate")
 
@@ -199,18 +199,27 @@ class Movable(Joint):
 
 
 class Force(Element):
-    """A type of force: what it measures between two frames, and the effort that it answers with."""
+    """A type of force: what it measures between two frames, and the effort that it answers with.
+
+    A type with `quasi` measures velocities that are the rate of nothing, such as an angular velocity, with `rate` in place of `coordinate`.
+    """
+
+    quasi: ClassVar[bool] = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
         """The inputs that the elements of a group read, -1 for none."""
         return (-1,) * len(self.name)
 
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+    def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns what is measured."""
         raise NotImplementedError(f"{type(self).__name__}.coordinate")
 
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+    def rate(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
+        """Returns what is measured of the velocities, linear in the twists."""
+        raise NotImplementedError(f"{type(self).__name__}.rate")
+
+    def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
         """Returns the effort on each of the measured coordinates."""
         raise NotImplementedError(f"{type(self).__name__}.effort")
 
@@ -219,7 +228,7 @@ class Force(Element):
         return jnp.zeros_like(s[0])
 
 
-def known_names(bodies: Sequence[Body], joints: Sequence[Any], types: Sequence[type[Joint]]) -> fields.Known:
+def known_names(bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
     """Returns what a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
-    return fields.Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)
+    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)

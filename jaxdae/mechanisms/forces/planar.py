@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
-from jaxdae.mechanisms.fields import GROUND
 from jaxdae.mechanisms.joints import parts
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.mechanisms.kinds import GROUND
 
 
 @pytree

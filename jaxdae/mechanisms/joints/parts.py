@@ -6,7 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxdae.mechanisms.measures import Frame
+from jaxdae.geometry.planar import Frame
+
+
+def parallel(point: Any, angle: Any = 0.0) -> Frame:
+    """Returns the frame at a point of a body (2,), turned against it by an angle."""
+    return Frame.of_pose(point[0], point[1], jnp.asarray(angle, point.dtype))
 
 
 def turn(element: Any, a: Frame, b: Frame) -> Any:

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.coordinates.links import Step, axis
 from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
-from jaxdae.mechanisms.measures import Frame, Twist
 
 
 @pytree
@@ -38,6 +39,16 @@ class Revolute(Movable):
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the joint angle in rad."""
         return (parts.turn(self, a, b),)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turn about the point."""
+        return (axis(1.0, (0.0, 0.0), "angle", "rad"),)
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns frames at the points, parallel to those of the bodies."""
+        return parts.parallel(self.point_a), parts.parallel(self.point_b)
 
     def prescribed(self, name: str, motion: Any) -> PrescribedAngle:
         """Returns the joint that makes the angle a function of time."""
@@ -75,6 +86,16 @@ class Prismatic(Movable):
         """Returns the slide along the axis in m."""
         return (parts.along(self, a, b),)
 
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the axis."""
+        return (axis(0.0, self.axis, "slide", "m"),)
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns frames at the points, parallel to that of a."""
+        return parts.parallel(self.point_a), parts.parallel(self.point_b, -self.angle)
+
     def prescribed(self, name: str, motion: Any) -> PrescribedSlide:
         """Returns the joint that makes the slide a function of time."""
         return PrescribedSlide(name, self.a, self.b, self.axis, motion, self.at, self.point_a, self.point_b)
@@ -102,6 +123,16 @@ class Weld(Joint):
         """Returns the gap between the points in m, and the relative rotation in rad."""
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, b.angle - a.angle - self.angle
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns nothing: no freedom."""
+        return ()
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns frames at the points, parallel to that of a."""
+        return parts.parallel(self.point_a), parts.parallel(self.point_b, -self.angle)
 
 
 @pytree

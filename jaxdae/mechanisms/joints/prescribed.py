@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import parts
-from jaxdae.mechanisms.measures import Frame
 
 
 @pytree

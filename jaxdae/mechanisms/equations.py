@@ -1,8 +1,12 @@
-"""A planar mechanism in absolute coordinates: bodies, joints and forces as stacked arrays.
+"""A mechanism: coordinates x joints x forces, with bodies, joints and forces as stacked arrays.
 
-q = (x, y, theta) of each body, v its derivative, M = diag(m, m, I) of each body. The constraint rows are those of the joint groups in the
-order of `joints`, joint by joint within a group: those of positions of all groups, then those of velocities. `row_names` says which row is
-whose.
+The coordinates say where the bodies are and how they move with q and v; joints and forces look at the bodies. The equations of free bodies,
+seen through T, which takes v to the twists of all bodies, are those of the mechanism:
+
+    M = T^T M_b T,      J = J_b T,      gamma = gamma_b + J_b T' v,      f = T^T (f_b - M_b T' v).
+
+The constraint rows are those of the joint groups in the order of `joints`, joint by joint within a group: those of positions of all groups,
+then those of velocities. `row_names` says which row is whose.
 
 A subclass may declare further rows, by a `constraint` or a `velocity_constraint` of its own that begins with that of the base class. All
 rows of that level are then differentiated as those of any `System`, joint by joint no more.
@@ -10,6 +14,7 @@ rows of that level are then differentiated as those of any `System`, joint by jo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -19,25 +24,30 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
-from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.names import Names
-from jaxdae.operators import BlockRows, DenseRows, DiagonalMatrix, JacobianOperator
+from jaxdae.operators import DenseRows, JacobianOperator, MassOperator
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree(kw_only=True)
 class Mechanism(System):
-    """A planar mechanism; made by `planar_mechanism`.
+    """A mechanism in the plane or in space; made by `planar_mechanism` or `spatial_mechanism`.
 
     Attributes:
         body_names: one name a body (static).
         n_inputs: how many inputs u the forces read (static).
+        space: the plane or space (static).
+        coordinates: how bodies move with q.
         mass: (n,) in kg.
-        inertia: (n,) in kg m^2 about the mass center.
-        gravity: (2,) in m/s^2.
+        inertia: in kg m^2 about the mass center: (n,) in the plane, (n, 3) or (n, 3, 3) in the axes of the body in space.
+        gravity: (2,) or (3,) in m/s^2.
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
+        carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
     """
 
     blocks_from: ClassVar[int] = 24
@@ -45,43 +55,46 @@ class Mechanism(System):
 
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
+    space: Plane | Space = static(default=PLANE)
+    coordinates: BodyCoordinates
     mass: Leaf
     inertia: Leaf
     gravity: Leaf
     joints: dict[str, Any]
     forces: dict[str, Any]
+    carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     # Names.
 
     @property
     def names(self) -> Names:
         """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
-        moving = tuple(f"{body}.{rate}" for body in self.body_names for rate in ("vx", "vy", "omega"))
+        moving = self.coordinates.velocity_names
         return Names(
             coordinates=self.coordinate_names,
-            velocities=moving,
+            velocities=tuple(name for name, _ in moving),
             rows=self.row_names,
             inputs=tuple(f"u{k}" for k in range(self.n_inputs)),
             bodies=self.body_names,
             coordinate_units=self.coordinate_units,
-            velocity_units=("m/s", "m/s", "rad/s") * len(self.body_names),
+            velocity_units=tuple(unit for _, unit in moving),
             row_units=self.row_units,
         )
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
         """The names of q, such as "crank.theta"."""
-        return tuple(f"{body}.{axis}" for body in self.body_names for axis in ("x", "y", "theta"))
+        return tuple(name for name, _ in self.coordinates.names)
 
     @property
     def coordinate_units(self) -> tuple[str, ...]:
-        """The units of q: m or rad."""
-        return ("m", "m", "rad") * len(self.body_names)
+        """The units of q: m or rad; empty for quaternions."""
+        return tuple(unit for _, unit in self.coordinates.names)
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """The names of all joints, group by group."""
-        return tuple(name for group in self.joints.values() for name in group.names)
+        """The names of all joints, group by group; those of a tree last."""
+        return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -92,9 +105,10 @@ class Mechanism(System):
         joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
         if not (self._has_positions or self._has_velocities):
             return (*joints, *moving)
-        t, q = jax.ShapeDtypeStruct((), self.mass.dtype), jax.ShapeDtypeStruct((3 * len(self.body_names),), self.mass.dtype)
+        sizes = (), (len(self.coordinates.names),), (len(self.coordinates.velocity_names),)
+        t, q, v = (jax.ShapeDtypeStruct(size, self.mass.dtype) for size in sizes)
         positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
-        velocities = jax.eval_shape(self.velocity_constraint, t, q, q).shape[0]
+        velocities = jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
         further = tuple(f"velocity_constraint.{k}" for k in range(velocities - len(moving)))
         return (*joints, *(f"constraint.{k}" for k in range(positions)), *moving, *further)
 
@@ -121,51 +135,77 @@ class Mechanism(System):
         """Whether a subclass declares velocity-level rows."""
         return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
+    # The bodies.
+
+    def frames(self, q: Coordinates) -> Any:
+        """Returns the frames of all bodies, a `Frame` whose entries are arrays (n,), in m and rad."""
+        return self._still(q).frame
+
+    def twists(self, q: Coordinates, v: Velocity) -> Any:
+        """Returns the twists of all bodies, a `Twist` whose entries are arrays (n,), in m/s and rad/s."""
+        return self.coordinates.kinematics(q, v).velocity
+
+    def _still(self, q: Coordinates) -> Kinematics:
+        return self.coordinates.kinematics(q, jnp.zeros((len(self.coordinates.velocity_names),), q.dtype))
+
+    @property
+    def flat(self) -> bool:
+        """Whether q (+) xi is q + xi."""
+        return self.coordinates.flat
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q (+) xi."""
+        return self.coordinates.retract(q, xi)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns xi with q0 (+) xi = q1."""
+        return self.coordinates.difference(q0, q1)
+
     # The equations.
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns diag(m, m, I) (nv, nv), in kg and kg m^2."""
-        return jnp.diag(self.mass_operator(q).diagonal)
+        """Returns M (nv, nv), in kg and kg m^2."""
+        return self.mass_operator(q).as_dense()
 
-    def mass_operator(self, q: Coordinates) -> DiagonalMatrix:
-        """Returns the mass matrix as the diagonal that it is."""
-        diagonal = jnp.stack([self.mass, self.mass, self.inertia], axis=1).reshape(-1)
-        return DiagonalMatrix(diagonal.astype(q.dtype))
+    def mass_operator(self, q: Coordinates) -> MassOperator:
+        """Returns the mass matrix in the structure that the coordinates give it."""
+        return self.coordinates.mass_operator(q, self.mass, self.inertia)
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Returns the kinetic energy in J."""
-        return 0.5 * jnp.sum(self.mass_operator(q).diagonal * v**2)
+        return self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the residuals of all joints at position level (ng,), in m and rad."""
-        return self._rows(fr.values, t, fr.kinematics(q, jnp.zeros_like(q)))
+        return self._rows(fr.values, t, self._still(q))
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
-        return self._velocity_rows(fr.velocity_values, t, fr.kinematics(q, v))
+        return self._velocity_rows(fr.velocity_values, t, self.coordinates.kinematics(q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,)."""
         if self._has_positions:
             return super().constraint_rate(t, q, v)
-        return self._rows(fr.rates, t, fr.kinematics(q, v))
+        return self._rows(fr.rates, t, self.coordinates.kinematics(q, v))
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,)."""
         if self._has_positions:
             return super().constraint_bias(t, q, v)
-        frames = fr.kinematics(q, v)
-        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows(fr.velocity_biases, t, frames)
-        return jnp.concatenate([self._rows(fr.biases, t, frames), moving])
+        motion = self.coordinates.kinematics(q, v)
+        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows(fr.velocity_biases, t, motion)
+        return jnp.concatenate([self._rows(fr.biases, t, motion), moving])
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
-        rows = [fr.dense_rows(block, pair) for _, block, pair in self._blocks(t, fr.kinematics(q, v))]
+        motion = self.coordinates.kinematics(q, v)
+        rows = [self.coordinates.dense_rows(q, motion, block, pair) for block, pair in self._blocks(t, motion)]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
-        return jnp.concatenate(rows) if rows else jnp.zeros((0, q.shape[0]), q.dtype)
+        return jnp.concatenate(rows) if rows else jnp.zeros((0, v.shape[0]), q.dtype)
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
@@ -182,51 +222,57 @@ class Mechanism(System):
         return len(self.body_names) >= self.blocks_from and not own
 
     def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        frames, still = fr.kinematics(q, v), jnp.zeros((0, 3), q.dtype)
-        parts = self._blocks(t, frames)
-        sides = [fr.pair_rows(block) for _, block, _ in parts]
-        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
-        a, b = (tuple(body for group, block, _ in parts for body in getattr(group, end) for _ in block[0][0]) for end in ("a", "b"))
-        joints = BlockRows(first, second, a, b, len(self.body_names))
+        motion = self.coordinates.kinematics(q, v)
+        joints = self.coordinates.block_rows(q, motion, self._blocks(t, motion))
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
-    def _blocks(self, t: Scalar, frames: Kinematics) -> list[tuple[Any, Any, Pairs]]:
-        """Returns the groups with the blocks of their rows of J; those at velocity level last, left out where a subclass has its own."""
-        holding = [(group, fr.blocks(type(group).residual, group, pair, frames, t), pair) for group, pair in self._holding()]
+    def _blocks(self, t: Scalar, motion: Kinematics) -> list[tuple[Blocks, Pairs]]:
+        """Returns the blocks of the rows of all groups; those at velocity level last, left out where a subclass has its own."""
+        holding = [(fr.blocks(type(group).residual, group, pair, motion, t), pair) for group, pair in self._holding()]
         if self._has_velocities:
             return holding
         guiding = self._guiding()
-        return holding + [
-            (group, fr.velocity_blocks(type(group).velocity_residual, group, pair, frames, t), pair) for group, pair in guiding
-        ]
+        return holding + [(fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair) for group, pair in guiding]
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns gravity, springs, dampers, torques and forces (nv,), in N and N m."""
+        """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
         u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
-        weight = jnp.concatenate([self.gravity, jnp.zeros((1,), self.gravity.dtype)])
-        total = (self.mass[:, None] * weight[None, :]).reshape(-1).astype(q.dtype)
-        frames = fr.kinematics(q, v)
+        motion = self.coordinates.kinematics(q, v)
+        wrenches = [self.space.weight(self.mass.astype(q.dtype), self.gravity.astype(q.dtype))]
+        gyroscopic = self.space.gyroscopic(self.inertia.astype(q.dtype), motion.velocity)
+        if gyroscopic is not None:
+            wrenches.append(gyroscopic)
+        if motion.bias is not None:
+            taken = self.space.inertial(self.mass.astype(q.dtype), self.inertia.astype(q.dtype), motion.bias)
+            wrenches.append(jax.tree.map(jnp.negative, taken))
         for group, pair in self._groups(self.forces):
-            inputs = self._inputs(group, u, q)
-            a, b = fr.ends(pair, frames)
-            measure = type(group).coordinate
-            s, rate = fr.values(measure, group, pair, frames, t), fr.rates(measure, group, pair, frames, t)
-            efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, inputs)
-            total = total + _virtual_work(measure, group, pair, frames, t, efforts)
+            s, rate, block = _measured(group, pair, motion, t)
+            a, b = fr.ends(pair, motion)
+            efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
+            wrenches.append(self._virtual_work(block, pair, efforts))
         for group, pair in self._groups(self.joints):
             if group.drag is not None:
                 measure = type(group).coordinate
-                efforts = -group.drag[:, None] * fr.rates(measure, group, pair, frames, t)
-                total = total + _virtual_work(measure, group, pair, frames, t, efforts)
-        return total
+                efforts = -group.drag[:, None] * fr.rates(measure, group, pair, motion, t)
+                wrenches.append(self._virtual_work(fr.blocks(measure, group, pair, motion, t), pair, efforts))
+        total = wrenches[0]
+        for wrench in wrenches[1:]:
+            total = jax.tree.map(jnp.add, total, wrench)
+        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        return pulled if own is None else pulled + own
+
+    def _virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
+        """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""
+        work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
+        return self.space.twist(*(fr.summed(pair, a, b) for a, b in zip(*work, strict=True)))
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
         """Returns the energy of gravity, springs and constant forces in J."""
-        places = q.reshape(-1, 3)[:, :2]
+        motion = self._still(q)
+        places = jnp.stack(motion.frame[: self.space.dimension], axis=-1)
         total = -jnp.sum(self.mass[:, None] * self.gravity[None, :] * places)
-        frames = fr.kinematics(q, jnp.zeros_like(q))
-        for group, pair in self._groups(self.forces):
-            s = fr.values(type(group).coordinate, group, pair, frames, t)
+        for group, pair in self._groups({key: group for key, group in self.forces.items() if not group.quasi}):
+            s = fr.values(type(group).coordinate, group, pair, motion, t)
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
         return total
 
@@ -244,13 +290,13 @@ class Mechanism(System):
         """Yields the groups of joints with rows at velocity level."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
-    def _rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> Rows:
-        rows = [derivative(type(group).residual, group, pair, frames, t).reshape(-1) for group, pair in self._holding()]
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.frame.x.dtype)
+    def _rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics) -> Rows:
+        rows = [derivative(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
-    def _velocity_rows(self, derivative: Callable[..., Any], t: Scalar, frames: Kinematics) -> VelocityResidual:
-        rows = [derivative(type(group).velocity_residual, group, pair, frames, t).reshape(-1) for group, pair in self._guiding()]
-        return jnp.concatenate(rows) if rows else jnp.zeros((0,), frames.frame.x.dtype)
+    def _velocity_rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics) -> VelocityResidual:
+        rows = [derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1) for group, pair in self._guiding()]
+        return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
     def _checked_input(self, u: Input) -> Input:
         if u.shape == (self.n_inputs,):
@@ -266,11 +312,14 @@ class Mechanism(System):
         """Returns the input of each element (k,), zero where it reads none."""
         if u is None or all(k < 0 for k in group.inputs):
             return jnp.zeros((len(group.inputs),), q.dtype)
-        return fr.selected(np.asarray([[float(k == j) for j in range(self.n_inputs)] for k in group.inputs]), u)
+        return fr.selected(np.asarray([k if k >= 0 else self.n_inputs for k in group.inputs]), u)
 
 
-def _virtual_work(measure: Callable[..., Any], group: Any, pair: Pairs, frames: Kinematics, t: Any, efforts: Any) -> Velocity:
-    """Returns the generalized force (nv,) of efforts on measured coordinates."""
-    block = fr.blocks(measure, group, pair, frames, t)
-    work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
-    return jnp.stack([fr.summed(pair, a, b) for a, b in zip(*work, strict=True)], axis=-1).reshape(-1)
+def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any, Any, Blocks]:
+    """Returns what forces measure (k, rows), its rate, and the derivatives of the rate in the twists."""
+    if group.quasi:
+        rate = fr.velocity_values(type(group).rate, group, pair, motion, t)
+        return jnp.zeros_like(rate), rate, fr.velocity_blocks(type(group).rate, group, pair, motion, t)
+    measure = type(group).coordinate
+    arguments = group, pair, motion, t
+    return fr.values(measure, *arguments), fr.rates(measure, *arguments), fr.blocks(measure, *arguments)

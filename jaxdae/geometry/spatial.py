@@ -1,0 +1,268 @@
+"""Frames, twists and wrenches of bodies in space, as scalars.
+
+A body has a place p (its mass center) and a rotation R, body to world, given by a unit quaternion wxyz. Its twist is (p', omega_body): the
+velocity of the mass center in the world's axes, the angular velocity in those of the body, as in `jaxdae.geometry.rotation`. With [omega]
+the matrix of the cross product, along the motion
+
+    R' = R [omega],        R'' = R [omega]^2 + R [omega'].
+
+Functions of frames are differentiated with these tangents, so that nobody has to differentiate a quaternion. A wrench has the same axes,
+force in the world and torque about the mass center in the body, so that its power is the inner product with the twist.
+
+Everything is scalars, a frame has 3 + 9 of them. Stacked over bodies, and over worlds in a batch, each of them is an array of its own with
+the worlds along its contiguous axis, which is what the compiler can vectorize. `jaxdae.geometry.planar` has the same methods.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Vector:
+    """A vector in space, as three scalars."""
+
+    x: Leaf
+    y: Leaf
+    z: Leaf
+
+    def __add__(self, other: Vector) -> Vector:
+        """Returns the sum."""
+        return Vector(self.x + other.x, self.y + other.y, self.z + other.z)
+
+    def __sub__(self, other: Vector) -> Vector:
+        """Returns the difference."""
+        return Vector(self.x - other.x, self.y - other.y, self.z - other.z)
+
+    def __neg__(self) -> Vector:
+        """Returns the opposite."""
+        return Vector(-self.x, -self.y, -self.z)
+
+    def times(self, factor: Any) -> Vector:
+        """Returns the vector times a number."""
+        return Vector(factor * self.x, factor * self.y, factor * self.z)
+
+    def dot(self, other: Vector) -> Any:
+        """Returns the inner product."""
+        return self.x * other.x + self.y * other.y + self.z * other.z
+
+    def cross(self, other: Vector) -> Vector:
+        """Returns the cross product."""
+        return Vector(
+            self.y * other.z - self.z * other.y,
+            self.z * other.x - self.x * other.z,
+            self.x * other.y - self.y * other.x,
+        )
+
+    def array(self) -> Array:
+        """Returns the components (3,)."""
+        return jnp.stack([self.x, self.y, self.z])
+
+
+class Twist(NamedTuple):
+    """How a frame moves: velocity (x, y, z) of its origin in the world in m/s, angular velocity (wx, wy, wz) in the body in rad/s.
+
+    As a wrench: force in the world in N, torque about the origin in the body's axes in N m.
+    """
+
+    x: Any
+    y: Any
+    z: Any
+    wx: Any
+    wy: Any
+    wz: Any
+
+    @property
+    def velocity(self) -> Vector:
+        """The velocity of the origin in the world."""
+        return Vector(self.x, self.y, self.z)
+
+    @property
+    def omega_body(self) -> Vector:
+        """The angular velocity in the axes of the body."""
+        return Vector(self.wx, self.wy, self.wz)
+
+    def omega_world(self, frame: Frame) -> Vector:
+        """Returns the angular velocity in the axes of the world."""
+        return frame.turned(self.omega_body)
+
+    def at(self, frame: Frame, place: Vector) -> Vector:
+        """Returns the velocity in the world of the point of the body that is at a place of the world."""
+        return self.velocity + self.omega_world(frame).cross(place - frame.place)
+
+
+class Frame(NamedTuple):
+    """The frame of a body: mass center (x, y, z) in m, and the rotation matrix R row by row, whose columns are the body's axes; scalars.
+
+    `GROUND` are the entries of the frame of the ground, `COSTLY` those that are worth computing once only.
+    """
+
+    GROUND = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+    COSTLY = ("r11", "r12", "r13", "r21", "r22", "r23", "r31", "r32", "r33")
+
+    x: Any
+    y: Any
+    z: Any
+    r11: Any
+    r12: Any
+    r13: Any
+    r21: Any
+    r22: Any
+    r23: Any
+    r31: Any
+    r32: Any
+    r33: Any
+
+    @classmethod
+    def of_pose(cls, place: Any, quat_wb: Any) -> Frame:
+        """Returns the frame of a pose.
+
+        Args:
+            place: (3,) or (3, n), in m.
+            quat_wb: unit quaternion (4,) or (4, n), wxyz, body to world.
+        """
+        w, x, y, z = quat_wb
+        at_x, at_y, at_z = place
+        return cls(
+            at_x,
+            at_y,
+            at_z,
+            1.0 - 2.0 * (y * y + z * z),
+            2.0 * (x * y - w * z),
+            2.0 * (x * z + w * y),
+            2.0 * (x * y + w * z),
+            1.0 - 2.0 * (x * x + z * z),
+            2.0 * (y * z - w * x),
+            2.0 * (x * z - w * y),
+            2.0 * (y * z + w * x),
+            1.0 - 2.0 * (x * x + y * y),
+        )
+
+    @classmethod
+    def of_axis(cls, s: Any, turning: Any, sliding: Any) -> Frame:
+        """Returns the frame after a motion by s along axes: turning (k, 3), of length 1 or 0, and sliding (k, 3), a unit of s each.
+
+        Rodrigues' formula, R = I + sin(s) [n] + (1 - cos(s)) [n]^2, is the identity for n = 0.
+        """
+        cos, sin = cos_sin(s)
+        x, y, z = turning[:, 0], turning[:, 1], turning[:, 2]
+        rest = 1.0 - cos
+        return cls(
+            sliding[:, 0] * s,
+            sliding[:, 1] * s,
+            sliding[:, 2] * s,
+            1.0 - rest * (y * y + z * z),
+            rest * x * y - sin * z,
+            rest * x * z + sin * y,
+            rest * x * y + sin * z,
+            1.0 - rest * (x * x + z * z),
+            rest * y * z - sin * x,
+            rest * x * z - sin * y,
+            rest * y * z + sin * x,
+            1.0 - rest * (x * x + y * y),
+        )
+
+    @classmethod
+    def of_axes(cls, place: Vector, e1: Vector, e2: Vector, e3: Vector) -> Frame:
+        """Returns the frame with this origin and these axes."""
+        return cls(place.x, place.y, place.z, e1.x, e2.x, e3.x, e1.y, e2.y, e3.y, e1.z, e2.z, e3.z)
+
+    def then(self, other: Frame) -> Frame:
+        """Returns a frame given in this one, in the world."""
+        return Frame.of_axes(self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes))
+
+    def seen_from(self, other: Frame) -> Frame:
+        """Returns this frame as it is in another one."""
+        return Frame.of_axes(other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes))
+
+    @property
+    def place(self) -> Vector:
+        """The origin in the world."""
+        return Vector(self.x, self.y, self.z)
+
+    @property
+    def axes(self) -> tuple[Vector, Vector, Vector]:
+        """The axes of the body in the world, the columns of R."""
+        return Vector(self.r11, self.r21, self.r31), Vector(self.r12, self.r22, self.r32), Vector(self.r13, self.r23, self.r33)
+
+    def turned(self, vector: Vector) -> Vector:
+        """Returns R times a vector: its components in the world from those in the body."""
+        x, y, z = vector.x, vector.y, vector.z
+        return Vector(
+            self.r11 * x + self.r12 * y + self.r13 * z,
+            self.r21 * x + self.r22 * y + self.r23 * z,
+            self.r31 * x + self.r32 * y + self.r33 * z,
+        )
+
+    def turned_back(self, vector: Vector) -> Vector:
+        """Returns R^T times a vector: its components in the body from those in the world."""
+        x, y, z = vector.x, vector.y, vector.z
+        return Vector(
+            self.r11 * x + self.r21 * y + self.r31 * z,
+            self.r12 * x + self.r22 * y + self.r32 * z,
+            self.r13 * x + self.r23 * y + self.r33 * z,
+        )
+
+    def direction(self, vector: Any) -> Vector:
+        """Returns the world components of a vector given in the body's frame (3,)."""
+        return self.turned(Vector(vector[0], vector[1], vector[2]))
+
+    def point(self, place: Any) -> Vector:
+        """Returns the world coordinates of a point given in the body's frame (3,)."""
+        return self.place + self.direction(place)
+
+    def components_of(self, vector: Any) -> Array:
+        """Returns a vector (3,) of the world in the body's frame (3,)."""
+        return self.turned_back(Vector(vector[0], vector[1], vector[2])).array()
+
+    def place_of(self, place: Any) -> Array:
+        """Returns a place (3,) of the world in the body's frame (3,)."""
+        return self.components_of(place - self.place.array())
+
+    def along(self, twist: Twist) -> Frame:
+        """Returns the derivative of the frame along a motion: p', R [omega]."""
+        return Frame.of_axes(twist.velocity, *_spun(self.axes, twist.omega_body))
+
+    def bending(self, twist: Twist, change: Twist | None) -> Frame:
+        """Returns the second derivative of the frame along a motion whose twist has this rate of change, None for a constant one."""
+        twice = _spun(_spun(self.axes, twist.omega_body), twist.omega_body)
+        if change is None:
+            zero = jnp.zeros_like(self.x)
+            return Frame.of_axes(Vector(zero, zero, zero), *twice)
+        turned = (first + second for first, second in zip(twice, _spun(self.axes, change.omega_body), strict=True))
+        return Frame.of_axes(change.velocity, *turned)
+
+    def directions(self) -> tuple[dict[str, Any], ...]:
+        """Returns the derivatives of the frame in the directions of a twist, each as those of its entries that change."""
+        one = jnp.ones_like(self.x)
+        e1, e2, e3 = self.axes
+        return (
+            {"x": one},
+            {"y": one},
+            {"z": one},
+            _columns(e2=e3, e3=-e2),
+            _columns(e1=-e3, e3=e1),
+            _columns(e1=e2, e2=-e1),
+        )
+
+
+def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, Vector, Vector]:
+    """Returns the columns of A [omega] from those of A."""
+    e1, e2, e3 = axes
+    return (
+        e2.times(omega.z) - e3.times(omega.y),
+        e3.times(omega.x) - e1.times(omega.z),
+        e1.times(omega.y) - e2.times(omega.x),
+    )
+
+
+def _columns(**columns: Vector) -> dict[str, Any]:
+    """Returns the entries of the columns e1, e2, e3 of a rotation matrix by their names in `Frame`."""
+    return {f"r{row}{name[1]}": entry for name, c in columns.items() for row, entry in ((1, c.x), (2, c.y), (3, c.z))}

@@ -1,0 +1,109 @@
+"""Rigid bodies as a user describes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.geometry import planar, spatial
+from jaxdae.geometry.rotation import quat_normalize
+from jaxdae.mechanisms.values import concrete, is_positive, is_vector, real, vector
+
+Number = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """A rigid body.
+
+    Attributes:
+        name: unique; not "ground".
+        mass: in kg, positive.
+        inertia: in kg m^2 about the mass center, positive.
+        pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
+    """
+
+    name: str
+    mass: Number
+    inertia: Number
+    pose: Any = (0.0, 0.0, 0.0)
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields what is wrong with it."""
+        for name in ("mass", "inertia"):
+            if not is_positive(getattr(self, name)):
+                yield f"{name} must be a positive number, got {getattr(self, name)}"
+        if not is_vector(self.pose, 3):
+            yield f"pose must be three finite numbers (x, y, theta), got {self.pose}"
+
+    def frame(self) -> planar.Frame:
+        """Returns the frame at the start."""
+        x, y, angle = vector(self.pose)
+        return planar.Frame(x, y, angle, jnp.cos(angle), jnp.sin(angle))
+
+    def coordinates(self) -> Any:
+        """Returns the absolute coordinates at the start (3,)."""
+        return vector(self.pose)
+
+    def moments(self) -> Any:
+        """Returns the inertia ()."""
+        return real(self.inertia)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpatialBody:
+    """A rigid body in space. Its frame has its origin in the mass center.
+
+    Attributes:
+        name: unique; not "ground".
+        mass: in kg, positive.
+        inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3).
+        place: (3,) of the mass center at the start in m; a guess will do, see `initialize`.
+        quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion.
+    """
+
+    name: str
+    mass: Number
+    inertia: Any
+    place: Any = (0.0, 0.0, 0.0)
+    quaternion: Any = (1.0, 0.0, 0.0, 0.0)
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields what is wrong with it."""
+        if not is_positive(self.mass):
+            yield f"mass must be a positive number, got {self.mass}"
+        moments = concrete(self.inertia)
+        if moments is not None:
+            yield from _inertia_mistakes(moments, self.inertia)
+        if not is_vector(self.place, 3):
+            yield f"place must be three finite numbers (x, y, z), got {self.place}"
+        quaternion = concrete(self.quaternion)
+        if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
+            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}"
+
+    def frame(self) -> spatial.Frame:
+        """Returns the frame at the start."""
+        return spatial.Frame.of_pose(vector(self.place), quat_normalize(vector(self.quaternion)))
+
+    def coordinates(self) -> Any:
+        """Returns the absolute coordinates at the start (7,)."""
+        return jnp.concatenate([vector(self.place), quat_normalize(vector(self.quaternion))])
+
+    def moments(self) -> Any:
+        """Returns the inertia (3,) or (3, 3)."""
+        return jnp.asarray(self.inertia, jnp.result_type(float))
+
+
+def _inertia_mistakes(moments: np.ndarray, given: Any) -> Iterable[str]:
+    if moments.shape not in ((3,), (3, 3)) or not np.all(np.isfinite(moments)):
+        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}"
+        return
+    matrix = np.diag(moments) if moments.ndim == 1 else moments
+    if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=0.0):
+        yield f"inertia must be symmetric, got {given}"
+    elif not np.linalg.eigvalsh(matrix)[0] > 0.0:
+        yield f"inertia must be positive definite, got {given} with principal moments {np.linalg.eigvalsh(matrix)}"

@@ -1,0 +1,101 @@
+"""States of one mechanism in both forms of coordinates.
+
+From joint to absolute coordinates frames and twists of all bodies are written down. Back, joints of the tree measure their coordinates
+between the frames of the two bodies that they connect, and their velocities follow from the motion of one against the other: with the
+motions S of the velocities of a joint, counted from the joint, S v = V_child - V_parent, which has one solution as S has full rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.absolute import FORMS, frame_quaternions
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.measures import Kinematics
+from jaxdae.system import State
+
+
+def to_absolute(mechanism: Mechanism, state: State) -> State:
+    """Returns a state in absolute coordinates.
+
+    Args:
+        mechanism: in either form of coordinates.
+        state: in the coordinates of the mechanism.
+
+    Differentiable; quaternions have w >= 0.
+    """
+    motion = mechanism.coordinates.kinematics(state.q, state.v)
+    form = FORMS[mechanism.space.name](mechanism.body_names)
+    q = form.of_frames(motion.frame)
+    return State(state.t, q, form.of_twists(q, motion.velocity))
+
+
+def to_joints(mechanism: Mechanism, state: State) -> State:
+    """Returns a state in the joint coordinates of a mechanism; angles are in (-pi, pi], quaternions have w >= 0.
+
+    Args:
+        mechanism: in joint coordinates.
+        state: in absolute coordinates; it must satisfy the joints of the tree, or the nearest motions that do are returned.
+
+    Raises:
+        TypeError: a mechanism in other coordinates.
+
+    Differentiable.
+    """
+    tree = mechanism.coordinates
+    if not isinstance(tree, TreeCoordinates):
+        raise TypeError("to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, jm.Joints()) returns")
+    motion = FORMS[mechanism.space.name](mechanism.body_names).kinematics(state.q, state.v)
+    q = _coordinates(mechanism, tree, motion)
+    return State(state.t, q, _velocities(mechanism, tree, q, motion))
+
+
+def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics) -> Any:
+    """Returns q from the frames of all bodies."""
+    shape = tree.structure
+    starts = shape.starts(COORDINATES)
+    q = jnp.zeros((len(tree.names),), motion.frame.x.dtype)
+    for group in mechanism.carrying.values():
+        pair = measures.pairs(group.a, group.b, len(mechanism.body_names))
+        axes = np.asarray([starts[shape.of_joint(name, AXIS)] for name in group.names], int)
+        if axes.size:
+            q = q.at[axes].set(measures.values(type(group).coordinate, group, pair, motion, jnp.zeros((), q.dtype)))
+        balls = [link for name in group.names for link in shape.of_joint(name, BALL)]
+        if balls:
+            on_a, on_b = jax.vmap(type(group).joint_frames)(group)
+            a, b = (frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True))
+            backward = np.asarray([shape.backward[shape.joint_names.index(name)] for name in group.names])
+            turned = jnp.where(backward[:, None], frame_quaternions(a.seen_from(b)), frame_quaternions(b.seen_from(a)))
+            q = q.at[starts[balls][:, None] + np.arange(4)].set(turned)
+    free = [name for name in shape.joint_names if name in mechanism.body_names and name not in mechanism.joint_names]
+    for name in free:
+        number = mechanism.body_names.index(name)
+        frame = jax.tree.map(lambda entry, k=number: entry[k : k + 1], motion.frame)
+        first = min(k for kind in (PLACE, BALL, AXIS) for k in shape.of_joint(name, kind))
+        pose = FORMS[mechanism.space.name]((name,)).of_frames(frame)
+        q = q.at[starts[first] + np.arange(pose.shape[0])].set(pose)
+    return q
+
+
+def _velocities(mechanism: Mechanism, tree: TreeCoordinates, q: Any, motion: Kinematics) -> Any:
+    """Returns v from the twists of all bodies."""
+    shape, screw, near = tree.structure, mechanism.space.screw, tree.near(q)
+    bodies = screw.of_twist(near.bodies, motion.velocity)
+    padded = [jnp.append(entry, 0.0) for entry in bodies]
+    parents, children = np.asarray(shape.ends, int).T
+    # Counted from the last link of each joint, where the motions of its velocities are of unit size and at right angles.
+    last = np.zeros(len(shape.joint_names), int)
+    last[np.asarray(shape.joints, int)] = np.arange(shape.count)
+    own = measures.frames_of(last, near.links)
+    against = jnp.stack(screw(*(entry[children] - entry[parents] for entry in padded)).at(own))
+    joints = np.asarray(shape.joints, int)[shape.column_links]
+    columns = jnp.stack(near.columns.at(measures.frames_of(last[joints], near.links)))
+    products = jnp.where(shape.same_joint, columns.T @ columns, 0.0)
+    return jnp.linalg.solve(products, jnp.sum(columns * against[:, joints], axis=0))

@@ -1,0 +1,1 @@
+"""How bodies move with the coordinates of a mechanism, one form a file."""

@@ -1,0 +1,182 @@
+"""Absolute coordinates: the pose of every body, so that T is the identity, M is constant, and joints are rows.
+
+In the plane q = (x, y, theta) of each body and v = q'. In space q = (place of the mass center, unit quaternion wxyz body to world) of each
+body, v = (velocity of the mass center in the world, omega_body), and q (+) xi turns the quaternion by the rotation vector in xi: it keeps
+its length, so that no row has to hold it.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree, static
+from jaxdae.geometry import planar, spatial
+from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
+from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DiagonalMatrix, MassOperator
+from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
+
+
+class _Absolute(BodyCoordinates):
+    """Each body has coordinates of its own."""
+
+    bodies: tuple[str, ...]
+
+    @abc.abstractmethod
+    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+        """Returns M, which does not depend on q."""
+
+    @abc.abstractmethod
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames."""
+
+    def of_twists(self, q: Coordinates, twists: Any) -> Velocity:
+        """Returns v with which bodies have these twists."""
+        return jnp.stack(twists, axis=-1).reshape(-1)
+
+    def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
+        """Returns the wrenches (nv,)."""
+        return jnp.stack(wrench, axis=-1).reshape(-1)
+
+    def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
+        """Returns the kinetic energy in J."""
+        return 0.5 * jnp.sum(v * self.mass_operator(q, mass, inertia).times(v))
+
+    def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
+        """Returns the rows of a group."""
+        return measures.dense_rows(block, pair)
+
+    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> BlockRows:
+        """Returns the rows of several groups by the two bodies that each of them connects."""
+        count = len(self.bodies)
+        still = jnp.zeros((0, len(motion.velocity)), q.dtype)
+        sides = [measures.pair_rows(block) for block, _ in parts]
+        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
+        a, b = (tuple(int(body) for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
+        return BlockRows(first, second, a, b, count)
+
+
+@pytree
+class PlanarAbsolute(_Absolute):
+    """(x, y, theta) of each body in m and rad; `bodies` are their names."""
+
+    bodies: tuple[str, ...] = static()
+
+    flat = True
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The names of q, such as "crank.theta", with their units."""
+        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in (("x", "m"), ("y", "m"), ("theta", "rad")))
+
+    @property
+    def velocity_names(self) -> tuple[tuple[str, str], ...]:
+        """The names of v, such as "crank.omega", with their units."""
+        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in (("vx", "m/s"), ("vy", "m/s"), ("omega", "rad/s")))
+
+    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+        """Returns frames and twists of all bodies."""
+        x, y, angle = (q.reshape(-1, 3)[:, k] for k in range(3))
+        twist = v.reshape(-1, 3)
+        return Kinematics(planar.Frame.of_pose(x, y, angle), planar.Twist(*(twist[:, k] for k in range(3))))
+
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames."""
+        return jnp.stack([frames.x, frames.y, frames.angle], axis=-1).reshape(-1)
+
+    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
+        """Returns diag(m, m, I) of each body."""
+        return DiagonalMatrix(jnp.stack([mass, mass, inertia], axis=1).reshape(-1).astype(q.dtype))
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q + xi."""
+        return q + xi
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns q1 - q0."""
+        return q1 - q0
+
+
+@pytree
+class SpatialAbsolute(_Absolute):
+    """Place (3,) in m and quaternion wxyz (4,) of each body; `bodies` are their names."""
+
+    bodies: tuple[str, ...] = static()
+
+    flat = False
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The names of q, such as "crank.x" and "crank.qw", with their units."""
+        axes = (*((axis, "m") for axis in "xyz"), *((f"q{axis}", "") for axis in "wxyz"))
+        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
+
+    @property
+    def velocity_names(self) -> tuple[tuple[str, str], ...]:
+        """The names of v, such as "crank.vx" and "crank.omega_x" (in the axes of the body), with their units."""
+        axes = (*((f"v{axis}", "m/s") for axis in "xyz"), *((f"omega_{axis}", "rad/s") for axis in "xyz"))
+        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
+
+    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+        """Returns frames and twists of all bodies; the rate of a twist has no part of its own."""
+        poses, twist = q.reshape(-1, 7), v.reshape(-1, 6)
+        place, quaternion = [poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)]
+        return Kinematics(spatial.Frame.of_pose(place, quaternion), spatial.Twist(*(twist[:, k] for k in range(6))))
+
+    def of_frames(self, frames: Any) -> Coordinates:
+        """Returns q where bodies have these frames; quaternions have w >= 0."""
+        quaternions = frame_quaternions(frames)
+        return jnp.concatenate([jnp.stack(frames[:3], axis=-1), quaternions], axis=1).reshape(-1)
+
+    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+        """Returns diag(m, m, m, I) of each body, with principal moments (n, 3) a diagonal matrix."""
+        masses = jnp.repeat(mass[:, None], 3, axis=1)
+        if inertia.ndim == 2:
+            return DiagonalMatrix(jnp.concatenate([masses, inertia], axis=1).reshape(-1).astype(q.dtype))
+        linear = masses[:, :, None] * jnp.eye(3, dtype=mass.dtype)
+        none = jnp.zeros_like(linear)
+        blocks = jnp.concatenate([jnp.concatenate([linear, none], axis=2), jnp.concatenate([none, inertia], axis=2)], axis=1)
+        return BlockDiagonalMatrix(blocks.astype(q.dtype))
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns the moved poses; quaternions stay of length 1."""
+        poses, moved = q.reshape(-1, 7), xi.reshape(-1, 6)
+        turned = jax.vmap(quat_retract)(poses[:, 3:], moved[:, 3:])
+        return jnp.concatenate([poses[:, :3] + moved[:, :3], turned], axis=1).reshape(-1)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns xi with q0 (+) xi = q1, rotations by at most half a turn."""
+        before, after = q0.reshape(-1, 7), q1.reshape(-1, 7)
+        turned = jax.vmap(quat_difference)(before[:, 3:], after[:, 3:])
+        return jnp.concatenate([after[:, :3] - before[:, :3], turned], axis=1).reshape(-1)
+
+
+def frame_quaternions(frames: spatial.Frame) -> Any:
+    """Returns the quaternions wxyz (n, 4) of stacked frames."""
+    rows = jnp.stack(frames[3:], axis=-1).reshape(-1, 3, 3)
+    return jax.vmap(matrix_quaternion)(rows)
+
+
+FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
+
+
+@dataclasses.dataclass(frozen=True)
+class Absolute:
+    """The choice of absolute coordinates: the pose of every body; all joints are constraint rows."""
+
+    def of(
+        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any
+    ) -> tuple[BodyCoordinates, Any, Sequence[Any], Sequence[Any]]:
+        """Returns the coordinates of bodies, q at their start poses, the joints that are rows, all of them, and those in a tree, none."""
+        form = FORMS[space.name](tuple(body.name for body in bodies))
+        return form, jnp.concatenate([body.coordinates() for body in bodies]), joints, ()

@@ -1,0 +1,178 @@
+"""The choice of joint coordinates, and how a tree of links is made of bodies and joints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.geometry import planar, spatial
+from jaxdae.geometry.rotation import matrix_quaternion
+from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, VELOCITIES, Step, Structure, ball, place
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.mechanisms.graph import Edge, spanning_tree
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.space import Plane, Space
+
+
+@dataclasses.dataclass(frozen=True)
+class Joints:
+    """The choice of joint coordinates: those of the joints of a spanning tree; joints beyond it are constraint rows.
+
+    The tree grows from the ground breadth-first, in the order of the joints. A body that it does not reach has coordinates of its own, as
+    in absolute coordinates.
+
+    Attributes:
+        cut: names of joints that are to close loops instead of being in the tree; where there are any, they have to cut all loops.
+    """
+
+    cut: tuple[str, ...] = ()
+
+    def of(
+        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Mapping[str, Any], numbers: Any
+    ) -> tuple[TreeCoordinates, Any, tuple[Any, ...], tuple[Any, ...]]:
+        """Returns the coordinates, q at the start poses, the joints that are rows, and those that are in the tree.
+
+        Args:
+            space: the plane or space.
+            bodies: the bodies.
+            joints: the joints.
+            frames: of all bodies at the start, by name.
+            numbers: of all bodies, by name.
+
+        Raises:
+            ValueError: a cut of unknown joints, or one that leaves a loop.
+        """
+        names = [body.name for body in bodies]
+        tree = spanning_tree(names, joints, self.cut)
+        making = _Making(space, frames, numbers)
+        for edge in tree.edges:
+            making.hang(edge)
+        carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
+        return making.coordinates(names), making.start(), tree.loops, carrying
+
+
+class _Making:
+    """A tree while it grows: links in the order in which they are hung."""
+
+    def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
+        self.space, self.frames, self.numbers = space, frames, numbers
+        self.identity = jax.tree.map(_real, space.frame(*space.frame.GROUND))
+        self.parents: list[int | None] = []
+        self.steps: list[Step] = []
+        self.names: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+        self.fixed: list[Any] = []
+        self.signs: list[float] = []
+        self.q: list[Any] = []
+        self.damping: list[Any] = []
+        self.joints: list[int] = []
+        self.backward: list[bool] = []
+        self.ends: list[tuple[int, int]] = []
+        self.joint_names: list[str] = []
+        # The link that carries a body, and the frame of the body in it.
+        self.carriers: dict[str, tuple[int | None, Any]] = {GROUND: (None, self.identity)}
+
+    def hang(self, edge: Edge) -> None:
+        """Adds the links of an edge."""
+        at_start = self.frames[edge.parent], self.frames[edge.child]
+        if edge.joint is None:
+            steps, ends, q = self._free(edge.child)
+            name, drag = edge.child, None
+        else:
+            joint = edge.joint.placed(self.frames, self.numbers)
+            steps, (in_a, in_b) = joint.steps(), joint.joint_frames()
+            ends = (in_b, in_a) if edge.reversed else (in_a, in_b)
+            q = self._measured(joint, steps, edge, at_start, ends)
+            name, drag = joint.name[0], joint.drag
+        carrier, held = self.carriers[edge.parent]
+        fixed = held.then(ends[0])
+        # Against its direction a chain of motions is made backward, each the other way round.
+        for step in reversed(steps) if edge.reversed else steps:
+            self.parents.append(carrier)
+            self.steps.append(step)
+            self.joints.append(len(self.joint_names))
+            self.names.append((name, step.names, step.velocity_names))
+            self.fixed.append(fixed)
+            self.signs.append(-1.0 if edge.reversed else 1.0)
+            self.damping.extend([_real(0.0 if drag is None else drag)] * VELOCITIES[step.kind])
+            carrier, fixed = len(self.steps) - 1, self.identity
+        self.q.extend(reversed(q) if edge.reversed else q)
+        self.joint_names.append(name)
+        self.backward.append(edge.reversed)
+        self.ends.append((self.numbers[edge.parent], self.numbers[edge.child]))
+        # A weld has no link: the body is held by that of its parent.
+        self.carriers[edge.child] = carrier, fixed.then(self.identity.seen_from(ends[1]))
+
+    def _free(self, body: str) -> tuple[tuple[Step, ...], tuple[Any, Any], list[Any]]:
+        frame = self.frames[body]
+        if self.space.dimension == 3:
+            return (place(), ball()), (self.identity, self.identity), [frame.place.array(), _quaternion(frame)]
+        axes = (
+            Step(AXIS, 0.0, (1.0, 0.0), (("x", "m"),), (("vx", "m/s"),)),
+            Step(AXIS, 0.0, (0.0, 1.0), (("y", "m"),), (("vy", "m/s"),)),
+            Step(AXIS, 1.0, (0.0, 0.0), (("theta", "rad"),), (("omega", "rad/s"),)),
+        )
+        return axes, (self.identity, self.identity), [frame.x, frame.y, frame.angle]
+
+    def _measured(self, joint: Any, steps: Sequence[Step], edge: Edge, at_start: Any, ends: Any) -> list[Any]:
+        """Returns the coordinates of a joint at the start, one entry a step."""
+        a, b = reversed(at_start) if edge.reversed else at_start
+        scalars = iter(joint.coordinate(a, b, _real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
+        parent, child = (frame.then(end) for frame, end in zip(at_start, ends, strict=True))
+        return [next(scalars) if step.kind == AXIS else _quaternion(child.seen_from(parent)) for step in steps]
+
+    def coordinates(self, bodies: Sequence[str]) -> TreeCoordinates:
+        """Returns the coordinates of all links that were hung."""
+        count = len(self.steps)
+        structure = Structure(
+            parents=tuple(count if parent is None else parent for parent in self.parents),
+            kinds=tuple(step.kind for step in self.steps),
+            body_links=tuple(count if self.carriers[body][0] is None else int(self.carriers[body][0] or 0) for body in bodies),
+            names=tuple((f"{owner}.{name}", unit) for owner, names, _ in self.names for name, unit in names),
+            velocity_names=tuple((f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names),
+            joints=tuple(self.joints),
+            backward=tuple(self.backward),
+            ends=tuple(self.ends),
+            joint_names=tuple(self.joint_names),
+        )
+        turning, sliding = zip(*(self._axes(step, sign) for step, sign in zip(self.steps, self.signs, strict=True)), strict=True)
+        damping = jnp.stack(self.damping)
+        return TreeCoordinates(
+            space=self.space,
+            structure=structure,
+            fixed=_stacked(self.fixed),
+            turning=jnp.concatenate(turning),
+            sliding=jnp.concatenate(sliding),
+            held=_stacked([self.carriers[body][1] for body in bodies]),
+            damping=damping,
+            armature=jnp.zeros_like(damping),
+        )
+
+    def _axes(self, step: Step, sign: float) -> tuple[Any, Any]:
+        """Returns how the velocities of a link turn it and slide it."""
+        none = np.zeros((3, 3))
+        if step.kind != AXIS:
+            turning, sliding = (np.eye(3), none) if step.kind == BALL else (none, np.eye(3))
+            return _real(turning), _real(sliding)
+        return sign * _real(step.turning)[None], sign * _real(step.sliding)[None]
+
+    def start(self) -> Any:
+        """Returns q at the start poses."""
+        return jnp.concatenate([jnp.atleast_1d(_real(entry)) for entry in self.q])
+
+
+def _stacked(frames: Sequence[planar.Frame | spatial.Frame]) -> Any:
+    return jax.tree.map(lambda *entries: jnp.stack([_real(entry) for entry in entries]), *frames)
+
+
+def _quaternion(frame: spatial.Frame) -> Any:
+    return matrix_quaternion(jnp.stack([axis.array() for axis in frame.axes], axis=1))
+
+
+def _real(x: Any) -> Any:
+    return jnp.asarray(x, jnp.result_type(float))

@@ -1,0 +1,226 @@
+"""Joint coordinates: those of the joints of a spanning tree; the other joints are rows that close its loops.
+
+The notes call this form embedded: bodies never leave the joints of the tree, whatever rounds. With S_j the motion that the velocity v_j
+makes, about an origin near the tree and in the axes of the world (`jaxdae.geometry.screws`), the motion of a body is a sum over the joints
+that carry it, and so is its acceleration at v' = 0,
+
+    V_b = sum_j S_j v_j,        A_b = sum_j (V_j x S_j) v_j,
+
+where V_j is the motion of the link of v_j, in which S_j is fixed. The mass matrix is made of the inertias of all that a joint carries
+(composite bodies),
+
+    M_jk = S_j . I_k S_k        where j carries k,        I_k = sum of the inertias of the bodies that k carries,
+
+and wrenches on bodies pull on the joints that carry them, (T^T F)_j = S_j . sum of F over these bodies. Which joint carries which body is
+a constant 0/1 matrix, so that the sums are products with it; frames follow from those of their parents by doubling: after k rounds each
+link knows its frame in its 2^k-th ancestor.
+
+References:
+    R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree, static
+from jaxdae.geometry.rotation import quat_difference, quat_retract
+from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
+from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.operators import DenseMatrix, DenseRows, MassOperator
+from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
+
+
+class Near(NamedTuple):
+    """The tree about its origin: the frames of links and of bodies, the motions S_j (nv,), and the origin of each body."""
+
+    links: Any
+    bodies: Any
+    columns: Any
+    origins: Any
+
+
+@pytree
+class TreeCoordinates(BodyCoordinates):
+    """The coordinates of the joints of a tree.
+
+    Attributes:
+        space: the plane or space (static).
+        structure: the shape of the tree (static).
+        fixed: the frame of each link at coordinate zero in its parent, a `Frame` of arrays (links,).
+        turning: by how much a unit of each velocity turns its link: (nv,) in the plane, (nv, 3) in the axes of the link in space.
+        sliding: by how much it slides: (nv, 2) or (nv, 3), in the axes of the link.
+        held: the frame of each body in the link that carries it, a `Frame` of arrays (n,).
+        damping: of each velocity (nv,), in N s/m or N m s/rad.
+        armature: what motors add to the inertia of each velocity (nv,), in kg or kg m^2.
+    """
+
+    space: Plane | Space = static()
+    structure: Structure = static()
+    fixed: Leaf
+    turning: Leaf
+    sliding: Leaf
+    held: Leaf
+    damping: Leaf
+    armature: Leaf
+
+    @property
+    def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether q (+) xi is q + xi: where no link takes any orientation."""
+        return BALL not in self.structure.kinds
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The names of q, such as "A.angle", with their units."""
+        return self.structure.names
+
+    @property
+    def velocity_names(self) -> tuple[tuple[str, str], ...]:
+        """The names of v, such as "A.angle_rate", with their units."""
+        return self.structure.velocity_names
+
+    # Where the bodies are.
+
+    def _moved(self, q: Coordinates) -> Any:
+        """Returns the frames of all links as their own coordinates move them, at coordinate zero the identity."""
+        frame, shape = self.space.frame, self.structure
+        parts, order = [], []
+        for kind in dict.fromkeys(shape.kinds):
+            at, columns = shape.places(kind, COORDINATES), shape.places(kind, VELOCITIES)
+            if kind == AXIS:
+                own = frame.of_axis(q[at[:, 0]], self.turning[columns[:, 0]], self.sliding[columns[:, 0]])
+            else:
+                zero, one = jnp.zeros((len(at),), q.dtype), jnp.ones((len(at),), q.dtype)
+                place = [q[at[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
+                own = frame.of_pose(place, [q[at[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero])
+            parts.append(own)
+            order.append(shape.of_kind(kind))
+        if len(parts) == 1:
+            return parts[0]
+        back = np.argsort(np.concatenate(order))
+        return jax.tree.map(lambda *entries: jnp.concatenate(entries)[back], *parts)
+
+    def near(self, q: Coordinates) -> Near:
+        """Returns frames and motions about the origin of each tree, the place of its first link."""
+        shape = self.structure
+        local = self.fixed.then(self._moved(q))
+        first = np.asarray([parent == shape.count for parent in shape.parents])
+        axes = range(self.space.dimension)
+        roots = [local[k][shape.roots] for k in axes]
+        links = local._replace(**{local._fields[k]: jnp.where(first, 0.0, local[k]) for k in axes})
+        above = np.asarray(shape.parents, int)
+        while np.any(above < shape.count):
+            links = measures.frames_of(above, links).then(links)
+            above = np.append(above, shape.count)[above]
+        carriers = np.asarray(shape.body_links, int)
+        bodies = measures.frames_of(carriers, links).then(self.held)
+        on_columns = measures.frames_of(shape.column_links, links)
+        columns = self.space.screw.of_axis(on_columns, self.turning, self.sliding)
+        return Near(links, bodies, columns, [root[carriers] for root in roots])
+
+    def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
+        """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
+        near = _near(self, q)
+        carried = self._carried(self.structure.body_links, q.dtype)
+        in_columns = self._carried(self.structure.column_links, q.dtype)
+        moving = jnp.stack(near.columns) * v
+        motion = self.space.screw(*(moving @ carried.T))
+        changes = self.space.screw(*(moving @ in_columns.T)).cross(near.columns)
+        rate = self.space.screw(*((jnp.stack(changes) * v) @ carried.T))
+        frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
+        return Kinematics(frames, motion.at(near.bodies), rate.acceleration_at(near.bodies, motion))
+
+    def _carried(self, links: Any, dtype: Any) -> Any:
+        """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
+        return jnp.asarray(self.structure.carried[np.asarray(links, int)], dtype)
+
+    # What follows.
+
+    def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
+        """Returns T^T F (nv,)."""
+        near = _near(self, q)
+        forces = jnp.stack(self.space.screw.of_wrench(near.bodies, wrench)) @ self._carried(self.structure.body_links, q.dtype)
+        return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
+
+    def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
+        """Returns the damping of the joints of the tree (nv,), in N and N m."""
+        return -self.damping * v
+
+    def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
+        """Returns M from the composite inertias of all that each joint carries."""
+        near = _near(self, q)
+        bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
+        carried = self.structure.carried
+        composite = type(bodies)(*(jnp.stack(bodies) @ self._carried(self.structure.body_links, q.dtype)))
+        momenta = jnp.stack(composite.times(near.columns))
+        products = jnp.stack(near.columns).T @ momenta
+        above = carried[self.structure.column_links].T
+        matrix = jnp.where(above, products, jnp.where(above.T, products.T, 0.0))
+        return DenseMatrix(matrix + jnp.diag(self.armature))
+
+    def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
+        """Returns the kinetic energy in J: of the bodies, and of the motors."""
+        twist = self.kinematics(q, v).velocity
+        momentum = self.space.inertial(mass, inertia, twist)
+        return 0.5 * (sum(jnp.sum(p * w) for p, w in zip(momentum, twist, strict=True)) + jnp.sum(self.armature * v**2))
+
+    def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
+        """Returns the rows J_b T of a group: each side's derivatives are a wrench, which pulls on the joints that carry the body."""
+        near = _near(self, q)
+        columns = jnp.stack(near.columns)
+        links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
+        count = len(block[0][0])
+        rows: list[Any] = [0.0] * count
+        for side, numbers in zip(block, pair[:2], strict=True):
+            frames = measures.frames_of(numbers, near.bodies)
+            carried = self._carried(links[numbers], q.dtype)
+            for r in range(count):
+                force = self.space.screw.of_wrench(frames, self.space.twist(*(direction[r] for direction in side)))
+                rows[r] = rows[r] + (jnp.stack(force, axis=-1) @ columns) * carried
+        return jnp.stack(rows, axis=1).reshape(-1, columns.shape[1])
+
+    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> DenseRows:
+        """Returns the rows of several groups."""
+        nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
+        return DenseRows(jnp.concatenate([nothing, *(self.dense_rows(q, motion, block, pair) for block, pair in parts)]))
+
+    # How coordinates move.
+
+    def _indices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns where vectors and quaternions are in q and in v."""
+        shape = self.structure
+        in_q, in_v = ({kind: shape.places(kind, sizes) for kind in (AXIS, PLACE, BALL)} for sizes in (COORDINATES, VELOCITIES))
+        vectors_q, vectors_v = (np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v))
+        return vectors_q, vectors_v, in_q[BALL], in_v[BALL]
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q (+) xi; quaternions stay of length 1."""
+        if self.flat:
+            return q + xi
+        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        turned = jax.vmap(quat_retract)(q[balls_q], xi[balls_v])
+        back = np.argsort(np.concatenate([vectors_q, balls_q.reshape(-1)]))
+        return jnp.concatenate([q[vectors_q] + xi[vectors_v], turned.reshape(-1)])[back]
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns xi with q0 (+) xi = q1, rotations of balls by at most half a turn."""
+        if self.flat:
+            return q1 - q0
+        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        turned = jax.vmap(quat_difference)(q0[balls_q], q1[balls_q])
+        back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
+        return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
+
+
+# Compiled as a unit: force, mass matrix and rows need it, and JAX then traces it once.
+@jax.jit
+def _near(tree: TreeCoordinates, q: Any) -> Near:
+    return tree.near(q)

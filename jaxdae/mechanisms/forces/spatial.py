@@ -1,0 +1,382 @@
+"""The forces of mechanisms in space, by virtual work. `SPATIAL_FORCES` names all of them.
+
+As in the plane, an element measures coordinates s between two frames and answers with an effort for each of them. Torques on bodies have no
+coordinate that they are the derivative of; they are wrenches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame, Twist
+from jaxdae.mechanisms import describe, fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.space import SPACE, Plane, Space
+
+
+class SpatialForce(describe.Force):
+    """A force in space."""
+
+    space: ClassVar[Plane | Space] = SPACE
+
+
+class Driven(SpatialForce):
+    """A force that may read an input."""
+
+    input: Any
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The inputs that the elements of a group read, -1 for none."""
+        return self.input
+
+
+@pytree
+class LinearSpring(SpatialForce):
+    """A spring and damper between two points; its rest length is the distance at the start pose by default."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at_a: Place = fields.world("the end on a")
+    at_b: Place = fields.world("the end on b")
+    point_a: Place = fields.point("the end on a", "a", "at_a")
+    point_b: Place = fields.point("the end on b", "b", "at_b")
+    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
+    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
+    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is not damped."""
+        return self.damping == 0.0
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the length in m; its derivative at length zero is taken as zero."""
+        return (parts.distance(self, a, b),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the thrust in N."""
+        return -self.stiffness * (s - self.rest_length) - self.damping * rate
+
+    def energy(self, s: Array) -> Any:
+        """Returns the elastic energy in J."""
+        return 0.5 * self.stiffness * (s[0] - self.rest_length) ** 2
+
+
+@pytree
+class Force(SpatialForce):
+    """A force on a point of a body; its direction is fixed in the world, or in the body with `body_frame`.
+
+    It is force + u[input] direction in N; without `input` it is constant.
+    """
+
+    name: Name = fields.name("force")
+    body: BodyName = fields.body("the body that the force acts on", ground=False)
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "body", "at")
+    force: Any = fields.components("the force", "N", value=(0.0, 0.0, 0.0), required=True)
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0), in_config=False)
+    body_frame: bool = fields.truth("true where the force turns with the body", value=False)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it keeps its direction in the world."""
+        return not self.body_frame
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the force in the world or in the body."""
+        kind = BodyForce if self.body_frame else WorldForce
+        return kind(self.name, GROUND, self.body, self.at, self.point, self.force, self.input, self.direction)
+
+
+@pytree
+class WorldForce(Driven):
+    """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the ground")
+    b: BodyName = fields.body("the body that the force acts on")
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "b", "at")
+    force: Any = fields.components("the force", "N", value=(0.0, 0.0, 0.0))
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0))
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the place of the point in m."""
+        place = b.point(self.point)
+        return place.x, place.y, place.z
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in N."""
+        return self.force + u * self.direction
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential of the constant part in J."""
+        return -jnp.sum(self.force * s)
+
+
+@pytree
+class BodyForce(WorldForce):
+    """A force on a point of b that turns with b: force + u[input] direction in the body's frame, in N. It has no potential."""
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in the world, in N."""
+        return b.direction(self.force + u * self.direction).array()
+
+    def energy(self, s: Array) -> Any:
+        """Returns zero."""
+        return jnp.zeros_like(s[0])
+
+
+@pytree
+class JointForce(SpatialForce):
+    """A torque about or a force along a coordinate of a joint, on b with its reaction on a, with a spring to a rest position.
+
+    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input` it is constant. Springs on angles pull to the nearest
+    turn of the rest position, because frames do not know of turns.
+    """
+
+    name: Name = fields.name("force")
+    joint: Any = fields.joint("the joint that is driven")
+    force: Number = fields.number("the torque or force", "N m or N", value=0.0)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False)
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0)
+    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0)
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the effort along the coordinate of the named joint."""
+        joint = joints[self.joint]
+        names = list(joint.coordinates)
+        number = names.index(self.along) if self.along in names else 0
+        numbers = self.force, self.input, self.gain, self.stiffness, self.rest
+        return CoordinateForce(self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad", *numbers)
+
+
+@pytree
+class CoordinateForce(Driven):
+    """An effort along one coordinate of a joint: force + gain u[input] - stiffness (s - rest), in N m or N."""
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    joint: Any = fields.inner()
+    number: Any = fields.index("which coordinate")
+    turns: Any = fields.index("whether it is an angle")
+    force: Number = fields.number("the torque or force", "N m or N", value=0.0)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0)
+    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0)
+    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the joint and its coordinate."""
+        return f"joint_force_{self.joint.type_key()}_{self.number[0]}"
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the coordinate in m or rad."""
+        return (self.joint.coordinate(a, b, t)[self.number[0]],)
+
+    def _stretch(self, s: Any) -> Any:
+        return parts.nearest_turn(s - self.rest) if self.turns[0] else s - self.rest
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in N m or the force in N."""
+        return jnp.stack([self.force + self.gain * u]) - self.stiffness * self._stretch(s)
+
+    def energy(self, s: Array) -> Any:
+        """Returns the potential of the constant part and of the spring in J."""
+        return -self.force * s[0] + 0.5 * self.stiffness * self._stretch(s[0]) ** 2
+
+
+@pytree
+class Torque(Driven):
+    """A torque on b, with its reaction on a; its direction is fixed in the world, or in b with `body_frame`.
+
+    It is torque + u[input] direction in N m; without `input` it is constant.
+    """
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the body with the reaction, or ground")
+    b: BodyName = fields.body("the body that the torque acts on, or ground")
+    torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0), required=True)
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False)
+    body_frame: bool = fields.truth("true where the torque turns with b", value=False)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: a torque of fixed direction has no potential."""
+        return False
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the torque in the world or in the body."""
+        kind = BodyTorque if self.body_frame else WorldTorque
+        return kind(self.name, self.a, self.b, self.torque, self.input, self.direction)
+
+
+@pytree
+class WorldTorque(Driven):
+    """A torque on b of fixed direction in the world, with its reaction on a: torque + u[input] direction, in N m."""
+
+    quasi: ClassVar[bool] = True
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the body with the reaction, or ground")
+    b: BodyName = fields.body("the body that the torque acts on, or ground")
+    torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0))
+    input: Any = fields.input_index()
+    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0))
+
+    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the angular velocity of b against a in the world, in rad/s."""
+        return parts.spin(a, b, moving_a, moving_b)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in N m."""
+        return self.torque + u * self.direction
+
+
+@pytree
+class BodyTorque(WorldTorque):
+    """A torque on b of fixed direction in b, with its reaction on a: torque + u[input] direction in the frame of b, in N m."""
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in the world, in N m."""
+        return b.direction(self.torque + u * self.direction).array()
+
+
+@pytree
+class RotationalDamper(SpatialForce):
+    """A torque against the angular velocity of b relative to a: the friction of a ball joint, or of a body in a fluid."""
+
+    quasi: ClassVar[bool] = True
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0, required=True)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it does not damp."""
+        return self.damping == 0.0
+
+    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the angular velocity of b against a in the world, in rad/s."""
+        return parts.spin(a, b, moving_a, moving_b)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in the world, in N m."""
+        return -self.damping * rate
+
+
+@pytree
+class Drag(SpatialForce):
+    """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
+
+    name: Name = fields.name("force")
+    body: BodyName = fields.body("the body that the force acts on", ground=False)
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "body", "at")
+    linear: Number = fields.number("the drag at low speed", "N s/m", value=0.0, at_least=0.0)
+    quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0, at_least=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False."""
+        return False
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the drag with its body as the second of two."""
+        return PointDrag(self.name, GROUND, self.body, self.at, self.point, self.linear, self.quadratic)
+
+
+@pytree
+class PointDrag(SpatialForce):
+    """The resistance of the surroundings to a point of b: -(linear + quadratic |v|) v, with v its velocity in the world, in N."""
+
+    quasi: ClassVar[bool] = True
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the ground")
+    b: BodyName = fields.body("the body that the force acts on")
+    at: Place = fields.world("the point")
+    point: Place = fields.point("the point", "b", "at")
+    linear: Number = fields.number("the drag at low speed", "N s/m", value=0.0)
+    quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0)
+
+    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the velocity of the point in the world, in m/s."""
+        velocity = moving_b.at(b, b.point(self.point))
+        return velocity.x, velocity.y, velocity.z
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the force in the world, in N; differentiable at rest."""
+        square = jnp.sum(rate * rate)
+        moves = square > 0.0
+        speed = jnp.where(moves, jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
+        return -(self.linear + self.quadratic * speed) * rate
+
+
+@pytree
+class Bushing(SpatialForce):
+    """A block of rubber between two bodies: springs and dampers along and about the axes of the joint that it is.
+
+    Rotations are those of `Weld`, sin(angle) times the axis.
+    """
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at: Place = fields.world("the bushing")
+    point_a: Place = fields.point("the bushing", "a", "at")
+    point_b: Place = fields.point("the bushing", "b", "at")
+    axes_a: Any = fields.joint_axes("a", columns=())
+    axes_b: Any = fields.joint_axes("b", columns=())
+    stiffness: Any = fields.components("the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0))
+    rotational_stiffness: Any = fields.components("the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0))
+    damping: Any = fields.components("the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0))
+    rotational_damping: Any = fields.components("the damping about x, y, z", "N m s/rad", value=(0.0, 0.0, 0.0))
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is not damped."""
+        return not any((*self.damping, *self.rotational_damping))
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap along the axes in m and the rotation about them in rad."""
+        return *(parts.slide(self, a, b, k) for k in range(3)), *parts.rotation(self, a, b)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns forces in N and torques in N m."""
+        stiffness = jnp.concatenate([self.stiffness, self.rotational_stiffness])
+        damping = jnp.concatenate([self.damping, self.rotational_damping])
+        return -stiffness * s - damping * rate
+
+    def energy(self, s: Array) -> Any:
+        """Returns the elastic energy in J."""
+        return 0.5 * jnp.sum(jnp.concatenate([self.stiffness, self.rotational_stiffness]) * s**2)
+
+
+SPATIAL_FORCES = (
+    LinearSpring,
+    Force,
+    Torque,
+    JointForce,
+    RotationalDamper,
+    Drag,
+    Bushing,
+)

@@ -1,0 +1,87 @@
+"""Bodies and joints as a graph: a spanning tree, and the joints that close its loops. On the host, before anything is compiled.
+
+The tree grows from the ground breadth-first, joints in the order in which they are given, so that the same description always has the same
+tree. A body that no joint of the tree reaches moves freely against the ground.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.values import hint
+
+
+class Edge(NamedTuple):
+    """How a body hangs on the tree.
+
+    Attributes:
+        parent: the name of the body that carries it, or the ground.
+        child: its name.
+        joint: the joint between them, None for a free body.
+        reversed: whether the joint leads from the child to the parent.
+    """
+
+    parent: str
+    child: str
+    joint: Any
+    reversed: bool
+
+
+class Tree(NamedTuple):
+    """The edges of a spanning tree, parents before children, and the joints that are no edges."""
+
+    edges: tuple[Edge, ...]
+    loops: tuple[Any, ...]
+
+
+def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = ()) -> Tree:
+    """Returns the spanning tree of bodies.
+
+    Args:
+        bodies: names.
+        joints: all joints; those whose type has `in_tree` may be edges.
+        cut: names of joints that are not to be edges. Where there are any, they have to cut all loops.
+
+    Raises:
+        ValueError: an unknown name, or a cut that leaves a loop.
+    """
+    names = [joint.name for joint in joints]
+    unknown = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
+    if unknown:
+        raise ValueError(f"Joints.cut: {'; '.join(unknown)}")
+    able = [joint for joint in joints if joint.in_tree and joint.name not in cut]
+    around: dict[str, list[Any]] = {name: [] for name in (GROUND, *bodies)}
+    for joint in able:
+        around[joint.a].append(joint)
+        around[joint.b].append(joint)
+    edges: list[Edge] = []
+    reached = {GROUND}
+
+    def grow(start: str) -> None:
+        queue = deque([start])
+        while queue:
+            parent = queue.popleft()
+            for joint in around[parent]:
+                child = joint.b if joint.a == parent else joint.a
+                if child not in reached:
+                    reached.add(child)
+                    edges.append(Edge(parent, child, joint, reversed=joint.b == parent))
+                    queue.append(child)
+
+    grow(GROUND)
+    for body in bodies:
+        if body not in reached:
+            reached.add(body)
+            edges.append(Edge(GROUND, body, None, reversed=False))
+            grow(body)
+    used = {edge.joint.name for edge in edges if edge.joint is not None}
+    left = [joint.name for joint in able if joint.name not in used]
+    if cut and left:
+        raise ValueError(
+            f"Joints.cut leaves a loop: {', '.join(map(repr, left))} would close one; name a joint of each loop, or leave cut out for the"
+            " tree that grows from the ground in the order of the joints"
+        )
+    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used))

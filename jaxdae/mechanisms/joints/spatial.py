@@ -1,0 +1,462 @@
+"""The joints of mechanisms in space. `SPATIAL_JOINTS` names all of them.
+
+A joint is given by places and directions in the world at the start pose (`at`, `axis`), or by points and axes in the frames of both bodies
+(`point_a`, `axes_a`, ...). Its own axes have z along `axis`. What is not given is taken from the start pose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame, Twist
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.coordinates.links import Step, axis, ball
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.values import concrete
+
+_TORQUE = "N m s/rad"
+_FORCE = "N s/m"
+
+
+class SpatialJoint(Joint):
+    """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
+
+    space: ClassVar[Plane | Space] = SPACE
+
+    coordinates: ClassVar[dict[str, str]] = {}
+    """The names of what is measured along the freedoms of the joint, with their units."""
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the coordinates of the joint in m and rad; angles in (-pi, pi]."""
+        return ()
+
+
+@pytree
+class OnAxis(SpatialJoint):
+    """A joint with an axis: z of the joint, along `axis` at the start pose.
+
+    The `axis` is a direction in the world with `at`, in the frame of a with `point_a` and `point_b`. In a group `axes_a` and `axes_b` say
+    all of it.
+    """
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.axis("the axis of the joint")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    axes_a: Any = fields.joint_axes("a")
+    axes_b: Any = fields.joint_axes("b")
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields an axis that is missing."""
+        if self.axis is None and self.axes_a is None:
+            yield "needs a direction: give axis, or axes_a and axes_b"
+
+
+class Damped(SpatialJoint):
+    """A joint with coordinates that may be damped."""
+
+    damping: Number
+
+    @property
+    def drag(self) -> Any:
+        """The damping of the coordinates (k,), None where there is none."""
+        return self.damping
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the joint is not damped."""
+        return self.damping == 0.0
+
+
+@pytree
+class Revolute(OnAxis, Damped):
+    """A hinge: a point of a and a point of b coincide, and b turns about an axis fixed in both."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "tilt_x": "rad", "tilt_y": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
+    movable: ClassVar[bool] = True
+
+    damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turn about the axis."""
+        return (axis(parts.Z, parts.NONE, "angle", "rad"),)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in the world in m, and the tilt of the axes in rad."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y, gap.z, *parts.tilt(self, a, b)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the joint angle in rad."""
+        return (parts.turn(self, a, b),)
+
+
+@pytree
+class Prismatic(OnAxis, Damped):
+    """A slider: b moves along an axis fixed in a, without turning against a."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
+    movable: ClassVar[bool] = True
+
+    damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the axis."""
+        return (axis(parts.NONE, parts.Z, "slide", "m"),)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line along x and y of the joint in m, and the rotation in rad."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slide along the axis in m."""
+        return (parts.slide(self, a, b),)
+
+
+@pytree
+class Cylindrical(OnAxis, Damped):
+    """A sleeve on a shaft: b slides along an axis fixed in both bodies and turns about it."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"slide": "m", "angle": "rad"}
+    movable: ClassVar[bool] = True
+
+    damping: Number = fields.number("the damping of slide and angle", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the axis and the turn about it."""
+        return axis(parts.NONE, parts.Z, "slide", "m"), axis(parts.Z, parts.NONE, "angle", "rad")
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line along x and y of the joint in m, and the tilt of the axes in rad."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slide along the axis in m and the angle in rad."""
+        return parts.slide(self, a, b), parts.turn(self, a, b)
+
+
+@pytree
+class Screw(OnAxis, Damped):
+    """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` a radian.
+
+    The slide says how many turns were made, so that the row holds for any number of them.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad", "thread": "m"}
+    coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
+    movable: ClassVar[bool] = True
+
+    lead: Number = fields.number("the way along the axis a radian; positive for a right-handed thread,", "m/rad", kw_only=True)
+    damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turn about the axis, with the slide along it."""
+        return (axis(parts.Z, self.lead * parts.Z, "angle", "rad"),)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line in m, the tilt of the axes in rad, and the slip of the thread in m."""
+        slide, angle = parts.slide(self, a, b), parts.turn(self, a, b)
+        thread = self.lead * parts.nearest_turn(slide / self.lead - angle)
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b), thread
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the angle in rad, with all turns, from the slide."""
+        return (parts.slide(self, a, b) / self.lead,)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a lead of zero."""
+        yield from super().mistakes(places)
+        lead = concrete(self.lead)
+        if lead is not None and lead.shape == () and lead == 0.0:
+            yield "lead must not be zero: a Revolute joint turns without moving along its axis"
+
+
+@pytree
+class Universal(Damped):
+    """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle. b turns about both of them."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
+    movable: ClassVar[bool] = True
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.axis("the axis that is fixed in a")
+    second: Any = fields.axis("the axis that is fixed in b, normal to the first,", "b")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    axes_a: Any = fields.joint_axes("a", columns=("axis", "second"))
+    axes_b: Any = fields.joint_axes("b", columns=("axis", "second"))
+    damping: Number = fields.number("the damping of both angles", _TORQUE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the turns about both axes."""
+        return axis(parts.X, parts.NONE, "first", "rad"), axis(parts.Y, parts.NONE, "second", "rad")
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in the world in m, and by how much the axes are not at a right angle, in rad."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y, gap.z, parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 1))
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the angle about the axis of a and that about the axis of b, in rad."""
+        y_a, z_a = parts.axis_a(self, a, 1), parts.axis_a(self, a, 2)
+        x_b, z_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 2)
+        x_a, y_b = parts.axis_a(self, a, 0), parts.axis_b(self, b, 1)
+        return jnp.arctan2(z_a.dot(y_b), y_a.dot(y_b)), jnp.arctan2(x_a.dot(z_b), x_a.dot(x_b))
+
+
+@pytree
+class Ball(SpatialJoint):
+    """A ball in a socket: a point of a and a point of b coincide."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns any orientation."""
+        return (ball(),)
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns frames at the points, with the axes of the bodies."""
+        return parts.parallel(self.point_a), parts.parallel(self.point_b)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in the world, in m."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y, gap.z
+
+
+@pytree
+class Planar(OnAxis, Damped):
+    """b slides over a plane that is fixed in a, and turns about its normal."""
+
+    rows: ClassVar[dict[str, str]] = {"normal": "m", "tilt_x": "rad", "tilt_y": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "angle": "rad"}
+    movable: ClassVar[bool] = True
+
+    damping: Number = fields.number("the damping of all coordinates", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns two slides in the plane and the turn about its normal."""
+        return (
+            axis(parts.NONE, parts.X, "x", "m"),
+            axis(parts.NONE, parts.Y, "y", "m"),
+            axis(parts.Z, parts.NONE, "angle", "rad"),
+        )
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the plane in m, and the tilt of the normals in rad."""
+        return parts.slide(self, a, b), *parts.tilt(self, a, b)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the slides along x and y of the joint in m, and the angle about its z in rad."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), parts.turn(self, a, b)
+
+
+@pytree
+class Weld(SpatialJoint):
+    """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    axes_a: Any = fields.joint_axes("a", columns=())
+    axes_b: Any = fields.joint_axes("b", columns=())
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns nothing: no freedom."""
+        return ()
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in the world in m, and the rotation of b against a in rad."""
+        gap = parts.gap(self, a, b)
+        return gap.x, gap.y, gap.z, *parts.rotation(self, a, b)
+
+
+@pytree
+class Rod(SpatialJoint):
+    """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
+
+    rows: ClassVar[dict[str, str]] = {"length": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at_a: Place = fields.world("the end on a")
+    at_b: Place = fields.world("the end on b")
+    point_a: Place = fields.point("the end on a", "a", "at_a")
+    point_b: Place = fields.point("the end on b", "b", "at_b")
+    length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
+        gap = parts.gap(self, a, b)
+        return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a length that would be zero."""
+        ends = places["point_a"], places["point_b"]
+        if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
+            yield "its points coincide at the start pose, so that its length would be 0; give length"
+
+
+@pytree
+class PointOnLine(OnAxis, Damped):
+    """A pin in a slot: a point of b stays on a line that is fixed in a, and b turns freely."""
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
+    coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
+    movable: ClassVar[bool] = True
+
+    damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns the slide along the line and any orientation."""
+        return axis(parts.NONE, parts.Z, "slide", "m"), ball()
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the line along x and y of the joint, in m."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the place along the line in m."""
+        return (parts.slide(self, a, b),)
+
+
+@pytree
+class PointOnPlane(OnAxis):
+    """A point of b stays on a plane that is fixed in a, and b turns freely."""
+
+    rows: ClassVar[dict[str, str]] = {"normal": "m"}
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns two slides in the plane and any orientation."""
+        return axis(parts.NONE, parts.X, "x", "m"), axis(parts.NONE, parts.Y, "y", "m"), ball()
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the place in the plane along x and y of the joint, in m."""
+        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the plane in m."""
+        return (parts.slide(self, a, b),)
+
+
+@pytree
+class ConstantVelocity(OnAxis):
+    """A homokinetic joint: a point of a and a point of b coincide, and b turns about its own shaft as fast as a about its own.
+
+    The shafts are the z axes of the joint in both bodies; they may bend against each other by less than half a turn. Tracks that lie in
+    the plane that halves the angle of the shafts keep the twist out: x_a . y_b = y_a . x_b.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the gap between the points in the world in m, and the twist of the shafts in rad."""
+        gap = parts.gap(self, a, b)
+        x_a, y_a = parts.axis_a(self, a, 0), parts.axis_a(self, a, 1)
+        x_b, y_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 1)
+        return gap.x, gap.y, gap.z, 0.5 * (y_a.dot(x_b) - x_a.dot(y_b))
+
+
+@pytree
+class Gear(SpatialJoint):
+    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, each axis fixed in its body.
+
+    The row holds velocities, so that any ratio holds over any number of turns. The bearings of the wheels are joints of their own, on the
+    ground; both angular velocities are those against the world.
+    """
+
+    velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first wheel")
+    b: BodyName = fields.body("the second wheel")
+    axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
+    axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
+    ratio: Number = fields.number("the turn of b over the turn of a")
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip of the wheels in rad/s; the multiplier is a torque in N m."""
+        spin_a, spin_b = (
+            axis[0] * twist.wx + axis[1] * twist.wy + axis[2] * twist.wz
+            for axis, twist in ((self.axis_a, moving_a), (self.axis_b, moving_b))
+        )
+        return (spin_b - self.ratio * spin_a,)
+
+
+SPATIAL_JOINTS = (
+    Revolute,
+    Prismatic,
+    Cylindrical,
+    Screw,
+    Universal,
+    Ball,
+    Planar,
+    Weld,
+    Rod,
+    PointOnLine,
+    PointOnPlane,
+    ConstantVelocity,
+    Gear,
+)

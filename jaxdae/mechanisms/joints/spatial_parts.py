@@ -1,0 +1,100 @@
+"""What several types of joints and forces in space measure between two frames.
+
+A joint has axes x, y, z of its own in both bodies, the columns of `axes_a` and `axes_b`, and a point in each. They coincide where all its
+coordinates are zero. With unit vectors x_a, ..., z_b in the world, small rotations phi of b against a, in the axes of the joint, are
+
+    phi_x = -y_a . z_b,    phi_y = x_a . z_b,    phi_z = y_a . x_b        (to first order),
+
+which are the rows of joints that forbid them: their multipliers are torques about the axes of the joint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.geometry.spatial import Frame, Twist, Vector
+
+X, Y, Z = np.eye(3)
+NONE = np.zeros(3)
+
+
+def frames_of_joint(element: Any) -> tuple[Frame, Frame]:
+    """Returns the frames of the joint in a and in b, with the axes of the joint, of an element of a group."""
+    a, b = (
+        Frame.of_axes(Vector(*point), *(Vector(*axes[:, k]) for k in range(3)))
+        for point, axes in ((element.point_a, element.axes_a), (element.point_b, element.axes_b))
+    )
+    return a, b
+
+
+def parallel(point: Any) -> Frame:
+    """Returns the frame at a point of a body (3,), with the axes of the body."""
+    zero, one = jnp.zeros((), point.dtype), jnp.ones((), point.dtype)
+    return Frame(point[0], point[1], point[2], one, zero, zero, zero, one, zero, zero, zero, one)
+
+
+def gap(element: Any, a: Frame, b: Frame) -> Vector:
+    """Returns the vector from the element's point on a to its point on b, in the world."""
+    return b.point(element.point_b) - a.point(element.point_a)
+
+
+def axis_a(element: Any, a: Frame, k: int) -> Vector:
+    """Returns the axis 0, 1 or 2 of the joint that is fixed in a, in the world."""
+    return a.direction(element.axes_a[:, k])
+
+
+def axis_b(element: Any, b: Frame, k: int) -> Vector:
+    """Returns the axis 0, 1 or 2 of the joint that is fixed in b, in the world."""
+    return b.direction(element.axes_b[:, k])
+
+
+def tilt(element: Any, a: Frame, b: Frame) -> tuple[Any, Any]:
+    """Returns the rotations about x and y of a that turn the z axes away from each other, to first order, in rad."""
+    z_b = axis_b(element, b, 2)
+    return -axis_a(element, a, 1).dot(z_b), axis_a(element, a, 0).dot(z_b)
+
+
+def rotation(element: Any, a: Frame, b: Frame) -> tuple[Any, Any, Any]:
+    """Returns sin(angle) times the axis of the rotation of b against a, in the axes of the joint; in rad to first order."""
+    x_a, y_a, z_a = (axis_a(element, a, k) for k in range(3))
+    x_b, y_b, z_b = (axis_b(element, b, k) for k in range(3))
+    return (
+        0.5 * (z_a.dot(y_b) - y_a.dot(z_b)),
+        0.5 * (x_a.dot(z_b) - z_a.dot(x_b)),
+        0.5 * (y_a.dot(x_b) - x_a.dot(y_b)),
+    )
+
+
+def turn(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the angle of b against a about z, in (-pi, pi] rad; right to first order where the z axes differ."""
+    x_a, y_a = axis_a(element, a, 0), axis_a(element, a, 1)
+    x_b, y_b = axis_b(element, b, 0), axis_b(element, b, 1)
+    return jnp.arctan2(y_a.dot(x_b) - x_a.dot(y_b), x_a.dot(x_b) + y_a.dot(y_b))
+
+
+def slide(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
+    """Returns the component of the gap along an axis of the joint that is fixed in a, in m."""
+    return gap(element, a, b).dot(axis_a(element, a, k))
+
+
+def distance(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the length of the gap; its derivative at length zero is taken as zero."""
+    ends = gap(element, a, b)
+    square = ends.dot(ends)
+    apart = square > 0.0
+    safe: Any = jnp.where(apart, square, 1.0)
+    return jnp.where(apart, jnp.sqrt(safe), 0.0)
+
+
+def nearest_turn(angle: Any) -> Any:
+    """Returns an angle less the full turns in it, in [-pi, pi] rad."""
+    return angle - 2.0 * jnp.pi * jnp.round(angle / (2.0 * jnp.pi))
+
+
+def spin(a: Frame, b: Frame, moving_a: Twist, moving_b: Twist) -> tuple[Any, Any, Any]:
+    """Returns the angular velocity of b against a in the world, in rad/s."""
+    omega = moving_b.omega_world(b) - moving_a.omega_world(a)
+    return omega.x, omega.y, omega.z

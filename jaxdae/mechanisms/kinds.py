@@ -1,0 +1,285 @@
+"""What the fields of joint and force types can be: names, numbers, functions of time; places and directions are in `places`.
+
+The kind of a field says everything that is asked of it: what a user may give (`mistakes`), how it becomes an entry of a stacked group
+(`placed`), and what configs and tables of the documentation write of it (`description`, `plain`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.functions import as_pytree
+from jaxdae.mechanisms.values import concrete, hint, is_number, real, vector, vector_mistakes
+
+GROUND = "ground"
+"""The name that stands for the fixed world."""
+
+
+class Known(NamedTuple):
+    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one."""
+
+    bodies: Sequence[str]
+    movable: Sequence[str]
+    movable_types: str
+
+
+class Start(NamedTuple):
+    """The start pose as an element sees it.
+
+    Attributes:
+        given: the element as it was described.
+        frames: the frames of its bodies, by their fields.
+        everything: the frames of all bodies, by name.
+        numbers: the numbers of all bodies, by name.
+    """
+
+    given: Any
+    frames: Mapping[str, Any]
+    everything: Mapping[str, Any]
+    numbers: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a field is.
+
+    Attributes:
+        text: what it is, in words.
+        unit: of its numbers.
+        default: what it is where it is left out, in words.
+        in_config: whether a config has it as well.
+        required: whether a config must give it.
+        sparse: whether groups go without it where it is zero in all their elements.
+        dimension: of the space in which the type is, 2 in the plane.
+    """
+
+    text: str
+    unit: str = ""
+    default: str = ""
+    in_config: bool = True
+    required: bool = False
+    sparse: bool = False
+    dimension: int = 2
+
+    @property
+    def goes(self) -> bool:
+        """Whether other fields are made of it, and groups go without it."""
+        return False
+
+    names_body: ClassVar[bool] = False
+    """Whether it names a body whose frame the mathematics sees."""
+
+    is_place: ClassVar[bool] = False
+    """Whether it is a place in a body, for which one in the world may be given."""
+
+    plain: ClassVar[str] = "number"
+    """How a config writes it: name, number, vector, direction, matrix, text, truth or motion."""
+
+    @property
+    def axes(self) -> str:
+        """The components of a vector, in words."""
+        return "[x, y]" if self.dimension == 2 else "[x, y, z]"
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds of a config, as `gt` and `ge`."""
+        return {}
+
+    @property
+    def description(self) -> str:
+        """What it is, with its unit, in a line."""
+        unit = f" in {self.unit}" if self.unit else ""
+        return f"{self.text}{unit}" + (f"; left out: {self.default}" if self.default else "")
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is wrong with a value; each is to follow the name of the field."""
+        return ()
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the value as an entry of a group, from an element whose earlier fields are entries already."""
+        return value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElementName(Kind):
+    """The name of the element itself."""
+
+    plain: ClassVar[str] = "name"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns a tuple of one name."""
+        return (value,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BodyName(Kind):
+    """The name of a body; `ground` tells whether it may be the ground. In a group: its number."""
+
+    ground: bool = True
+    names_body: ClassVar[bool] = True
+    plain: ClassVar[str] = "text"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields an unknown name."""
+        known = [*names.bodies, GROUND] if self.ground else names.bodies
+        if value not in known:
+            yield f"is {value!r}, which is no body{hint(value, known)}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number of the body, a tuple of one."""
+        return (start.numbers[value],)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointName(Kind):
+    """The name of a joint that has a coordinate."""
+
+    plain: ClassVar[str] = "text"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields an unknown name, and a joint without a coordinate."""
+        if value not in names.movable:
+            yield f"is {value!r}, which is no {names.movable_types} joint{hint(value, names.movable)}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoordinateName(Kind):
+    """The name of a coordinate of a joint."""
+
+    plain: ClassVar[str] = "text"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Index(Kind):
+    """A number that is structure; the same for all elements of a group."""
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number, a tuple of one."""
+        return (value,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner(Kind):
+    """A joint inside of an element that acts along one of its coordinates. In a group: its entry, without names and numbers of bodies."""
+
+    in_config: bool = False
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the joint as an entry of a group."""
+        inner = value.placed(start.everything, start.numbers)
+        static = [field.name for field in dataclasses.fields(inner) if field.metadata.get("static")]
+        return dataclasses.replace(inner, **dict.fromkeys(static, ()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Number(Kind):
+    """A number.
+
+    Attributes:
+        above: it must be larger.
+        at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
+        at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
+    """
+
+    above: float | None = None
+    at_least: float | None = None
+    at_start: Callable[[Any, Any, Any], Any] | None = None
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds of a config, as `gt` and `ge`."""
+        return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no number, or too small."""
+        if value is None and self.at_start is not None:
+            return
+        numbers = concrete(value)
+        if not is_number(value):
+            yield f"must be a finite number, got {value!r}"
+        elif self.above is not None and numbers is not None and not numbers > self.above:
+            yield f"must be positive, got {value}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number as an array ()."""
+        if value is None and self.at_start is not None:
+            return self.at_start(element, start.frames["a"], start.frames["b"])
+        return real(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Components(Kind):
+    """The components of a vector."""
+
+    plain: ClassVar[str] = "vector"
+
+    @property
+    def description(self) -> str:
+        """What it is, with its unit, in a line."""
+        return f"{super().description}, {self.axes}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no vector."""
+        return vector_mistakes(value, self.dimension)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the components."""
+        return vector(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Input(Kind):
+    """The index of an input, or None. In a group: the index, -1 for none."""
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no index."""
+        if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
+            yield f"must be an index 0, 1, ..., got {value!r}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the index, a tuple of one."""
+        return (-1 if value is None else value,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Truth(Kind):
+    """True or false."""
+
+    plain: ClassVar[str] = "truth"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Motion(Kind):
+    """A function of time: a pytree, whose numbers are leaves, or a plain function."""
+
+    plain: ClassVar[str] = "motion"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no function of time that returns a number."""
+        expected = f"must be a function of time such as Sinusoid(...), got {value!r}"
+        if not callable(value) or isinstance(value, type):
+            yield expected
+            return
+        numbers = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
+        wrong = [x for x in numbers if (known := concrete(x)) is not None and not np.all(np.isfinite(known))]
+        if wrong:
+            yield f"has {wrong[0]!r} where a finite number is needed"
+            return
+        try:
+            shape = jax.eval_shape(lambda t: value(t), jnp.zeros(())).shape
+        except Exception as error:
+            yield f"{expected}, which fails: {error}"
+            return
+        if shape != ():
+            yield f"{expected}, which returns shape {shape} instead of one number"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the motion as a pytree of arrays."""
+        # A plain function is structure: it has no leaves.
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: motion"))

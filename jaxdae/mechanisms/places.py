@@ -1,0 +1,195 @@
+"""Fields that are places, directions and axes, in the world at the start pose or in the frames of bodies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
+from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.values import concrete, is_vector, vector, vector_mistakes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class World(Kind):
+    """A place in the world at the start pose; a group has only what it stands for, places in bodies."""
+
+    plain: ClassVar[str] = "vector"
+
+    @property
+    def description(self) -> str:
+        """What it is, with its unit, in a line."""
+        return f"{self.text} in the world at the start pose, {self.axes} in m"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no vector."""
+        if value is not None:
+            yield from vector_mistakes(value, self.dimension)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns None."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point(World):
+    """A place in the frame of a body, or instead of it a place in the world.
+
+    Attributes:
+        body: the field with the name of the body.
+        world: the field with the place in the world.
+    """
+
+    body: str
+    world: str
+    is_place: ClassVar[bool] = True
+
+    @property
+    def description(self) -> str:
+        """What it is, with its unit, in a line."""
+        return f"{self.text} in the frame of {self.body} (ground: the world), {self.axes} in m"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the place in the frame of the body."""
+        if value is not None:
+            return vector(value)
+        return start.frames[self.body].place_of(vector(getattr(start.given, self.world)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Direction(Kind):
+    """A unit vector fixed in a body: a direction of the world where a place in the world is given, else one in the frame of the body.
+
+    Attributes:
+        body: the field with the name of the body.
+        world: the field with the place in the world.
+    """
+
+    body: str
+    world: str
+    plain: ClassVar[str] = "direction"
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        return f"{self.text}, {self.axes}: in the world with `{self.world}`, else in the frame of {self.body}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no direction."""
+        axis = concrete(value)
+        if not is_vector(value, self.dimension) or (axis is not None and not np.any(axis)):
+            count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
+            yield f"must be {count}, got {value}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the unit vector in the frame of the body."""
+        axis = vector(value)
+        axis = axis / jnp.linalg.norm(axis)
+        return axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axis(Direction):
+    """A direction that may be left out; the axes of a joint are made of some of them, and groups then have these instead.
+
+    Attributes:
+        transient: whether groups go without it.
+    """
+
+    world: str | None
+    transient: bool = True
+
+    @property
+    def goes(self) -> bool:
+        """Whether groups go without it."""
+        return self.transient
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        where = (
+            f"in the frame of {self.body}" if self.world is None else f"in the world with `{self.world}`, else in the frame of {self.body}"
+        )
+        return f"{self.text}, {self.axes}: {where}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no direction."""
+        return () if value is None else super().mistakes(value, names)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the unit vector in the frame of the body (3,), None where there is none."""
+        if value is None:
+            return None
+        axis = vector(value) / jnp.linalg.norm(vector(value))
+        in_world = self.world is not None and getattr(start.given, self.world) is not None
+        return start.frames[self.body].components_of(axis) if in_world else axis
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointAxes(Kind):
+    """The axes x, y, z of a joint in the frame of a body: the columns of a rotation matrix (3, 3), or a quaternion wxyz (4,).
+
+    Attributes:
+        body: the field with the name of the body.
+        columns: fields with directions that the axes of the joint are made of: one for z, two for x and y.
+    """
+
+    body: str
+    columns: tuple[str, ...]
+    plain: ClassVar[str] = "quaternion"
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        made = f"made of {' and '.join(self.columns)}" if self.columns and self.body == "a" else "those of the start pose"
+        return f"the axes of the joint in the frame of {self.body}, a quaternion [w, x, y, z]; left out: {made}"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no rotation."""
+        numbers = None if value is None else concrete(value)
+        if numbers is None:
+            return
+        if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not np.any(numbers):
+            yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
+        elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
+            yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {value}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the matrix (3, 3)."""
+        if value is not None:
+            given = jnp.asarray(value, jnp.result_type(float))
+            return given if given.ndim == 2 else rotation_matrix(quat_normalize(given))
+        if self.body == "b":
+            return _in_frame(start.frames["b"], _in_world(start.frames["a"], element.axes_a))
+        if not self.columns:
+            return jnp.eye(3, dtype=jnp.result_type(float))
+        kinds: Any = element.kinds()
+        given = [start.frames[kinds[name].body].direction(getattr(element, name)).array() for name in self.columns]
+        return _in_frame(start.frames["a"], _basis(*given))
+
+
+def _in_frame(frame: Any, columns: Any) -> Any:
+    """Returns vectors of the world, columns (3, 3), in the frame of a body."""
+    return jnp.stack([frame.components_of(columns[:, k]) for k in range(3)], axis=1)
+
+
+def _in_world(frame: Any, columns: Any) -> Any:
+    """Returns vectors of a body, columns (3, 3), in the world."""
+    return jnp.stack([frame.direction(columns[:, k]).array() for k in range(3)], axis=1)
+
+
+def _basis(first: Any, second: Any = None) -> Any:
+    """Returns axes as columns (3, 3): z along the first direction, or x along it and y along what of the second is normal to it."""
+    if second is None:
+        # Across the axis of the world from which it is farthest.
+        away = jnp.eye(3, dtype=first.dtype)[jnp.argmin(jnp.abs(first))]
+        x = away - jnp.dot(away, first) * first
+        x = x / jnp.linalg.norm(x)
+        return jnp.stack([x, jnp.cross(first, x), first], axis=1)
+    y = second - jnp.dot(first, second) * first
+    y = y / jnp.linalg.norm(y)
+    return jnp.stack([first, y, jnp.cross(first, y)], axis=1)

@@ -1,0 +1,74 @@
+"""What bodies are in the plane and in space: their weight, and what their inertia does while they turn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from jaxdae.geometry import planar, screws, spatial
+
+
+@dataclasses.dataclass(frozen=True)
+class Plane:
+    """Bodies that move in a plane: inertia (n,), gravity (2,)."""
+
+    name: ClassVar[str] = "plane"
+    dimension: ClassVar[int] = 2
+    frame: ClassVar[Any] = planar.Frame
+    twist: ClassVar[Any] = planar.Twist
+    screw: ClassVar[Any] = screws.PlanarScrew
+    body_inertia: ClassVar[Any] = screws.PlanarInertia
+
+    def weight(self, mass: Any, gravity: Any) -> planar.Twist:
+        """Returns the weights of all bodies as wrenches, in N and N m."""
+        return planar.Twist(mass * gravity[0], mass * gravity[1], jnp.zeros_like(mass))
+
+    def gyroscopic(self, inertia: Any, twist: planar.Twist) -> planar.Twist | None:
+        """Returns None: planar bodies have no gyroscopic torques."""
+        return None
+
+    def inertial(self, mass: Any, inertia: Any, change: planar.Twist) -> planar.Twist:
+        """Returns M_b times the rates of twists, as wrenches."""
+        return planar.Twist(mass * change.x, mass * change.y, inertia * change.angle)
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """Bodies that move in space: inertia (n, 3) or (n, 3, 3) in the axes of the body, gravity (3,)."""
+
+    name: ClassVar[str] = "space"
+    dimension: ClassVar[int] = 3
+    frame: ClassVar[Any] = spatial.Frame
+    twist: ClassVar[Any] = spatial.Twist
+    screw: ClassVar[Any] = screws.SpatialScrew
+    body_inertia: ClassVar[Any] = screws.SpatialInertia
+
+    def weight(self, mass: Any, gravity: Any) -> spatial.Twist:
+        """Returns the weights of all bodies as wrenches, in N and N m."""
+        zero = jnp.zeros_like(mass)
+        return spatial.Twist(mass * gravity[0], mass * gravity[1], mass * gravity[2], zero, zero, zero)
+
+    def gyroscopic(self, inertia: Any, twist: spatial.Twist) -> spatial.Twist | None:
+        """Returns -omega_body x (I omega_body) of all bodies, as wrenches."""
+        torque = -twist.omega_body.cross(_turning(inertia, twist.omega_body))
+        zero = jnp.zeros_like(twist.x)
+        return spatial.Twist(zero, zero, zero, torque.x, torque.y, torque.z)
+
+    def inertial(self, mass: Any, inertia: Any, change: spatial.Twist) -> spatial.Twist:
+        """Returns M_b times the rates of twists, as wrenches."""
+        torque = _turning(inertia, change.omega_body)
+        return spatial.Twist(mass * change.x, mass * change.y, mass * change.z, torque.x, torque.y, torque.z)
+
+
+def _turning(inertia: Any, omega: spatial.Vector) -> spatial.Vector:
+    """Returns I omega of all bodies."""
+    if inertia.ndim == 2:
+        return spatial.Vector(*(inertia[:, k] * entry for k, entry in enumerate((omega.x, omega.y, omega.z))))
+    rows = (inertia[:, k, 0] * omega.x + inertia[:, k, 1] * omega.y + inertia[:, k, 2] * omega.z for k in range(3))
+    return spatial.Vector(*rows)
+
+
+PLANE = Plane()
+SPACE = Space()

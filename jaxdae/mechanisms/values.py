@@ -1,0 +1,63 @@
+"""Numbers that a user gives: whether they are what they should be, and as arrays."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """Returns the numbers, NaN where they are none, or None where they are traced."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+        return None
+    try:
+        return np.asarray(x, float)
+    except (TypeError, ValueError):
+        return np.asarray(np.nan)
+
+
+def is_vector(x: Any, size: int) -> bool:
+    """Returns whether something is so many finite numbers, or traced."""
+    numbers = concrete(x)
+    return numbers is None or (numbers.shape == (size,) and bool(np.all(np.isfinite(numbers))))
+
+
+def is_number(x: Any) -> bool:
+    """Returns whether something is a finite number, or traced."""
+    numbers = concrete(x)
+    return numbers is None or (numbers.ndim == 0 and bool(np.isfinite(numbers)))
+
+
+def is_positive(x: Any) -> bool:
+    """Returns whether something is a positive number, or traced."""
+    numbers = concrete(x)
+    return is_number(x) and (numbers is None or bool(numbers > 0.0))
+
+
+def real(x: Any) -> Any:
+    """Returns a number as an array of the default precision."""
+    return jnp.asarray(x, jnp.result_type(float))
+
+
+def vector(x: Any) -> Any:
+    """Returns numbers as an array of the default precision."""
+    return jnp.stack([real(entry) for entry in x])
+
+
+def hint(name: Any, known: Sequence[str]) -> str:
+    """Returns what might have been meant by an unknown name."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
+
+
+def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
+    """Yields what is no vector."""
+    if not is_vector(value, dimension):
+        names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
+        yield f"must be {names}, got {value}"

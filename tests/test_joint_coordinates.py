@@ -1,0 +1,242 @@
+"""Joint coordinates: the same mechanics as absolute coordinates, for every type of joint, in the plane and in space."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdae
+import jaxdae.mechanisms as jm
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
+from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+
+EPS = float(jnp.finfo(float).eps)
+
+
+def in_space():
+    """Returns a chain of every joint that a tree can have, some of them backward, with two loops and a free body."""
+    rng = np.random.default_rng(1)
+
+    def somewhere():
+        return rng.normal(size=3)
+
+    def body(name):
+        root = rng.normal(size=(3, 3))
+        return js.Body(name, 1.0 + rng.random(), 0.1 * root @ root.T + 0.2 * np.eye(3), somewhere(), rng.normal(size=4))
+
+    joints = [
+        js.Revolute("hinge", "ground", "a", axis=somewhere(), at=somewhere(), damping=0.4),
+        js.Prismatic("slider", "b", "a", axis=somewhere(), at=somewhere(), damping=0.3),
+        js.Ball("ball", "b", "c", at=somewhere()),
+        js.Universal("cardan", "d", "b", axis=(1.0, 0.0, 0.0), second=(0.0, 1.0, 0.0), at=somewhere(), damping=0.2),
+        js.Cylindrical("sleeve", "d", "e", axis=somewhere(), at=somewhere(), damping=0.2),
+        js.Screw("screw", "f", "e", axis=somewhere(), at=somewhere(), lead=0.3, damping=0.2),
+        js.Planar("table", "f", "g", axis=somewhere(), at=somewhere()),
+        js.Weld("weld", "g", "h", at=somewhere()),
+        js.PointOnLine("slot", "i", "h", axis=somewhere(), at=somewhere()),
+        js.PointOnPlane("foot", "i", "j", axis=somewhere(), at=somewhere()),
+        js.Revolute("loop", "h", "a", axis=somewhere(), at=somewhere(), damping=0.2),
+        js.Rod("rod", "c", "ground", at_a=somewhere(), at_b=somewhere()),
+    ]
+    forces = [
+        js.LinearSpring("spring", "c", "k", at_a=somewhere(), at_b=somewhere(), stiffness=3.0, damping=0.4),
+        js.JointForce("motor", "sleeve", force=2.0, along="angle"),
+        js.Force("push", "h", at=somewhere(), force=(1.0, 2.0, 3.0), body_frame=True),
+        js.Torque("twist", "ground", "e", (1.0, 2.0, 1.0)),
+    ]
+    return jm.Description(space=jm.SPACE, bodies=[body(name) for name in "abcdefghijk"], joints=joints, forces=forces), ("loop",)
+
+
+def in_plane():
+    """Returns a tree of planar joints, one of them backward, with loops and free bodies."""
+    rng = np.random.default_rng(0)
+
+    def somewhere():
+        return rng.normal(size=2)
+
+    joints = [
+        jm.Revolute("hinge", "ground", "a", at=somewhere(), damping=0.4),
+        jm.Prismatic("slider", "b", "a", somewhere(), at=somewhere(), damping=0.3),
+        jm.Weld("weld", "b", "c", at=somewhere()),
+        jm.Revolute("elbow", "d", "c", at=somewhere()),
+        jm.Revolute("loop", "d", "ground", at=somewhere()),
+        jm.Rod("rod", "e", "d", at_a=somewhere(), at_b=somewhere()),
+        jm.Gear("gear", "a", "e", -2.0),
+        jm.Skate("skate", "ground", "f", somewhere(), at=somewhere()),
+    ]
+    forces = [
+        jm.LinearSpring("spring", "c", "f", at_a=somewhere(), at_b=somewhere(), stiffness=3.0, damping=0.4),
+        jm.Torque("torque", "a", "d", 1.0),
+        jm.JointForce("motor", "slider", 2.0),
+    ]
+    bodies = [jm.Body(name, 1.0 + rng.random(), 0.3 + rng.random(), rng.normal(size=3)) for name in "abcdef"]
+    return jm.Description(bodies=bodies, joints=joints, forces=forces), ("loop",)
+
+
+@pytest.fixture(scope="module", params=[in_plane, in_space], ids=["plane", "space"])
+def both(request):
+    """Returns a mechanism in both forms, with a state in both."""
+    description, cut = request.param()
+    absolute, _ = jm.mechanism(description)
+    joints, q = jm.mechanism(description, jm.Joints(cut))
+    v = jnp.asarray(np.random.default_rng(2).normal(size=len(joints.names.velocities)))
+    state = jaxdae.State(jnp.asarray(0.1), q, v)
+    return absolute, joints, jax.jit(jm.to_absolute)(joints, state), state
+
+
+def test_every_type_that_can_be_in_a_tree_is_in_the_examples():
+    used = {type(joint) for description, _ in (in_plane(), in_space()) for joint in description.joints}
+    assert {kind for kind in (*PLANAR_JOINTS, *SPATIAL_JOINTS) if kind.in_tree} <= used
+    assert len(SPATIAL_FORCES) > 0
+
+
+def test_frames_are_those_of_the_start(both):
+    absolute, joints, there, here = both
+    start = jm.mechanism(in_plane()[0] if absolute.space is jm.PLANE else in_space()[0])[1]
+    for a, b in zip(absolute.frames(start), joints.frames(here.q), strict=True):
+        np.testing.assert_allclose(a, b, atol=100 * EPS)
+
+
+def test_twists_are_the_rates_of_frames(both):
+    _, joints, _, here = both
+    frames, along = jax.jvp(lambda s: joints.frames(joints.retract(here.q, s * here.v)), (0.0,), (1.0,))
+    for a, b in zip(frames.along(joints.twists(here.q, here.v)), along, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e3 * EPS)
+
+
+def test_states_go_round(both):
+    _, joints, there, here = both
+    back = jax.jit(jm.to_joints)(joints, there)
+    np.testing.assert_allclose(joints.difference(here.q, back.q), 0.0, atol=200 * EPS)
+    np.testing.assert_allclose(back.v, here.v, atol=500 * EPS)
+
+
+def test_accelerations_and_multipliers_are_the_same(both):
+    absolute, joints, there, here = both
+    solver = jaxdae.DenseKKT()
+    solved = jax.jit(lambda system, state: jaxdae.forward_dynamics(system, state, None, solver=solver))
+    (a, lam), (own, loops) = solved(absolute, there), solved(joints, here)
+    motion = joints.coordinates.kinematics(here.q, here.v)
+    rates = jax.tree.map(jnp.add, joints.coordinates.kinematics(here.q, own).velocity, motion.bias)
+    rows = np.asarray([absolute.row_names.index(name) for name in joints.row_names])
+    # Both solve linear equations, of condition 1e3 to 1e4 here.
+    np.testing.assert_allclose(jnp.stack(rates, axis=-1).reshape(-1), a, rtol=1e-11, atol=1e-11 * float(jnp.abs(a).max()))
+    np.testing.assert_allclose(loops, lam[rows], rtol=1e-11, atol=1e-11 * float(jnp.abs(lam).max()))
+
+
+def test_energies_are_the_same(both):
+    absolute, joints, there, here = both
+    energies = jax.jit(lambda system, state: (system.kinetic_energy(state.q, state.v), system.potential_energy(state.t, state.q)))
+    for a, b in zip(energies(absolute, there), energies(joints, here), strict=True):
+        np.testing.assert_allclose(a, b, rtol=100 * EPS)
+    mass = joints.mass_matrix(here.q)
+    np.testing.assert_allclose(0.5 * here.v @ mass @ here.v, energies(joints, here)[0], rtol=100 * EPS)
+
+
+def test_rows_and_bias_are_those_of_autodiff(both):
+    _, joints, _, here = both
+    t, q, v = here.t, here.q, here.v
+    own = jax.jit(lambda m: (m.constraint_jacobian(t, q, v), m.constraint_rate(t, q, v), m.constraint_bias(t, q, v)))(joints)
+    by_autodiff = jax.jit(
+        lambda m: (
+            jaxdae.System.constraint_jacobian(m, t, q, v),
+            jaxdae.System.constraint_rate(m, t, q, v),
+            jaxdae.System.constraint_bias(m, t, q, v),
+        )
+    )(joints)
+    for a, b in zip(own, by_autodiff, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11 * float(jnp.abs(b).max()))
+
+
+def arm(lengths, coordinates):
+    """Returns a double pendulum in space that swings about two axes, with its start."""
+    first, second = lengths
+    bodies = [
+        js.Body("upper", 1.0, (0.1, 0.02, 0.1), (0.0, 0.0, -first / 2)),
+        js.Body("lower", 0.5, (0.05, 0.05, 0.01), (0.0, 0.0, -first - second / 2)),
+    ]
+    joints = [
+        js.Revolute("shoulder", "ground", "upper", axis=(0.0, 1.0, 0.0), at=(0.0, 0.0, 0.0)),
+        js.Ball("elbow", "upper", "lower", at=jnp.stack([0.0, 0.0, -first])),
+    ]
+    return jm.spatial_mechanism(bodies, joints, coordinates=coordinates)
+
+
+def end(lengths, coordinates, integrator, steps=200):
+    """Returns where the lower body is after 0.2 s."""
+    mechanism, q = arm(lengths, coordinates)
+    v = {3: jnp.zeros((4,)), 6: jnp.zeros((12,))}
+    del v
+    joints, start = arm(lengths, jm.Joints())
+    state = jaxdae.State(jnp.zeros(()), start, jnp.asarray([2.0, 0.5, -1.0, 3.0]))
+    if isinstance(coordinates, jm.Absolute):
+        state = jm.to_absolute(joints, state)
+    last = jaxdae.rollout(mechanism, integrator, state, dt=0.2 / steps, steps=steps, save_every=steps).state
+    frame = mechanism.frames(last.q[-1])
+    return jnp.stack([frame.x[1], frame.y[1], frame.z[1]])
+
+
+def test_rollouts_and_their_derivatives_are_the_same():
+    lengths = jnp.asarray([0.7, 0.4])
+    method = jaxdae.RungeKutta.rk4()
+    of_joints = jax.jit(lambda x: (end(x, jm.Joints(), method), jax.jacfwd(lambda y: end(y, jm.Joints(), method))(x)))(lengths)
+    closed = jaxdae.Projected(method)
+    of_bodies = jax.jit(lambda x: (end(x, jm.Absolute(), closed), jax.jacfwd(lambda y: end(y, jm.Absolute(), closed))(x)))(lengths)
+    # Steps of 1 ms leave an error of 1e-10 in both.
+    for a, b in zip(of_joints, of_bodies, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-9)
+    backward = jax.jit(jax.jacrev(lambda y: end(y, jm.Joints(), method)))(lengths)
+    np.testing.assert_allclose(backward, of_joints[1], rtol=1e-9, atol=1e-11)
+
+
+def test_batches_are_the_worlds_one_by_one():
+    joints, q = arm((0.7, 0.4), jm.Joints())
+    rng = np.random.default_rng(3)
+    v = jnp.asarray(rng.normal(size=(5, 4)))
+    states = jaxdae.State(jnp.zeros((5,)), jnp.broadcast_to(q, (5, 5)), v)
+    many = jaxdae.batch_rollout(joints, jaxdae.RungeKutta.rk4(), states, dt=1e-3, steps=20, save_every=20)
+    one = jaxdae.rollout(joints, jaxdae.RungeKutta.rk4(), jaxdae.State(jnp.zeros(()), q, v[3]), dt=1e-3, steps=20, save_every=20)
+    np.testing.assert_allclose(many.state.q[3], one.state.q, rtol=1e-13, atol=1e-13)
+
+
+def test_digits_do_not_depend_on_how_far_away_the_ground_joint_is():
+    far = np.asarray([1e5, -2e5, 3e5])
+    near, moved = (
+        jm.spatial_mechanism(
+            [js.Body("b", 1.0, (0.1, 0.2, 0.3), np.asarray([0.5, 0.0, 0.0]) + shift)],
+            [js.Revolute("h", "ground", "b", axis=(0.0, 1.0, 0.0), at=shift, point_b=None)],
+            coordinates=jm.Joints(),
+        )
+        for shift in (np.zeros(3), far)
+    )
+    np.testing.assert_allclose(near[0].mass_matrix(near[1]), moved[0].mass_matrix(moved[1]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (("nothing",), "'nothing' is no joint"),
+        (("rod",), "Joints.cut leaves a loop: 'loop' would close one"),
+    ],
+)
+def test_mistakes_in_the_cut(cut, message):
+    with pytest.raises(ValueError, match=message):
+        jm.mechanism(in_plane()[0], jm.Joints(cut))
+
+
+def test_the_tree_is_the_same_whatever_is_cut_by_itself():
+    description, _ = in_plane()
+    first, _ = jm.mechanism(description, jm.Joints())
+    again, _ = jm.mechanism(dataclasses.replace(description), jm.Joints())
+    assert first.names == again.names
+    assert set(first.joint_names) == {joint.name for joint in description.joints}
+
+
+def test_conversion_needs_joint_coordinates():
+    absolute, q = jm.mechanism(in_plane()[0])
+    with pytest.raises(TypeError, match="must have joint coordinates"):
+        jm.to_joints(absolute, jaxdae.State(jnp.zeros(()), q, jnp.zeros_like(q)))
