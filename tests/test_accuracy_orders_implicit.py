@@ -13,7 +13,6 @@ The errors span two to four decades above round-off; with the steps below the sl
 within 0.2 at order 8. Neighboring orders are at least 1 apart.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -22,20 +21,9 @@ import numpy as np
 import problems
 import pytest
 import small_systems
-from catalogue import METHODS, SYSTEMS, leaders
+from catalogue import METHODS, SYSTEMS, leaders, precise
 
 import jaxdae as jd
-
-
-def precise(name):
-    """Returns the method; parts of compositions, of which the steps here are long, with as many corrections as round-off takes."""
-    method = METHODS[name].integrator
-    if METHODS[name].family != "composition":
-        return method
-    part = method.integrator
-    more = {"iterations": 12} if isinstance(part, jd.Rattle) else {"newton": jd.DenseNewton(iterations=12)}
-    return dataclasses.replace(method, integrator=dataclasses.replace(part, **more))
-
 
 rolled = jax.jit(lambda system, method, start, dt, clock: jd.rollout(system, method, start, dt=dt, steps=clock.shape[0]))
 

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdae as jd
+from jaxdae.integrators.interface import convergence
 from jaxdae.newton import simplified_newton
 
 
@@ -81,3 +83,33 @@ def test_vmap_is_a_loop():
     # At the worst of these rates, 0.11, 14 corrections leave 4e-14 of the derivative.
     np.testing.assert_allclose(jax.jit(jax.vmap(square_root))(values), np.sqrt(values), rtol=1e-14)
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(square_root)))(values), 0.5 / np.sqrt(values), rtol=1e-13)
+
+
+def test_the_size_is_that_of_what_moves():
+    """Two roots of one iteration: x is found at once, y at the rate 1/2, so that its third correction is 1/8 of 1/(1 + 7/8)."""
+
+    def residual(x, args):
+        return x - jnp.array([1.0, 1.0])
+
+    def correction(f, args):
+        return f * jnp.array([1.0, 0.5])
+
+    def update(x, args):
+        return x - correction(residual(x, args), args)
+
+    sizes = [
+        simplified_newton(update, residual, correction, 3, jnp.zeros(2), None, moving=moving)[1]
+        for moving in (None, lambda x, args: x[1], lambda x, args: x[0])
+    ]
+    np.testing.assert_allclose(sizes, [0.125 / 2.0, 0.125 / 1.875, 0.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_rounding_of_positions_counts_as_converged(dtype):
+    """eps^0.6 + 16 c eps (1 + |q|), unless a tolerance is given."""
+    eps = float(jnp.finfo(dtype).eps)
+    q, closing = jnp.array([-3.0, 1.0], dtype), jnp.asarray(1e4, dtype)
+    limit = eps**0.6 + 16.0 * 1e4 * eps * 4.0
+    for factor, expected in ((0.99, jd.Status.OK), (1.01, jd.Status.NOT_CONVERGED)):
+        assert convergence(jnp.asarray(factor * limit, dtype), None, q, closing) == expected
+        assert convergence(jnp.asarray(factor * 1e-3, dtype), 1e-3, q, closing) == expected

@@ -57,6 +57,13 @@ def _weights(rho: Any) -> tuple[Any, Any, Any, Any]:
     return alpha_m, alpha_f, gamma, 0.25 * (gamma + 0.5) ** 2
 
 
+def _factors(rho: Any) -> tuple[Any, Any]:
+    """Returns beta' and gamma', by which h^2 a1 and h a1 move positions and velocities."""
+    alpha_m, alpha_f, gamma, beta = _weights(rho)
+    share = (1.0 - alpha_f) / (1.0 - alpha_m)
+    return beta * share, gamma * share
+
+
 def _end(state: State, system: System, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
     """Returns the auxiliary acceleration and the state at the end."""
     alpha_m, alpha_f, gamma, beta = _weights(rho)
@@ -68,12 +75,11 @@ def _end(state: State, system: System, a: Any, memory: AlphaMemory, rho: Any, dt
 
 def _residual(x: Unknowns, args: Any) -> Unknowns:
     system, state, memory, rho, u, dt = args
-    alpha_m, alpha_f, gamma, beta = _weights(rho)
+    beta, gamma = _factors(rho)
     a, lam = x.dv / dt, x.impulse / dt
     _, end = _end(state, system, a, memory, rho, dt)
-    share = (1.0 - alpha_f) / (1.0 - alpha_m)
-    position = system.constraint(end.t, end.q) / (dt**2 * beta * share)
-    velocity = system.velocity_constraint(end.t, end.q, end.v) / (dt * gamma * share)
+    position = system.constraint(end.t, end.q) / (dt**2 * beta)
+    velocity = system.velocity_constraint(end.t, end.q, end.v) / (dt * gamma)
     rows = hard_or_soft(system, end, a, lam, jnp.concatenate([position, velocity]))
     return Unknowns(dt * dynamic_rows(system, end, a, lam, u), dt * rows)
 
@@ -117,5 +123,6 @@ class GeneralizedAlpha(Method):
         guess = Unknowns(dt * a, dt * lam)
         x, change = self.newton.root(_residual, guess, args, saddle_point_corrections(at))
         auxiliary, new = _end(state, system, x.dv / dt, before, rho, dt)
-        info = step_info(system, new, before.a, before.lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))
+        status = convergence(change, self.newton.tolerance, new.q, 1.0 / (dt * _factors(rho)[0]))
+        info = step_info(system, new, before.a, before.lam, self.newton.iterations, status)
         return new, AlphaMemory(auxiliary, x.dv / dt, x.impulse / dt, before.started), info

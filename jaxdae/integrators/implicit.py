@@ -67,7 +67,11 @@ def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) 
 
 def saddle_point_corrections(at: Linearization) -> Corrections:
     """Returns the corrections of a method whose Newton matrix is near the saddle point at the start of the step."""
-    return Corrections(lambda: at.factors, _correction, _transposed_correction)
+    return Corrections(_velocities, lambda: at.factors, _correction, _transposed_correction)
+
+
+def _velocities(x: Unknowns, args: Any) -> Any:
+    return x.dv
 
 
 def _correction(rhs: Unknowns, factors: Any) -> Unknowns:
@@ -114,7 +118,8 @@ def _step(method: Any, share: float, residual: Any, system: System, point: Point
     guess, args = Unknowns(dt * a, dt * lam), (system, state, u, dt)
     x, change = method.newton.root(residual, guess, args, saddle_point_corrections(at))
     _, new = _end(share, system, state, x.dv / dt, dt)
-    info = step_info(system, new, a, lam, method.newton.iterations, convergence(change, method.newton.tolerance, dt))
+    status = convergence(change, method.newton.tolerance, new.q, 1.0 / (share * dt))
+    info = step_info(system, new, a, lam, method.newton.iterations, status)
     return Point(new, stage=point.linearization), memory, info
 
 

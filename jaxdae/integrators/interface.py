@@ -155,19 +155,24 @@ def largest(residual: Any) -> Any:
     return jnp.max(jnp.abs(residual)) if residual.shape[0] else jnp.zeros((), residual.dtype)
 
 
-def convergence(change: Any, tolerance: Any, dt: Any = None) -> Any:
+def convergence(change: Any, tolerance: Any, q: Any, closing: Any) -> Any:
     """Returns the status () of an iteration whose last correction had this size: OK, or NOT_CONVERGED above the tolerance.
 
     Args:
         change: relative size () of the last correction.
-        tolerance: the largest that counts as converged; None for eps^0.6, 4e-10 in double and 7e-5 in single precision, and what
-            rounding of positions does to velocities that close them in one step: 512 eps / h with h in s. On a linkage of 2.5 m
-            rounding alone leaves corrections of up to 64 eps / h, with Radau IIA 256 eps / h.
-        dt: h where the correction is one of velocities.
+        tolerance: the largest that counts as converged; None for what the precision can reach, eps^0.6 + 16 c eps (1 + |q|).
+        q: coordinates (nq,), |q| the largest.
+        closing: c (), by what the method multiplies position-level rows to make them rows of its unknowns: 1 for displacements, some 1/h
+            for velocities that close them in one step.
+
+    The first part, 4e-10 in double and 7e-5 in single precision, is the accuracy that is asked for. The second is what rounding leaves of
+    it: coordinates are rounded by eps |q| / 2, hence rows by as much times c, and every correction closes what the rounding of the last
+    one has opened. Measured with all methods, on a pendulum, a four-bar, Andrews' mechanism and chains of up to 64 m, in both precisions
+    and steps of 1e-3 s and 1e-4 s: corrections without end that are never above 2 c eps (1 + |q|).
     """
     if tolerance is None:
         eps = float(jnp.finfo(change.dtype).eps)
-        tolerance = eps**0.6 if dt is None else eps**0.6 + 512.0 * eps / jnp.abs(dt)
+        tolerance = eps**0.6 + 16.0 * eps * jnp.abs(closing) * (1.0 + largest(q))
     # NaN is a matter of its own: the caller's result is not finite then.
     return jnp.where(change > tolerance, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
 

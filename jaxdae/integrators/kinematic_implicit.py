@@ -95,5 +95,5 @@ class KinematicImplicit(Method):
         x, change = self.newton.root(residual, guess, args, saddle_point_corrections(at))
         end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
         new, ended = with_feasible_velocity(system, end, u, self.solver)
-        status = first_failure(status, ended, convergence(change, self.newton.tolerance))
+        status = first_failure(status, ended, convergence(change, self.newton.tolerance, state.q, 1.0))
         return new, memory, step_info(system, new, (new.v - start) / dt, lam, self.newton.iterations, status)

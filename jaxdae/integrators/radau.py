@@ -63,6 +63,8 @@ _A = np.array(
 )
 _A_INVERSE = np.linalg.inv(_A)
 _C = _A.sum(axis=1)
+# What J_g G mu = A^-1 r'' makes of an error of g / h, whose sign may differ from stage to stage.
+_CLOSING = float(np.max(np.sum(np.abs(_A_INVERSE), axis=1)))
 
 
 @pytree
@@ -122,6 +124,12 @@ class _StageFactors:
     soft: Leaf
 
 
+def _velocities(x: StageUnknowns, args: Any) -> Any:
+    """Returns the changes of both parts of the rates of positions, v and G^T nu (3, nv) each."""
+    _, _, drift, *_ = args
+    return x.dv, x.mu @ drift.T
+
+
 def _corrections(at: Linearization, rows: int) -> Corrections:
     """Returns the corrections from the linearization at the start, with so many position-level rows."""
 
@@ -135,7 +143,7 @@ def _corrections(at: Linearization, rows: int) -> Corrections:
         positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype))
         return _StageFactors(at.factors, positions.factors, hard, soft)
 
-    return Corrections(factors, _correction, _transposed_correction)
+    return Corrections(_velocities, factors, _correction, _transposed_correction)
 
 
 def _by_softness(soft: Any, in_soft: Any, in_hard: Any) -> Any:
@@ -199,5 +207,6 @@ class RadauIIA(PointMethod):
         x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))
         stages = _stages(x, system, state, drift, dt)
         new = State(state.t + dt, stages.q[-1], stages.v[-1])
-        info = step_info(system, new, a, lam, self.newton.iterations, convergence(change, self.newton.tolerance, dt))
+        status = convergence(change, self.newton.tolerance, new.q, _CLOSING / dt)
+        info = step_info(system, new, a, lam, self.newton.iterations, status)
         return Point(new, stage=point.linearization), memory, info
