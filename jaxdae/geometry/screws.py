@@ -43,6 +43,10 @@ class PlanarScrew(NamedTuple):
         """Returns the motion of a frame with this twist."""
         return cls(twist.x + twist.angle * frame.y, twist.y - twist.angle * frame.x, twist.angle)
 
+    def wrench_at(self, frame: planar.Frame) -> planar.Twist:
+        """Returns a force as one at the origin of a frame with its torque about it."""
+        return planar.Twist(self.x, self.y, self.angle - frame.x * self.y + frame.y * self.x)
+
     def cross(self, other: PlanarScrew) -> PlanarScrew:
         """Returns the rate of another motion that is carried along by this one."""
         return PlanarScrew(
@@ -119,6 +123,11 @@ class SpatialScrew(NamedTuple):
         """Returns the motion of a frame with this twist."""
         omega = twist.omega_world(frame)
         return cls._of(twist.velocity + frame.place.cross(omega), omega)
+
+    def wrench_at(self, frame: spatial.Frame) -> spatial.Twist:
+        """Returns a force as one at the origin of a frame with its torque about it, in the axes of the frame."""
+        torque = frame.turned_back(self.angular - frame.place.cross(self.linear))
+        return spatial.Twist(self.x, self.y, self.z, torque.x, torque.y, torque.z)
 
     def cross(self, other: SpatialScrew) -> SpatialScrew:
         """Returns the rate of another motion that is carried along by this one."""

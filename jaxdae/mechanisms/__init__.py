@@ -12,6 +12,7 @@ from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAn
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
+from jaxdae.mechanisms.reactions import Reactions, reactions
 from jaxdae.mechanisms.space import PLANE, SPACE
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PrescribedMotion",
     "Prismatic",
     "RackAndPinion",
+    "Reactions",
     "Revolute",
     "Rod",
     "Sinusoid",
@@ -42,6 +44,7 @@ __all__ = [
     "Weld",
     "mechanism",
     "planar_mechanism",
+    "reactions",
     "spatial",
     "spatial_mechanism",
     "to_absolute",

@@ -236,8 +236,14 @@ class Mechanism(System):
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
-        u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
         motion = self.coordinates.kinematics(q, v)
+        total = self.applied(t, q, v, u, motion)
+        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        return pulled if own is None else pulled + own
+
+    def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
+        """Returns the wrenches on all bodies, a `Twist`: weights, forces, dampers of joints with rows, minus what constant v takes."""
+        u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
         wrenches = [self.space.weight(self.mass.astype(q.dtype), self.gravity.astype(q.dtype))]
         gyroscopic = self.space.gyroscopic(self.inertia.astype(q.dtype), motion.velocity)
         if gyroscopic is not None:
@@ -249,19 +255,18 @@ class Mechanism(System):
             s, rate, block = _measured(group, pair, motion, t)
             a, b = fr.ends(pair, motion)
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
-            wrenches.append(self._virtual_work(block, pair, efforts))
+            wrenches.append(self.virtual_work(block, pair, efforts))
         for group, pair in self._groups(self.joints):
             if group.drag is not None:
                 measure = type(group).coordinate
                 efforts = -group.drag[:, None] * fr.rates(measure, group, pair, motion, t)
-                wrenches.append(self._virtual_work(fr.blocks(measure, group, pair, motion, t), pair, efforts))
+                wrenches.append(self.virtual_work(fr.blocks(measure, group, pair, motion, t), pair, efforts))
         total = wrenches[0]
         for wrench in wrenches[1:]:
             total = jax.tree.map(jnp.add, total, wrench)
-        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
-        return pulled if own is None else pulled + own
+        return total
 
-    def _virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
+    def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""
         work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
         return self.space.twist(*(fr.summed(pair, a, b) for a, b in zip(*work, strict=True)))

@@ -33,6 +33,11 @@ class Plane:
         """Returns M_b times the rates of twists, as wrenches."""
         return planar.Twist(mass * change.x, mass * change.y, inertia * change.angle)
 
+    def about(self, wrench: planar.Twist, frame: planar.Frame, arm: planar.Vector) -> tuple[Any, Any]:
+        """Returns force (k, 2) and torque (k,) of wrenches, about points from which the arms lead to the mass centers."""
+        torque = wrench.angle + arm.x * wrench.y - arm.y * wrench.x
+        return jnp.stack([wrench.x, wrench.y], axis=1), torque
+
 
 @dataclasses.dataclass(frozen=True)
 class Space:
@@ -60,6 +65,11 @@ class Space:
         """Returns M_b times the rates of twists, as wrenches."""
         torque = _turning(inertia, change.omega_body)
         return spatial.Twist(mass * change.x, mass * change.y, mass * change.z, torque.x, torque.y, torque.z)
+
+    def about(self, wrench: spatial.Twist, frame: spatial.Frame, arm: spatial.Vector) -> tuple[Any, Any]:
+        """Returns force (k, 3) and torque (k, 3) of wrenches in the world, about points from which the arms lead to the mass centers."""
+        torque = frame.turned(wrench.omega_body) + arm.cross(wrench.velocity)
+        return jnp.stack(wrench[:3], axis=1), jnp.stack([torque.x, torque.y, torque.z], axis=1)
 
 
 def _turning(inertia: Any, omega: spatial.Vector) -> spatial.Vector:

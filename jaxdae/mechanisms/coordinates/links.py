@@ -109,6 +109,15 @@ class Structure:
         return of[:, None] == of[None, :]
 
     @property
+    def carried_bodies(self) -> np.ndarray:
+        """Whether a body is carried by a joint (n, joints)."""
+        carried = np.zeros((len(self.body_links) + 1, len(self.ends)), bool)
+        for joint, (parent, child) in enumerate(self.ends):
+            carried[child] = carried[parent]
+            carried[child, joint] = True
+        return carried[:-1]
+
+    @property
     def column_links(self) -> np.ndarray:
         """The link of each velocity (nv,)."""
         return np.repeat(np.arange(self.count), [VELOCITIES[kind] for kind in self.kinds])

@@ -1,0 +1,142 @@
+"""What joints do to the bodies that they connect.
+
+The multipliers of a joint pull on both of its bodies; moved to the joint's point they are its force and its torque. A joint of a tree has
+no multipliers: what goes through it is what all the bodies that it carries need, M_b (T a + T' v), beyond the forces that act on them,
+
+    reaction = sum over carried bodies of M_b a_b - f_b - (J_b^T lam of the loops).
+
+Dampers and motors in a joint are forces like others, and no part of its reaction. Both forms of coordinates give the same reactions where
+no rows depend on each other.
+
+References:
+    R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.system import State
+from jaxdae.typing import Rows
+
+
+class Reactions(NamedTuple):
+    """What each joint does to its body b, with the opposite on its body a.
+
+    Attributes:
+        names: of the joints (k,).
+        force: in the axes of the world, (k, 2) or (k, 3), in N.
+        torque: about the joint's point on b, about the mass center of b where it has none: (k,) in the plane, (k, 3) in the axes of the
+            world in space, in N m.
+    """
+
+    names: tuple[str, ...]
+    force: Array
+    torque: Array
+
+    def of(self, name: str) -> tuple[Array, Array]:
+        """Returns force and torque of one joint.
+
+        Raises:
+            ValueError: an unknown joint.
+        """
+        if name not in self.names:
+            raise ValueError(f"Reactions.of: no joint {name!r}; there is: {', '.join(self.names)}")
+        k = self.names.index(name)
+        return self.force[k], self.torque[k]
+
+
+def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> Reactions:
+    """Returns force and torque of every joint, in either form of coordinates.
+
+    Args:
+        mechanism: the mechanism.
+        state: time (s), coordinates and velocities.
+        lam: the multipliers there (nc,), as of `forward_dynamics` or a `StepInfo`.
+        u: input (nu,), which matters for the joints of a tree.
+
+    Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
+    """
+    motion = mechanism.coordinates.kinematics(state.q, state.v)
+    loops = _of_rows(mechanism, state, lam, motion)
+    found = [(group.names, *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
+    if isinstance(mechanism.coordinates, TreeCoordinates):
+        found.extend(_of_tree(mechanism, mechanism.coordinates, state, u, motion, [everywhere for *_, everywhere in loops]))
+    shapes = ((0, 2), (0,)) if mechanism.space.dimension == 2 else ((0, 3), (0, 3))
+    nothing = (), *(jnp.zeros(shape, state.q.dtype) for shape in shapes)
+    names, forces, torques = zip(nothing, *found, strict=True)
+    return Reactions(sum(names, ()), jnp.concatenate(forces), jnp.concatenate(torques))
+
+
+def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -> list[tuple[Any, Pairs, Any, Any]]:
+    """Returns the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,)."""
+    used, loads = 0, []
+    for rows, measure, derivative in (("rows", "residual", fr.blocks), ("velocity_rows", "velocity_residual", fr.velocity_blocks)):
+        for group in mechanism.joints.values():
+            count = len(getattr(group, rows))
+            if count:
+                pair = fr.pairs(group.a, group.b, len(mechanism.body_names))
+                own = lam[used : used + count * len(group.names)].reshape(-1, count)
+                used += own.size
+                block = derivative(getattr(type(group), measure), group, pair, motion, state.t)
+                loads.append((group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own)))
+    return loads
+
+
+def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
+    """Returns the wrenches (k,) on the bodies b of efforts (k, rows)."""
+    return mechanism.space.twist(*(sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in block[1]))
+
+
+def _of_tree(
+    mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any]
+) -> list[tuple[tuple[str, ...], Any, Any]]:
+    """Returns names, forces and torques of the joints of a tree."""
+    t, q, v = state.t, state.q, state.v
+    acting = mechanism.applied(t, q, v, u, motion)
+    for wrench in loops:
+        acting = jax.tree.map(jnp.add, acting, wrench)
+    a = mechanism.mass_operator(q).solve(tree.pull(q, motion, acting) + tree.efforts(q, v))
+    needed = mechanism.space.inertial(mechanism.mass, mechanism.inertia, tree.kinematics(q, a).velocity)
+    near = tree.near(q)
+    missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
+    carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
+    through = mechanism.space.screw(*(jnp.stack(missing) @ carried))
+    found = []
+    for group in mechanism.carrying.values():
+        pair = fr.pairs(group.a, group.b, len(mechanism.body_names))
+        numbers = np.asarray([tree.structure.joint_names.index(name) for name in group.names], int)
+        children = np.asarray(tree.structure.ends, int)[numbers, 1]
+        # What is done to the child, which is a where the joint leads back to the parent.
+        sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
+        on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
+        force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
+        if group.drag is not None:
+            measure = type(group).coordinate
+            efforts = -group.drag[:, None] * fr.rates(measure, group, pair, motion, t)
+            damping = _on_b(mechanism, fr.blocks(measure, group, pair, motion, t), efforts)
+            own_force, own_torque = _at_points(mechanism, group, pair, motion, damping)
+            force, torque = force - own_force, torque - own_torque
+        found.append((group.names, force, torque))
+    return found
+
+
+def _at_points(mechanism: Mechanism, group: Any, pair: Pairs, motion: Kinematics, wrench: Any) -> tuple[Any, Any]:
+    """Returns wrenches on the bodies b as forces and torques about the points of the joints, in the axes of the world."""
+    return _moved(mechanism, wrench, pair.b, group, pair, motion)
+
+
+def _moved(mechanism: Mechanism, wrench: Any, bodies: np.ndarray, group: Any, pair: Pairs, motion: Kinematics) -> tuple[Any, Any]:
+    """Returns wrenches about the mass centers of bodies as forces and torques about the points of the joints."""
+    frame, (_, b) = fr.frames_of(bodies, motion.frame), fr.ends(pair, motion)
+    place = b.point(group.point_b.T) if "point_b" in group.kinds() else b.place
+    return mechanism.space.about(wrench, frame, frame.place - place)
