@@ -221,7 +221,7 @@ def tripod() -> tuple[jm.Mechanism, jd.State]:
     for k in range(3):
         foot = radius * np.array([np.cos(2.0 * np.pi * k / 3.0), np.sin(2.0 * np.pi * k / 3.0), 0.0])
         along = (apex - foot) / np.sqrt(length2)
-        inertia = mass * length2 / 12.0 * (np.eye(3) - np.outer(along, along)) + 1e-4 * np.outer(along, along)
+        inertia = mass * length2 / 12.0 * (np.eye(3) - np.outer(along, along)) + 0.1 * np.outer(along, along)
         bodies.append(js.Body(f"rod{k}", mass, inertia, 0.5 * (foot + apex)))
         joints += [js.Ball(f"foot{k}", "ground", f"rod{k}", foot), js.Ball(f"top{k}", f"rod{k}", "apex", apex)]
     mechanism, q = jm.spatial_mechanism(bodies, joints)
