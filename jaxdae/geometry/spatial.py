@@ -128,8 +128,11 @@ class Frame(NamedTuple):
             quat_wb: unit quaternion (4,) or (4, n), wxyz, body to world.
         """
         w, x, y, z = quat_wb
+        right, forward, up = place
         return cls(
-            *place,
+            right,
+            forward,
+            up,
             1.0 - 2.0 * (y * y + z * z),
             2.0 * (x * y - w * z),
             2.0 * (x * z + w * y),

@@ -25,11 +25,15 @@ GROUND = "ground"
 
 
 class Known(NamedTuple):
-    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one."""
+    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one.
+
+    `coordinates` are the names of the coordinates of all joints, by the names of the joints.
+    """
 
     bodies: Sequence[str]
     movable: Sequence[str]
     movable_types: str
+    coordinates: Mapping[str, Sequence[str]]
 
 
 class Start(NamedTuple):
@@ -77,6 +81,9 @@ class Kind:
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the mathematics sees."""
+
+    is_direction: ClassVar[bool] = False
+    """Whether it is a direction that is fixed in a body."""
 
     is_place: ClassVar[bool] = False
     """Whether it is a place in a body, for which one in the world may be given."""
@@ -224,6 +231,7 @@ class Direction(Kind):
 
     body: str
     world: str
+    is_direction: ClassVar[bool] = True
     plain: ClassVar[str] = "direction"
 
     @property
@@ -439,14 +447,26 @@ class Truth(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Motion(Kind):
-    """A function of time: a pytree, whose numbers are leaves, or a plain function."""
+class Function(Kind):
+    """A function: a pytree that is called, whose numbers are leaves, or a plain function.
 
-    plain: ClassVar[str] = "motion"
+    Attributes:
+        name: of the field.
+        what: what it must be, in words.
+        returns: what it returns, in words.
+        takes: the shape of its argument.
+        gives: the shape of what it returns.
+    """
+
+    name: str
+    what: str
+    returns: str
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no function of time that returns a number."""
-        expected = f"must be a function of time such as Sinusoid(...), got {value!r}"
+        """Yields what is no such function."""
+        expected = f"must be {self.what}, got {value!r}"
         if not callable(value) or isinstance(value, type):
             yield expected
             return
@@ -456,17 +476,27 @@ class Motion(Kind):
             yield f"has {wrong[0]!r} where a finite number is needed"
             return
         try:
-            shape = jax.eval_shape(lambda t: value(t), jnp.zeros(())).shape
+            shape = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes)).shape
         except Exception as error:
             yield f"{expected}, which fails: {error}"
             return
-        if shape != ():
-            yield f"{expected}, which returns shape {shape} instead of one number"
+        if shape != self.gives:
+            yield f"{expected}, which returns shape {shape} instead of {self.returns}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the motion as a pytree of arrays."""
+        """Returns the function as a pytree of arrays."""
         # A plain function is structure: it has no leaves.
-        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: motion"))
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Motion(Function):
+    """A function of time."""
+
+    name: str = "motion"
+    what: str = "a function of time such as Sinusoid(...)"
+    returns: str = "one number"
+    plain: ClassVar[str] = "motion"
 
 
 # Fields.
@@ -562,6 +592,18 @@ def motion(text: str) -> Any:
     return _leaf(Motion(text=text))
 
 
+def curve(text: str) -> Any:
+    """Declares a curve: a function of a number that returns a place."""
+    what = "a function of a number s that returns a place (3,)"
+    return _leaf(Function(text=text, name="curve", what=what, returns="(3,)", gives=(3,), in_config=False))
+
+
+def surface(text: str) -> Any:
+    """Declares a surface: a function of a place that is zero on it."""
+    what = "a function of a place (3,) that returns a number"
+    return _leaf(Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False))
+
+
 def _leaf(kind: Kind, **options: Any) -> Any:
     return dataclasses.field(metadata={"kind": kind}, **options)
 
@@ -615,6 +657,13 @@ def hint(name: Any, known: Sequence[str]) -> str:
     """Returns what might have been meant by an unknown name."""
     close = difflib.get_close_matches(str(name), known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
+
+
+def unknown_coordinate(joint: Any, along: Any, names: Known) -> Iterable[str]:
+    """Yields the name of a coordinate that a joint does not have; None is its first one."""
+    known = names.coordinates.get(joint, ())
+    if known and along is not None and along not in known:
+        yield f"along is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"
 
 
 def _vector_mistakes(value: Any, dimension: int) -> Iterable[str]:

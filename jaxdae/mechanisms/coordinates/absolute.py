@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry import planar, spatial
@@ -54,7 +55,7 @@ class _Absolute(BodyCoordinates):
         still = jnp.zeros((0, len(motion.velocity)), q.dtype)
         sides = [measures.pair_rows(block) for block, _ in parts]
         first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
-        a, b = (tuple(int(body) for block, pair in parts for body in pair[end] for _ in block[0][0]) for end in range(2))
+        a, b = (tuple(int(body) for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
         return BlockRows(first, second, a, b, count)
 
 
@@ -127,7 +128,8 @@ class SpatialAbsolute(_Absolute):
         if inertia.ndim == 2:
             return DiagonalMatrix(jnp.concatenate([masses, inertia], axis=1).reshape(-1).astype(q.dtype))
         blocks = jnp.zeros((mass.shape[0], 6, 6), q.dtype)
-        blocks = blocks.at[:, range(3), range(3)].set(masses.astype(q.dtype))
+        diagonal = np.arange(3)
+        blocks = blocks.at[:, diagonal, diagonal].set(masses.astype(q.dtype))
         return BlockDiagonalMatrix(blocks.at[:, 3:, 3:].set(inertia.astype(q.dtype)))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
