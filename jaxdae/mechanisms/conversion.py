@@ -63,7 +63,7 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
     starts = shape.starts(COORDINATES)
     q = jnp.zeros((len(tree.names),), motion.frame.x.dtype)
     for group in mechanism.carrying.values():
-        pair = measures.pairs(group.a, group.b, len(mechanism.body_names))
+        pair = measures.Pairs(group.a, group.b, len(mechanism.body_names))
         axes = np.asarray([starts[shape.of_joint(name, AXIS)] for name in group.names], int)
         if axes.size:
             q = q.at[axes].set(measures.values(type(group).coordinate, group, pair, motion, jnp.zeros((), q.dtype)))

@@ -285,7 +285,7 @@ class Mechanism(System):
 
     def _groups(self, groups: dict[str, Any]) -> Iterator[tuple[Any, Pairs]]:
         for group in groups.values():
-            yield group, fr.pairs(group.a, group.b, len(self.body_names))
+            yield group, Pairs(group.a, group.b, len(self.body_names))
 
     def _holding(self) -> Iterator[tuple[Any, Pairs]]:
         """Yields the groups of joints with rows at position level."""

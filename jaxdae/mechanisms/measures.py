@@ -24,16 +24,16 @@ from jax import Array
 
 
 class Pairs(NamedTuple):
-    """Which two bodies each element of a group connects, as numbers (k,); the ground has the number `bodies`."""
+    """Which two bodies each element of a group connects, by their numbers (k,); the ground has the number `bodies`. Structure, not data."""
 
-    a: np.ndarray
-    b: np.ndarray
+    a: tuple[int, ...]
+    b: tuple[int, ...]
     bodies: int
 
-
-def pairs(a: tuple[int, ...], b: tuple[int, ...], bodies: int) -> Pairs:
-    """Returns which bodies the elements of a group connect."""
-    return Pairs(np.asarray(a, int), np.asarray(b, int), bodies)
+    @property
+    def sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the bodies a and of the bodies b (k,)."""
+        return np.asarray(self.a, int), np.asarray(self.b, int)
 
 
 class Kinematics(NamedTuple):
@@ -72,11 +72,11 @@ def _select(pair: Pairs, entry: Array, *, fuse: bool = True) -> tuple[Array, Arr
         fuse: whether the consumers may recompute the entry; not where it is expensive.
     """
     if fuse and entry.shape[0] <= _SUMMED_UP_TO:
-        sides = (_matrix(side, entry.shape[0]) for side in pair[:2])
+        sides = (_matrix(side, entry.shape[0]) for side in pair.sides)
         a, b = (sum(jnp.asarray(side[:, n], entry.dtype) * entry[n] for n in range(entry.shape[0])) for side in sides)
         return jnp.asarray(a), jnp.asarray(b)
-    chosen = selected(np.concatenate(pair[:2]), entry)
-    count = pair.a.shape[0]
+    chosen = selected(np.concatenate(pair.sides), entry)
+    count = len(pair.a)
     return chosen[:count], chosen[count:]
 
 
@@ -98,9 +98,10 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
     The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
     """
     if pair.bodies <= _MULTIPLIED_UP_TO:
-        side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair[:2])
+        side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
         return side_a @ a + side_b @ b
-    return jnp.zeros((pair.bodies + 1,), a.dtype).at[pair.a].add(a).at[pair.b].add(b)[:-1]
+    side_a, side_b = pair.sides
+    return jnp.zeros((pair.bodies + 1,), a.dtype).at[side_a].add(a).at[side_b].add(b)[:-1]
 
 
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
@@ -108,7 +109,7 @@ def ends(pair: Pairs, motion: Kinematics) -> Sides:
     kind = type(motion.frame)
     named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
     entries = [(_select(pair, entry, fuse=name not in kind.COSTLY), still) for name, entry, still in named]
-    a, b = (kind(*(_on_ground(entry[k], side == pair.bodies, still) for entry, still in entries)) for k, side in enumerate(pair[:2]))
+    a, b = (kind(*(_on_ground(entry[k], side == pair.bodies, still) for entry, still in entries)) for k, side in enumerate(pair.sides))
     return a, b
 
 
@@ -147,11 +148,17 @@ def _bending(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
     return a, b
 
 
+# Compiled as units: a step asks for them many times, and JAX then traces and differentiates each of them once.
+_unit = functools.partial(jax.jit, static_argnums=(0, 2))
+
+
+@_unit
 def values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns measure(element, frame_a, frame_b, t), a tuple of rows, of every element, stacked (k, rows)."""
     return _stacked(_each(measure, group, ends(pair, motion), t))
 
 
+@_unit
 def rates(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns the derivatives along the motion, explicit time included, (k, rows)."""
     at = ends(pair, motion)
@@ -159,6 +166,7 @@ def rates(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemati
     return _stacked(jax.jvp(lambda x, s: _each(measure, group, x, s), (at, t), tangents)[1])
 
 
+@_unit
 def biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns the second derivatives along the motion, without what accelerations of the coordinates make, (k, rows)."""
     at = ends(pair, motion)
@@ -175,6 +183,7 @@ Blocks = list[list[tuple[Any, ...]]]
 """Derivatives of the rows of a group in the directions of the twists: blocks[side][direction][row] (k,), with sides a and b."""
 
 
+@_unit
 def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
     """Returns the derivatives of a measure in the directions of the twists of both bodies."""
     at = ends(pair, motion)
@@ -192,12 +201,12 @@ def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
 def dense_rows(block: Blocks, pair: Pairs) -> Array:
     """Returns rows (k rows, bodies width) of a Jacobian from its blocks; the columns of the ground fall away."""
     first = block[0][0]
-    side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies), first[0].dtype) for side in pair[:2])
+    side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies), first[0].dtype) for side in pair.sides)
     entries = [
         [side_a * on_a[r][:, None] + side_b * on_b[r][:, None] for on_a, on_b in zip(*block, strict=True)] for r in range(len(first))
     ]
     dense = jnp.stack([jnp.stack(row, axis=-1) for row in entries], axis=1)
-    return dense.reshape(pair.a.shape[0] * len(entries), -1)
+    return dense.reshape(len(pair.a) * len(entries), -1)
 
 
 def pair_rows(block: Blocks) -> tuple[Array, Array]:
@@ -209,11 +218,13 @@ def pair_rows(block: Blocks) -> tuple[Array, Array]:
 # Measures of velocities: measure(element, frame_a, frame_b, twist_a, twist_b, t), affine in the twists.
 
 
+@_unit
 def velocity_values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns a measure of velocities of every element, stacked (k, rows)."""
     return _stacked(_each_moving(measure, group, ends(pair, motion), _both(pair, motion.velocity), t))
 
 
+@_unit
 def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns the derivatives of a measure of velocities along the motion, without what accelerations make, (k, rows)."""
     at, twists = ends(pair, motion), _both(pair, motion.velocity)
@@ -224,6 +235,7 @@ def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion
     return _stacked(jax.jvp(lambda x, dx, s: _each_moving(measure, group, x, dx, s), (at, twists, t), along)[1])
 
 
+@_unit
 def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
     """Returns the derivatives of a measure of velocities in the twists of both bodies."""
     at, twists = ends(pair, motion), _both(pair, motion.velocity)

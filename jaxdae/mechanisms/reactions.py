@@ -84,7 +84,7 @@ def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -
         for group in mechanism.joints.values():
             count = len(getattr(group, rows))
             if count:
-                pair = fr.pairs(group.a, group.b, len(mechanism.body_names))
+                pair = Pairs(group.a, group.b, len(mechanism.body_names))
                 own = lam[used : used + count * len(group.names)].reshape(-1, count)
                 used += own.size
                 block = derivative(getattr(type(group), measure), group, pair, motion, state.t)
@@ -113,7 +113,7 @@ def _of_tree(
     through = mechanism.space.screw(*(jnp.stack(missing) @ carried))
     found = []
     for group in mechanism.carrying.values():
-        pair = fr.pairs(group.a, group.b, len(mechanism.body_names))
+        pair = Pairs(group.a, group.b, len(mechanism.body_names))
         numbers = np.asarray([tree.structure.joint_names.index(name) for name in group.names], int)
         children = np.asarray(tree.structure.ends, int)[numbers, 1]
         # What is done to the child, which is a where the joint leads back to the parent.
@@ -132,7 +132,7 @@ def _of_tree(
 
 def _at_points(mechanism: Mechanism, group: Any, pair: Pairs, motion: Kinematics, wrench: Any) -> tuple[Any, Any]:
     """Returns wrenches on the bodies b as forces and torques about the points of the joints, in the axes of the world."""
-    return _moved(mechanism, wrench, pair.b, group, pair, motion)
+    return _moved(mechanism, wrench, pair.sides[1], group, pair, motion)
 
 
 def _moved(mechanism: Mechanism, wrench: Any, bodies: np.ndarray, group: Any, pair: Pairs, motion: Kinematics) -> tuple[Any, Any]:

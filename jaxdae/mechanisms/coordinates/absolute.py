@@ -62,7 +62,7 @@ class _Absolute(BodyCoordinates):
         still = jnp.zeros((0, len(motion.velocity)), q.dtype)
         sides = [measures.pair_rows(block) for block, _ in parts]
         first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
-        a, b = (tuple(int(body) for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
+        a, b = (tuple(body for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
         return BlockRows(first, second, a, b, count)
 
 

@@ -179,7 +179,7 @@ class TreeCoordinates(BodyCoordinates):
         links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
         count = len(block[0][0])
         rows: list[Any] = [0.0] * count
-        for side, numbers in zip(block, pair[:2], strict=True):
+        for side, numbers in zip(block, pair.sides, strict=True):
             frames = measures.frames_of(numbers, near.bodies)
             carried = self._carried(links[numbers], q.dtype)
             for r in range(count):
