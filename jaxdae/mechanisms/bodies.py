@@ -103,7 +103,8 @@ def _inertia_mistakes(moments: np.ndarray, given: Any) -> Iterable[str]:
         yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}"
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
-    if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=0.0):
+    # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
+    if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
         yield f"inertia must be symmetric, got {given}"
     elif not np.linalg.eigvalsh(matrix)[0] > 0.0:
         yield f"inertia must be positive definite, got {given} with principal moments {np.linalg.eigvalsh(matrix)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.describe import known_names
@@ -91,7 +92,8 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
-    for mistake in item.mistakes(places):
+    directions = {name: _start_direction(item, name, kind, frames) for name, kind in kinds.items() if kind.is_direction}
+    for mistake in (*item.mistakes(places | directions), *item.unknown(names)):
         yield f": {mistake}"
 
 
@@ -103,3 +105,15 @@ def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str,
         return None
     with jax.ensure_compile_time_eval():
         return place if in_world else concrete(frame.point(place).array())
+
+
+def _start_direction(item: Any, name: str, kind: Any, frames: Mapping[str, Any]) -> Any:
+    """Returns a unit vector in the world at the start pose, None where there is none, it is traced or a mistake of its own."""
+    frame, given = frames.get(getattr(item, kind.body)), getattr(item, name)
+    axis = None if given is None else concrete(given)
+    if frame is None or concrete(list(frame)) is None or axis is None or axis.shape != (kind.dimension,) or not np.any(axis):
+        return None
+    axis = axis / np.linalg.norm(axis)
+    in_world = kind.world is not None and getattr(item, kind.world) is not None
+    with jax.ensure_compile_time_eval():
+        return axis if in_world else concrete(frame.direction(axis).array())

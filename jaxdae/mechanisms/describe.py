@@ -108,8 +108,13 @@ class Element:
         """Yields what is wrong with a description beyond its single fields.
 
         Args:
-            places: the places in the world at the start pose, by the names of their fields in bodies; None where one is traced or wrong.
+            places: the places and directions in the world at the start pose, by the names of their fields in bodies; None where one is
+                left out, traced or wrong.
         """
+        return ()
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields what a description refers to that there is not, beyond its single fields."""
         return ()
 
     def placed(self, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> Any:
@@ -140,6 +145,9 @@ class Joint(Element):
 
     velocity_rows: ClassVar[dict[str, str]] = {}
     """The names of the rows at velocity level with their units."""
+
+    coordinates: ClassVar[dict[str, str]] = {}
+    """The names of what is measured along the freedoms of the joint, with their units, where there may be several."""
 
     movable: ClassVar[bool] = False
     """Whether the type has a coordinate, along which a motion can be prescribed and a force act."""
@@ -231,4 +239,5 @@ class Force(Element):
 def known_names(bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
     """Returns what a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
-    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types)
+    coordinates = {joint.name: tuple(joint.coordinates) for joint in joints}
+    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types, coordinates)

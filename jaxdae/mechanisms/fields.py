@@ -11,6 +11,7 @@ from jaxdae.mechanisms.kinds import (
     Components,
     CoordinateName,
     ElementName,
+    Function,
     Index,
     Inner,
     Input,
@@ -111,6 +112,18 @@ def truth(text: str, *, value: bool) -> Any:
 def motion(text: str) -> Any:
     """Declares a function of time."""
     return _leaf(Motion(text=text))
+
+
+def curve(text: str) -> Any:
+    """Declares a curve: a function of a number that returns a place."""
+    what = "a function of a number s that returns a place (3,)"
+    return _leaf(Function(text=text, name="curve", what=what, returns="(3,)", gives=(3,), in_config=False))
+
+
+def surface(text: str) -> Any:
+    """Declares a surface: a function of a place that is zero on it."""
+    what = "a function of a place (3,) that returns a number"
+    return _leaf(Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False))
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

@@ -22,11 +22,15 @@ GROUND = "ground"
 
 
 class Known(NamedTuple):
-    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one."""
+    """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one.
+
+    `coordinates` are the names of the coordinates of all joints, by the names of the joints.
+    """
 
     bodies: Sequence[str]
     movable: Sequence[str]
     movable_types: str
+    coordinates: Mapping[str, Sequence[str]]
 
 
 class Start(NamedTuple):
@@ -74,6 +78,9 @@ class Kind:
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the mathematics sees."""
+
+    is_direction: ClassVar[bool] = False
+    """Whether it is a direction that is fixed in a body."""
 
     is_place: ClassVar[bool] = False
     """Whether it is a place in a body, for which one in the world may be given."""
@@ -153,6 +160,13 @@ class CoordinateName(Kind):
     """The name of a coordinate of a joint."""
 
     plain: ClassVar[str] = "text"
+
+
+def unknown_coordinate(joint: Any, along: Any, names: Known) -> Iterable[str]:
+    """Yields the name of a coordinate that a joint does not have; None is its first one."""
+    known = names.coordinates.get(joint, ())
+    if known and along is not None and along not in known:
+        yield f"along is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,14 +269,26 @@ class Truth(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Motion(Kind):
-    """A function of time: a pytree, whose numbers are leaves, or a plain function."""
+class Function(Kind):
+    """A function: a pytree that is called, whose numbers are leaves, or a plain function.
 
-    plain: ClassVar[str] = "motion"
+    Attributes:
+        name: of the field.
+        what: what it must be, in words.
+        returns: what it returns, in words.
+        takes: the shape of its argument.
+        gives: the shape of what it returns.
+    """
+
+    name: str
+    what: str
+    returns: str
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no function of time that returns a number."""
-        expected = f"must be a function of time such as Sinusoid(...), got {value!r}"
+        """Yields what is no such function."""
+        expected = f"must be {self.what}, got {value!r}"
         if not callable(value) or isinstance(value, type):
             yield expected
             return
@@ -272,14 +298,24 @@ class Motion(Kind):
             yield f"has {wrong[0]!r} where a finite number is needed"
             return
         try:
-            shape = jax.eval_shape(lambda t: value(t), jnp.zeros(())).shape
+            shape = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes)).shape
         except Exception as error:
             yield f"{expected}, which fails: {error}"
             return
-        if shape != ():
-            yield f"{expected}, which returns shape {shape} instead of one number"
+        if shape != self.gives:
+            yield f"{expected}, which returns shape {shape} instead of {self.returns}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the motion as a pytree of arrays."""
+        """Returns the function as a pytree of arrays."""
         # A plain function is structure: it has no leaves.
-        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: motion"))
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Motion(Function):
+    """A function of time."""
+
+    name: str = "motion"
+    what: str = "a function of time such as Sinusoid(...)"
+    returns: str = "one number"
+    plain: ClassVar[str] = "motion"

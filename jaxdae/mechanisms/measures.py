@@ -13,6 +13,7 @@ their own, which is what makes them cheap. Everything is scalars: a frame is a t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -238,10 +239,13 @@ def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion
     return [[along(side, name) for name in kind._fields] for side in range(2)]
 
 
+# Compiled as units: a measure is written in Python once, and all of its derivatives, a dozen for J alone, are taken of what was written.
+@functools.partial(jax.jit, static_argnums=0)
 def _each_moving(measure: Callable[..., Any], group: Any, sides: Sides, twists: tuple[Any, Any], t: Any) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b, va, vb: measure(element, a, b, va, vb, t))(group, *sides, *twists)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _each(measure: Callable[..., Any], group: Any, sides: Sides, t: Any) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b: measure(element, a, b, t))(group, *sides)
 

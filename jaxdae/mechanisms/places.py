@@ -71,6 +71,7 @@ class Direction(Kind):
 
     body: str
     world: str
+    is_direction: ClassVar[bool] = True
     plain: ClassVar[str] = "direction"
 
     @property

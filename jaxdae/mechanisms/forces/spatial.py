@@ -6,7 +6,7 @@ coordinate that they are the derivative of; they are wrenches of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 
 
@@ -155,11 +155,20 @@ class JointForce(SpatialForce):
     stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0)
     rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0)
 
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is a spring alone: a constant torque has no potential, because its angle forgets full turns."""
+        return self.force == 0.0
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a coordinate that the joint does not have."""
+        return unknown_coordinate(self.joint, self.along, names)
+
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
         """Returns the effort along the coordinate of the named joint."""
         joint = joints[self.joint]
         names = list(joint.coordinates)
-        number = names.index(self.along) if self.along in names else 0
+        number = 0 if self.along is None else names.index(self.along)
         numbers = self.force, self.input, self.gain, self.stiffness, self.rest
         return CoordinateForce(self.name, joint.a, joint.b, joint, number, joint.coordinates[names[number]] == "rad", *numbers)
 
@@ -197,8 +206,9 @@ class CoordinateForce(Driven):
         return jnp.stack([self.force + self.gain * u]) - self.stiffness * self._stretch(s)
 
     def energy(self, s: Array) -> Any:
-        """Returns the potential of the constant part and of the spring in J."""
-        return -self.force * s[0] + 0.5 * self.stiffness * self._stretch(s[0]) ** 2
+        """Returns the potential of the spring in J, along a slide that of the constant force as well."""
+        spring = 0.5 * self.stiffness * self._stretch(s[0]) ** 2
+        return spring if self.turns[0] else spring - self.force * s[0]
 
 
 @pytree

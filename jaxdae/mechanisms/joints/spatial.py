@@ -13,73 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame, Twist
+from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.coordinates.links import Step, axis, ball
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.joints.spatial_base import Damped, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
+from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
+from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.values import concrete
 
 _TORQUE = "N m s/rad"
 _FORCE = "N s/m"
-
-
-class SpatialJoint(Joint):
-    """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
-
-    space: ClassVar[Plane | Space] = SPACE
-
-    coordinates: ClassVar[dict[str, str]] = {}
-    """The names of what is measured along the freedoms of the joint, with their units."""
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the coordinates of the joint in m and rad; angles in (-pi, pi]."""
-        return ()
-
-
-@pytree
-class OnAxis(SpatialJoint):
-    """A joint with an axis: z of the joint, along `axis` at the start pose.
-
-    The `axis` is a direction in the world with `at`, in the frame of a with `point_a` and `point_b`. In a group `axes_a` and `axes_b` say
-    all of it.
-    """
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    axis: Any = fields.axis("the axis of the joint")
-    at: Place = fields.world("the joint")
-    point_a: Place = fields.point("the joint", "a", "at")
-    point_b: Place = fields.point("the joint", "b", "at")
-    axes_a: Any = fields.joint_axes("a")
-    axes_b: Any = fields.joint_axes("b")
-
-    def joint_frames(self) -> tuple[Frame, Frame]:
-        """Returns the frames of the joint in both bodies."""
-        return parts.frames_of_joint(self)
-
-    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields an axis that is missing."""
-        if self.axis is None and self.axes_a is None:
-            yield "needs a direction: give axis, or axes_a and axes_b"
-
-
-class Damped(SpatialJoint):
-    """A joint with coordinates that may be damped."""
-
-    damping: Number
-
-    @property
-    def drag(self) -> Any:
-        """The damping of the coordinates (k,), None where there is none."""
-        return self.damping
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether the joint is not damped."""
-        return self.damping == 0.0
 
 
 @pytree
@@ -237,6 +183,10 @@ class Universal(Damped):
         x_b, z_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 2)
         x_a, y_b = parts.axis_a(self, a, 0), parts.axis_b(self, b, 1)
         return jnp.arctan2(z_a.dot(y_b), y_a.dot(y_b)), jnp.arctan2(x_a.dot(z_b), x_a.dot(x_b))
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields axes that are missing, there twice, or parallel."""
+        return two_axes_mistakes(self, places, ("axis", "second"))
 
 
 @pytree
@@ -419,32 +369,6 @@ class ConstantVelocity(OnAxis):
         return gap.x, gap.y, gap.z, 0.5 * (y_a.dot(x_b) - x_a.dot(y_b))
 
 
-@pytree
-class Gear(SpatialJoint):
-    """Wheels of a and b turn at a ratio: omega_b . axis_b = ratio omega_a . axis_a, each axis fixed in its body.
-
-    The row holds velocities, so that any ratio holds over any number of turns. The bearings of the wheels are joints of their own, on the
-    ground; both angular velocities are those against the world.
-    """
-
-    velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first wheel")
-    b: BodyName = fields.body("the second wheel")
-    axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
-    axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the turn of b over the turn of a")
-
-    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip of the wheels in rad/s; the multiplier is a torque in N m."""
-        spin_a, spin_b = (
-            axis[0] * twist.wx + axis[1] * twist.wy + axis[2] * twist.wz
-            for axis, twist in ((self.axis_a, moving_a), (self.axis_b, moving_b))
-        )
-        return (spin_b - self.ratio * spin_a,)
-
-
 SPATIAL_JOINTS = (
     Revolute,
     Prismatic,
@@ -459,4 +383,9 @@ SPATIAL_JOINTS = (
     PointOnPlane,
     ConstantVelocity,
     Gear,
+    BevelGear,
+    RackAndPinion,
+    PointOnCurve,
+    PointOnSurface,
+    PrescribedMotion,
 )

@@ -68,10 +68,11 @@ def rotation(element: Any, a: Frame, b: Frame) -> tuple[Any, Any, Any]:
     )
 
 
-def turn(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns the angle of b against a about z, in (-pi, pi] rad; right to first order where the z axes differ."""
-    x_a, y_a = axis_a(element, a, 0), axis_a(element, a, 1)
-    x_b, y_b = axis_b(element, b, 0), axis_b(element, b, 1)
+def turn(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
+    """Returns the angle of b against a about an axis of the joint, in (-pi, pi] rad; right to first order where these axes differ."""
+    first, second = (k + 1) % 3, (k + 2) % 3
+    x_a, y_a = axis_a(element, a, first), axis_a(element, a, second)
+    x_b, y_b = axis_b(element, b, first), axis_b(element, b, second)
     return jnp.arctan2(y_a.dot(x_b) - x_a.dot(y_b), x_a.dot(x_b) + y_a.dot(y_b))
 
 

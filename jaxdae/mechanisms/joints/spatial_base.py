@@ -1,0 +1,94 @@
+"""What the joints of mechanisms in space share: their axes, and the damping of their coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.space import SPACE, Plane, Space
+
+PARALLEL = 1e-6
+"""The sine of the angle below which two directions are parallel."""
+
+
+class SpatialJoint(Joint):
+    """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
+
+    space: ClassVar[Plane | Space] = SPACE
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the coordinates of the joint in m and rad; angles in (-pi, pi]."""
+        return ()
+
+
+@pytree
+class OnAxis(SpatialJoint):
+    """A joint with an axis: z of the joint, along `axis` at the start pose.
+
+    The `axis` is a direction in the world with `at`, in the frame of a with `point_a` and `point_b`. In a group `axes_a` and `axes_b` say
+    all of it.
+    """
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axis: Any = fields.axis("the axis of the joint")
+    at: Place = fields.world("the joint")
+    point_a: Place = fields.point("the joint", "a", "at")
+    point_b: Place = fields.point("the joint", "b", "at")
+    axes_a: Any = fields.joint_axes("a")
+    axes_b: Any = fields.joint_axes("b")
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frames of the joint in both bodies."""
+        return parts.frames_of_joint(self)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields an axis that is missing, or there twice."""
+        if self.axis is None and self.axes_a is None:
+            yield "needs a direction: give axis, or axes_a and axes_b"
+        if self.axis is not None and self.axes_a is not None:
+            yield "has both axis and axes_a: give one of them"
+
+
+class Damped(SpatialJoint):
+    """A joint with coordinates that may be damped."""
+
+    damping: Number
+
+    @property
+    def drag(self) -> Any:
+        """The damping of the coordinates (k,), None where there is none."""
+        return self.damping
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the joint is not damped."""
+        return self.damping == 0.0
+
+
+def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
+    """Yields what is wrong with the two directions that the axes of a joint are made of: missing, there twice, or parallel.
+
+    Args:
+        joint: the described joint.
+        places: the directions in the world at the start pose by the names of their fields, None where one is traced or wrong.
+        names: of the fields.
+    """
+    given = [name for name in names if getattr(joint, name) is not None]
+    if joint.axes_a is not None:
+        yield from (f"has both {name} and axes_a: give one of them" for name in given)
+        return
+    if len(given) < 2:
+        yield f"needs two directions: give {names[0]} and {names[1]}, or axes_a and axes_b"
+        return
+    first, second = (places[name] for name in names)
+    if first is not None and second is not None and np.linalg.norm(np.cross(first, second)) < PARALLEL:
+        yield f"{names[0]} and {names[1]} must not be parallel, got {getattr(joint, names[0])} and {getattr(joint, names[1])}"

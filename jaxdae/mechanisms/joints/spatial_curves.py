@@ -1,0 +1,121 @@
+"""Points that stay on a curve or on a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
+from jaxdae.mechanisms.values import concrete
+
+_SAMPLES = 64
+"""The number of samples among which the nearest point of a curve is looked for first."""
+
+_ITERATIONS = 8
+"""Newton's method from there: the error of a point that is well within a sample's width squares in each, far more than enough."""
+
+
+@pytree
+class PointOnCurve(SpatialJoint):
+    """A bead on a wire: a point of b stays on a curve that is fixed in a, and b turns freely.
+
+    The curve is r(s), a place (3,) in the frame of a (ground: the world) in m for s from `first` to `last`, smooth and with r' != 0. With
+    p the point of b in the frame of a, the rows are p - r(s) in two directions across the curve, where s is that of the nearest point,
+
+        phi(s, p) = (r(s) - p) . r'(s) = 0.
+
+    s is no coordinate: the nearest of some samples starts Newton's method, and s has the derivatives of an implicit function,
+    ds/dp = r'(s) / (|r'|^2 + (r - p) . r''), so that the rows have exact derivatives of all orders. The directions across the curve are
+    fixed ones, freed of their part along it: at the axes of a that are farthest from the tangent, so that they jump along some curves; the
+    constraint force does not. The ends do not hold the bead: beyond them the curve goes on as its function does.
+
+    Derivatives with respect to the numbers of the curve are exact as well. One evaluation of the rows costs some 80 of the curve.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"across_1": "m", "across_2": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the curve, or ground")
+    b: BodyName = fields.body("the body with the point, or ground")
+    curve: Any = fields.curve("the curve, a function of s that returns a place (3,) in the frame of a in m")
+    at: Place = fields.world("the point")
+    point_b: Place = fields.point("the point", "b", "at")
+    first: Number = fields.number("the parameter s where the curve begins", value=0.0)
+    last: Number = fields.number("the parameter s where it ends", value=1.0)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of curve."""
+        return f"{self.type_key()}_{type(self.curve).__name__.lower()}"
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a curve without length."""
+        ends = concrete(self.first), concrete(self.last)
+        if ends[0] is not None and ends[1] is not None and ends[0].shape == ends[1].shape == () and ends[0] == ends[1]:
+            yield "first and last must differ: they are the parameters of the ends of the curve"
+
+    def parameter(self, p: Array) -> Array:
+        """Returns s of the point of the curve that is nearest to a place p (3,) of the frame of a."""
+        samples = self.first + (self.last - self.first) * jnp.linspace(0.0, 1.0, _SAMPLES, dtype=p.dtype)
+        squares = jnp.sum((jax.vmap(self.curve)(samples) - p) ** 2, axis=1)
+        start = jax.lax.stop_gradient(samples[jnp.argmin(squares)])
+
+        def slope(s: Array) -> Array:
+            r, tangent = jax.jvp(self.curve, (s,), (jnp.ones_like(s),))
+            return jnp.sum((r - p) * tangent)
+
+        def solved(f: Any, s: Array) -> Array:
+            for _ in range(_ITERATIONS):
+                value, derivative = jax.jvp(f, (s,), (jnp.ones_like(s),))
+                s = s - value / derivative
+            return s
+
+        return jax.lax.custom_root(slope, start, solved, lambda linear, y: y / linear(jnp.ones_like(y)))
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distances across the curve in m; the multipliers are forces in N."""
+        p = a.turned_back(b.point(self.point_b) - a.place).array()
+        r, tangent = jax.jvp(self.curve, (s := self.parameter(p),), (jnp.ones_like(s),))
+        tangent = tangent / jnp.sqrt(jnp.sum(tangent**2))
+        away = jnp.eye(3, dtype=p.dtype)[jnp.argmin(jnp.abs(tangent))]
+        first = away - jnp.sum(away * tangent) * tangent
+        first = first / jnp.sqrt(jnp.sum(first**2))
+        gap = p - r
+        return jnp.sum(gap * first), jnp.sum(gap * jnp.cross(tangent, first))
+
+
+@pytree
+class PointOnSurface(SpatialJoint):
+    """A point of b stays on a surface that is fixed in a, and b turns freely.
+
+    The surface is f(p) = 0 with a function of places p (3,) in the frame of a (ground: the world), whose gradient is not zero there. The
+    row is f / |grad f|, the distance from the surface to first order, so that it does not depend on the scale of f and its multiplier is
+    the force along the normal.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"normal": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the surface, or ground")
+    b: BodyName = fields.body("the body with the point, or ground")
+    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a in m that is zero on it")
+    at: Place = fields.world("the point")
+    point_b: Place = fields.point("the point", "b", "at")
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of surface."""
+        return f"{self.type_key()}_{type(self.surface).__name__.lower()}"
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance from the surface to first order in m; the multiplier is the force along its gradient in N."""
+        value, gradient = jax.value_and_grad(self.surface)(a.turned_back(b.point(self.point_b) - a.place).array())
+        return (value / jnp.sqrt(jnp.sum(gradient**2)),)

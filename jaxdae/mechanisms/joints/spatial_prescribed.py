@@ -1,0 +1,104 @@
+"""Coordinates of joints in space that are given functions of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Rows
+from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
+from jaxdae.mechanisms.kinds import Known, unknown_coordinate
+
+
+@pytree
+class PrescribedMotion(SpatialJoint):
+    """A motor: a coordinate of a `joint` is a function of time, counted from the start pose.
+
+    Attributes:
+        name: unique among the joints.
+        joint: the name of a joint with coordinates, such as `Revolute` or `Cylindrical`.
+        motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
+        along: the name of the coordinate, such as "slide" or "angle"; None for the first one.
+    """
+
+    name: Name = fields.name("joint")
+    joint: Any = fields.joint("the joint that is moved")
+    motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: motors do work."""
+        return False
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a coordinate that the joint does not have."""
+        return unknown_coordinate(self.joint, self.along, names)
+
+    def resolved(self, joints: Mapping[str, Any]) -> Joint:
+        """Returns the joint that moves the coordinate of the named one."""
+        joint = joints[self.joint]
+        names = list(joint.coordinates)
+        number = 0 if self.along is None else names.index(self.along)
+        kind = PrescribedAngle if joint.coordinates[names[number]] == "rad" else PrescribedSlide
+        return kind(self.name, joint.a, joint.b, joint, self.motion, number)
+
+
+class _Prescribed(SpatialJoint):
+    """A joint that makes a coordinate of another one a function of time."""
+
+    joint: Any
+    number: Any
+    motion: Any
+    offset: Number
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of motion, the joint and its coordinate."""
+        return f"{self.type_key()}_{type(self.motion).__name__.lower()}_{self.joint.type_key()}_{self.number[0]}"
+
+    def measured(self, a: Frame, b: Frame) -> Any:
+        """Returns the coordinate in m or rad."""
+        return self.joint.coordinate(a, b, None)[self.number[0]]
+
+
+@pytree
+class PrescribedAngle(_Prescribed):
+    """An angle of a joint since the start is a given function of time."""
+
+    rows: ClassVar[dict[str, str]] = {"angle": "rad"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    joint: Any = fields.inner()
+    motion: Any = fields.motion("the angle over time")
+    number: Any = fields.index("which coordinate")
+    offset: Number = fields.at_start("the angle at the start", "rad", lambda joint, a, b: joint.measured(a, b))
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the error of the angle in rad, less full turns; the multiplier is the motor torque in N m."""
+        return (parts.nearest_turn(self.measured(a, b) - self.offset - self.motion(t)),)
+
+
+@pytree
+class PrescribedSlide(_Prescribed):
+    """A slide of a joint since the start is a given function of time."""
+
+    rows: ClassVar[dict[str, str]] = {"slide": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    joint: Any = fields.inner()
+    motion: Any = fields.motion("the slide over time")
+    number: Any = fields.index("which coordinate")
+    offset: Number = fields.at_start("the slide at the start", "m", lambda joint, a, b: joint.measured(a, b))
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the error of the slide in m; the multiplier is the motor force in N."""
+        return (self.measured(a, b) - self.offset - self.motion(t),)
