@@ -49,7 +49,7 @@ CLOSED_FORM = {"q": 10, "v": 9}
 METHODS = {
     "heavy_top_bruls": (EIGHTH, 1000, None, 0.0),
     "heavy_top_steady": (EIGHTH, 1000, None, 0.0),
-    "torque_free_asymmetric": (PLAIN, 4000, None, 2500 * EPS * 4000**0.5),
+    "torque_free_asymmetric": (PLAIN, 8000, None, 2500 * EPS * 8000**0.5),
     "spherical_pendulum": (PLAIN, 20000, None, 0.0),
     "iftomm_a04_bricard": (REDUNDANT, 500, None, 0.0),
     "mechanism_bennett": (REDUNDANT, 1600, CLOSED_FORM, 0.0),
