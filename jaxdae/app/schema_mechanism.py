@@ -89,7 +89,7 @@ _ANNOTATIONS: dict[str, Any] = {
     "name": Name,
     "text": str,
     "number": float,
-    "pair": Pair,
+    "vector": Pair,
     "direction": Annotated[Pair, BeforeValidator(_no_null_direction)],
     "truth": bool,
     "motion": Annotated[Polynomial | Sinusoid, Field(discriminator="type")],
