@@ -30,7 +30,7 @@ def test_block(block):
 
 
 def test_no_block_is_left_out():
-    assert len(BLOCKS) == README.read_text().count("```python") == 6
+    assert len(BLOCKS) == README.read_text().count("```python") == 7
 
 
 def test_a_system_of_your_own():
@@ -49,15 +49,21 @@ def test_a_thousand_worlds():
     np.testing.assert_allclose(many.state.q, np.broadcast_to(many.state.q[:1], many.state.q.shape), atol=1e-9)
 
 
+def test_a_ball_in_joint_coordinates_is_a_quaternion():
+    names = after(3)
+    assert names["top"].names.coordinates == ("socket.qw", "socket.qx", "socket.qy", "socket.qz")
+    np.testing.assert_allclose(names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], atol=1e-15)
+
+
 def test_the_pole_is_upright_again():
-    np.testing.assert_allclose(after(3)["trajectory"].state.q[-1, 5], math.pi / 2, atol=1e-2)
+    np.testing.assert_allclose(after(4)["trajectory"].state.q[-1, 5], math.pi / 2, atol=1e-2)
 
 
 def test_the_hand_is_at_its_goal():
-    names = after(4)
+    names = after(5)
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], atol=1e-2)
 
 
 def test_the_length_is_found():
-    names = after(5)
+    names = after(6)
     assert names["found"].loss < 1e-3

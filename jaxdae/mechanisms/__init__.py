@@ -8,11 +8,11 @@ from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
+from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
-from jaxdae.mechanisms.reactions import Reactions, reactions
 from jaxdae.mechanisms.space import PLANE, SPACE
 
 __all__ = [
