@@ -648,9 +648,9 @@ def test_inertia_that_is_symmetric_to_round_off_is_accepted():
     turn = ROD.as_matrix()
     inertia = turn @ np.diag([1.0, 1.0, 1e-3]) @ turn.T
     inertia[0, 1] += 1e-15
-    jm.spatial_mechanism(
-        [js.Body("a", 1.0, np.diag([1.0, 2.0, 3.0]) + np.array([[0, 1e-18, 0], [0, 0, 0], [0, 0, 0]])), js.Body("b", 1.0, inertia)], []
-    )
+    nearly = np.diag([1.0, 2.0, 3.0]) + np.array([[0, 1e-18, 0], [0, 0, 0], [0, 0, 0]])
+    mechanism, _ = jm.spatial_mechanism([js.Body("a", 1.0, nearly), js.Body("b", 1.0, inertia)], [])
+    np.testing.assert_array_equal(mechanism.inertia, np.stack([nearly, inertia]))
 
 
 def test_planar_elements_are_refused():
