@@ -31,6 +31,7 @@ FLOORS = {
     "operators": 1,
     "saddle_point": 1,
     "small_matrix": 1,
+    "levels": 0,
     "assembly": 2,
     "consistency": 2,
     "dynamics": 2,

@@ -10,9 +10,9 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
+from jaxdae.levels import Levels
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
-from jaxdae.mechanisms.coordinates.levels import Levels
 from jaxdae.operators import DenseRows
 
 EPS = float(jnp.finfo(float).eps)

@@ -34,7 +34,9 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms.coordinates.levels import Levels
+from jaxdae.batching.last import worlds_last
+from jaxdae.checkpointing import FACTOR, named
+from jaxdae.levels import Levels
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
 from jaxdae.typing import Leaf
@@ -103,7 +105,8 @@ class TreeMass(MassOperator):
 
     def factorize(self) -> TreeRoot:
         """Returns the factors, by articulated bodies or of the matrix."""
-        return TreeRoot(self.levels, *_factorized(self))
+        columns, *factors = _factorized(self)
+        return TreeRoot(self.levels, columns, *named(factors, FACTOR))
 
 
 @pytree
@@ -155,7 +158,7 @@ class TreeRoot(MassFactors):
                 wide = jnp.moveaxis(b, 0, -1)
                 several = solved(columns, lower, pushes, pivots, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
                 return jnp.moveaxis(several, -1, 0), True
-            last = _worlds_last(size, batched, arguments)
+            last = worlds_last(size, batched, arguments)
             return jnp.moveaxis(sweep(levels, last[0], *last[2:]), -1, 0), True
 
         return solved(self.columns, self.lower, self.pushes, self.pivots, b)
@@ -181,20 +184,12 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         if not any(batched):
             return factors(*arguments), (False, False, False)
-        pushes, pivots = _articulated(levels, kind, *_worlds_last(size, batched, arguments))
+        pushes, pivots = _articulated(levels, kind, *worlds_last(size, batched, arguments))
         no_matrix = jnp.zeros((nodes, nodes), dtype)
         return (no_matrix, jnp.moveaxis(pushes, -1, 0), jnp.moveaxis(pivots, -1, 0)), (False, True, True)
 
     columns = jnp.stack(mass.columns, axis=1)
     return columns, *factors(columns, jnp.stack(mass.inertia, axis=1), mass.armature)
-
-
-def _worlds_last(size: int, batched: Any, arguments: Any) -> list[Any]:
-    """Returns arguments with the axis of worlds last, where scans and elementwise operations are fast."""
-    return [
-        jnp.moveaxis(x, 0, -1) if of_worlds else jnp.broadcast_to(x[..., None], (*x.shape, size))
-        for x, of_worlds in zip(arguments, batched, strict=True)
-    ]
 
 
 def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
@@ -226,16 +221,17 @@ def _inward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> A
     def step(own: Any, below: Any) -> tuple[Any, Any]:
         s, push, root, b = own
         # Empty places have no pivot.
-        safe: Any = jnp.where(root == 0.0, 1.0, root)[:, None]
-        u = (b - jnp.sum(s[:, :, None] * below, axis=1)) / safe
-        return below + (push / safe)[:, :, None] * u[:, None], u
+        safe: Any = jnp.where(root == 0.0, 1.0, root)
+        u = (b - jnp.sum(s[:, :, None] * below, axis=1)) / safe[:, None]
+        return below + (push / safe[:, None])[:, :, None] * u[:, None], u
 
     return levels.inward(step, (columns, pushes, roots, b), jnp.zeros_like(columns[0][:, None] * b[0][None]))
 
 
 def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> Any:
     """Returns R^-T B (nv, m, ...)."""
-    scaled, ahead = b / jnp.sqrt(pivots)[:, None], pushes / pivots[:, None]
+    roots: Any = jnp.sqrt(pivots)
+    scaled, ahead = b / roots[:, None], pushes / pivots[:, None]
 
     def step(own: Any, above: Any) -> tuple[Any, Any]:
         s, push, b = own

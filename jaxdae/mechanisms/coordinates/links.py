@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdae.mechanisms.coordinates.levels import Levels
+from jaxdae.levels import Levels
 
 AXIS, BALL, PLACE = "axis", "ball", "place"
 COORDINATES = {AXIS: 1, BALL: 4, PLACE: 3}

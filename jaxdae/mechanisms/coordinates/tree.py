@@ -31,10 +31,10 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.rotation import quat_difference, quat_retract
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
-from jaxdae.mechanisms.coordinates.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
