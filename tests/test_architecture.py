@@ -46,6 +46,7 @@ FLOORS = {
     "adaptive_trajectory": 5,
     "trajectory": 5,
     "diagnostics": 6,
+    "choose": 6,
     "mechanisms": 6,
     "outputs": 6,
     "control": 7,
