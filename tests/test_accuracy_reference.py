@@ -105,6 +105,7 @@ def check_relative(name, computed, expected, digits):
     assert np.all(error <= 10.0**-digits), f"{name}: relative errors {error}"
 
 
+@pytest.mark.long
 def test_andrews_in_angles(andrews):
     system, states = andrews
     reference = problems.reference(ANDREWS)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import quick
 from problems import Pendulum, cast, state
 from small_systems import central, without_typechecker
 
@@ -457,7 +458,7 @@ class TestImplicit:
         assert np.all(trajectory.info.status == jd.Status.OK)
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
-    @each_implicit
+    @pytest.mark.parametrize("name", quick(IMPLICIT, "midpoint"))
     def test_derivatives(self, name):
         def final(growth):
             end = jd.rollout(wind(growth), IMPLICIT[name][0], state(on_the_circle(2.0)), dt=0.1, steps=10, save_every=10)
@@ -675,7 +676,7 @@ class TestStatus:
 
 
 class TestTransformations:
-    @pytest.mark.parametrize("route", ["projected_derivative", "sequential", "projected_step_in_the_middle"])
+    @pytest.mark.parametrize("route", quick(["projected_derivative", "sequential", "projected_step_in_the_middle"], "sequential"))
     def test_derivatives(self, route):
         """Forward = reverse = central difference, with respect to system, start, input and step size."""
 

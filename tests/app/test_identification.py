@@ -35,6 +35,7 @@ def bench(experiment, *changes):
     return experiment.bench(config, settings, worlds), settings
 
 
+@pytest.mark.long
 def test_the_coupler_mass_can_be_moved_to_its_pins_without_a_change_of_the_motion(experiment):
     at, _ = bench(experiment, "duration=0.2", "experiment.window=0.1")
     matrix, unseen = experiment.base_parameters(at.system)
