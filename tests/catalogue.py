@@ -2,7 +2,7 @@
 
 A contract costs seconds of compiling a row, and members of one family differ in little of it. `leaders` therefore marks all but the first
 row of each family as long; `every` is for contracts that cost little, and for those in which the members do differ. `quick` names the
-rows that suffice where others tell the same at their price: what a family has of its own is then told by another quick test.
+rows that suffice where the others cost more than they add; what a family has of its own is then told by another quick test.
 """
 
 import dataclasses

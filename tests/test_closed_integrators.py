@@ -349,8 +349,9 @@ class TestSaddlePointNewton:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-    def test_counts(self, make):
+    @pytest.mark.parametrize("name", quick(MAKERS, "Rattle", "BackwardEuler", "RadauIIA by saddle point"))
+    def test_counts(self, name):
+        make = MAKERS[name]
         system, start = pendulum()
         with pytest.raises(ValueError, match=r"iterations must be at least 1, got 0"):
             jd.rollout(system, make(iterations=0), start, dt=0.01, steps=1)
