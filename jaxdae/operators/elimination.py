@@ -205,30 +205,28 @@ class Elimination:
         return passed
 
     @functools.cached_property
-    def products(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which sides of rows make the entries of the first columns of each front: two terms of two sides (2, 2, nodes, front, own).
+    def aligned(self) -> bool:
+        """Whether all borders stand at the beginning of the parents' fronts, in order."""
+        return not np.any(self.passed * (1.0 - np.eye(*self.passed.shape[1:])))
 
-        Sides are numbered as those of `first`, then of `second`, then one of zeros.
+    @functools.cached_property
+    def sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which sides of the rows of each front are on the first and on the second body of the node, 2 x (nodes, own + border).
+
+        Sides are numbered as those of `first`, then of `second`, then one of zeros, for rows that are not on that body and for bodies
+        whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides on one of its two bodies.
         """
-        rows, (own, _), fronts = len(self.a), self.sizes, self.fronts
-        bodies = self.a, self.b
-        nothing = 2 * rows
-        crowded = set(self._crowded)
-        left, right = (np.full((2, *fronts.shape, own), nothing) for _ in range(2))
-        for at in range(len(fronts)):
-            for i, one in enumerate(fronts[at]):
-                for j, two in enumerate(fronts[at, :own]):
-                    if one >= rows or two >= rows:
-                        continue
-                    shared = [
-                        (x * rows + one, y * rows + two)
-                        for x in range(2)
-                        for y in range(2)
-                        if bodies[x][one] == bodies[y][two] and bodies[x][one] < self.bodies and bodies[x][one] not in crowded
-                    ]
-                    for term, (x, y) in enumerate(shared):
-                        left[term, at, i, j], right[term, at, i, j] = x, y
-        return left, right
+        rows, nodes = len(self.a), self._nodes[0]
+        still = {*self._crowded, self.bodies}
+        found = tuple(np.full(self.fronts.shape, 2 * rows) for _ in range(2))
+        for at, node in enumerate(nodes):
+            if node >= len(self._joints):
+                continue
+            for numbers, body in zip(found, self._joints[node][0], strict=True):
+                for k, row in enumerate(self.fronts[at]):
+                    if row < rows and body not in still and body in (self.a[row], self.b[row]):
+                        numbers[at, k] = row if self.a[row] == body else rows + row
+        return found
 
     @functools.cached_property
     def motions(self) -> np.ndarray:

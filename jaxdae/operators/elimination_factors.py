@@ -64,8 +64,9 @@ def _assembled(order: Elimination, first: Any, second: Any, compliance: Any) -> 
     """Returns the first columns of all fronts (nodes, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
     rows, worlds = len(order.a), first.ndim - 2
     sides = jnp.concatenate([first, second, jnp.zeros_like(first[:1])])
-    left, right = order.products
-    columns = jnp.sum(sides[left[0]] * sides[right[0]], axis=3) + jnp.sum(sides[left[1]] * sides[right[1]], axis=3)
+    on_first, on_second = (sides[numbers] for numbers in order.sides)
+    own = order.sizes[0]
+    columns = jnp.sum(on_first[:, :, None] * on_first[:, None, :own] + on_second[:, :, None] * on_second[:, None, :own], axis=3)
     if order.unknowns > rows:
         columns = columns + sides.reshape(-1, *sides.shape[2:])[order.motions]
     # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
@@ -84,7 +85,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
 
     def step(mine: Any, given: Any) -> tuple[Any, Any]:
         columns, sign, passed, entries = mine
-        front = given + jnp.concatenate([columns, jnp.zeros((*columns.shape[:2], border, *sizes), columns.dtype)], axis=2)
+        front = given + _padded(columns, border, 2)
         done: list[Any] = []
         for j in range(own):
             pivot = sign[:, 0] * front[:, j, j]
@@ -94,8 +95,12 @@ def _factorized(order: Elimination, columns: Any) -> Any:
             column: Any = jnp.where(numbers >= j, sign * front[:, :, j] / jnp.sqrt(safe)[:, None], 0.0)
             front = front - sign[:, None] * column[:, :, None] * column[:, None, :]
             done.append(column)
-        wide = jnp.sum(passed[:, :, :, None] * front[:, None, own:, own:], axis=2)
-        return jnp.sum(wide[:, :, None] * passed[:, None], axis=3), jnp.stack(done, axis=2)
+        rest = front[:, own:, own:]
+        if order.aligned:
+            gives = _padded(_padded(rest, own, 1), own, 2)
+        else:
+            gives = jnp.sum(jnp.sum(passed[:, :, :, None] * rest[:, None], axis=2)[:, :, None] * passed[:, None], axis=3)
+        return gives, jnp.stack(done, axis=2)
 
     # What pivots are compared with: the diagonal before anything is subtracted.
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
@@ -114,16 +119,17 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
 
     def down(mine: Any, given: Any) -> tuple[Any, Any]:
         columns, pivots, passed, b = mine
-        front = given + jnp.concatenate([b, jnp.zeros((b.shape[0], border, *sizes), b.dtype)], axis=1)
+        front = given + _padded(b, border, 1)
         done = []
         for j in range(own):
             done.append(front[:, j] / _present(pivots[:, j]))
             front = front - columns[:, :, j] * done[-1][:, None]
-        return jnp.sum(passed * front[:, None, own:], axis=2), jnp.stack(done, axis=1)
+        rest = front[:, own:]
+        return _padded(rest, own, 1) if order.aligned else jnp.sum(passed * rest[:, None], axis=2), jnp.stack(done, axis=1)
 
     def up(mine: Any, front: Any) -> tuple[Any, Any]:
         columns, pivots, passed, y = mine
-        beyond = jnp.sum(passed * front[:, :, None], axis=1)
+        beyond = front[:, :border] if order.aligned else jnp.sum(passed * front[:, :, None], axis=1)
         rest = y - jnp.sum(columns[:, own:] * beyond[:, :, None], axis=1)
         found: list[Any] = [None] * own
         for j in reversed(range(own)):
@@ -138,6 +144,11 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
     where = np.zeros(order.unknowns + 1, int)
     where[order.places.reshape(-1)] = np.arange(order.places.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]
+
+
+def _padded(entry: Any, more: int, axis: int) -> Any:
+    """Returns an entry with so many zeros more at the end of an axis."""
+    return jnp.pad(entry, [(0, more if k == axis else 0) for k in range(entry.ndim)])
 
 
 def _present(pivot: Any) -> Any:
