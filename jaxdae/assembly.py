@@ -25,11 +25,15 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.openings import openings
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
+
+_NAMED = 5
+"""How many of the joints that stay open an error names."""
 
 
 @pytree
@@ -76,8 +80,8 @@ def initialize(
         `State` and `InitializeInfo`.
 
     Raises:
-        SimulationError: the loops cannot be closed; names the rows that stay open. Under `jit`, `vmap` and `grad` nothing can be raised
-            and `info.status` is INCONSISTENT_START.
+        SimulationError: the loops cannot be closed; names the rows, and the joints with their openings in mm and degrees. Under `jit`,
+            `vmap` and `grad` nothing can be raised and `info.status` is INCONSISTENT_START.
         ValueError: shapes that do not fit.
 
     Differentiable with respect to system, q, v and t, forward and reverse, to second order. Where the constraints cannot be satisfied, the
@@ -136,11 +140,15 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
         residual = np.asarray(info.residual)
         what, quantity, held = "constraints cannot be closed", "residuals", (fixed, "coordinates")
         remedy = "Check lengths and joint places, start from a better guess, or free a coordinate."
-    names = system.names.filled(system.sizes(state.q)).rows
+    known = system.names.filled(system.sizes(state.q))
+    names = known.rows
     order = np.argsort(-np.nan_to_num(np.abs(residual), nan=np.inf))[:3]
     rows = ", ".join(f"{names[k]}: {residual[k]:.3g}" for k in order)
     count = f" with {int(np.sum(held[0]))} {held[1]} held fixed" if np.any(held[0]) else ""
-    return f"{Status.INCONSISTENT_START.name}: the {what}{count}; largest {quantity} {rows}. {remedy}"
+    wide = openings(names, known.row_units, residual, limit) if quantity == "residuals" else ()
+    more = f" and {len(wide) - _NAMED} more" if len(wide) > _NAMED else ""
+    stay = f". Open stay: {', '.join(map(str, wide[:_NAMED]))}{more}" if wide else ""
+    return f"{Status.INCONSISTENT_START.name}: the {what}{count}; largest {quantity} {rows}{stay}. {remedy}"
 
 
 @jax.jit

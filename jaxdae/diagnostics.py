@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.openings import Opening, openings
 from jaxdae.operators import AutodiffRows
 from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
 
@@ -37,6 +38,8 @@ class Diagnosis:
             singular vector of J with the smallest singular value: those that resist it by at least a tenth as much as the strongest.
             Of wheels that conflict they are those that are steered wrongly; of rows that leave freedom there are none.
         blocking_value: that smallest singular value relative to the largest; zero where there is freedom.
+        open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
+            openings; of rows whose units are known.
     """
 
     coordinates: int
@@ -52,6 +55,7 @@ class Diagnosis:
     redundant: tuple[str, ...]
     blocking_rows: tuple[str, ...] = ()
     blocking_value: float = 0.0
+    open_joints: tuple[Opening, ...] = ()
 
     def __str__(self) -> str:
         """Returns the report as text, a line a fact."""
@@ -71,6 +75,8 @@ class Diagnosis:
         if self.blocking_rows:
             stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
             lines.append(("no motion, because of", stopped))
+        if self.open_joints:
+            lines.append(("open joints", ", ".join(map(str, self.open_joints))))
         return "\n".join(f"{name:<28}{value}" for name, value in lines)
 
 
@@ -95,7 +101,8 @@ def diagnose(system: System, state: State) -> Diagnosis:
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     rows, size = jacobian.shape
-    names = system.names.filled(system.sizes(state.q)).rows
+    known = system.names.filled(system.sizes(state.q))
+    names = known.rows
     values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
     tolerance = _tolerance(jacobian, values)
     rank = int(np.sum(values > tolerance))
@@ -117,6 +124,7 @@ def diagnose(system: System, state: State) -> Diagnosis:
         redundant=_joints(redundant_rows),
         blocking_rows=tuple(names[k] for k in blocking),
         blocking_value=value,
+        open_joints=openings(names, known.row_units, position, float(np.finfo(position.dtype).eps) ** 0.6),
     )
 
 

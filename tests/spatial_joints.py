@@ -165,6 +165,7 @@ FORCES: dict[str, list[Any]] = {
         js.JointForce("turn", "cylindrical", along="angle", stiffness=3.0, rest=6.0),
         js.JointForce("steer", "universal", along="second", stiffness=2.0),
     ],
+    "motor": [js.Motor("geared", "universal", ratio=-4.0, torque=0.3, along="second")],
     "rotational_damper": [js.RotationalDamper("oil", "left", "right", 0.7)],
     "drag": [js.Drag("air", "right", point=(0.1, 0.2, -0.3), linear=0.3, quadratic=0.7)],
     "bushing": [js.Bushing("rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6))],

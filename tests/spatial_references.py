@@ -203,16 +203,19 @@ def bevel_differential() -> Problem:
     return _closed_form(name, [1.0, 1.0, 1.0, p["planet_mass"]], inertia, joints, forces, HERE)
 
 
-def unbalanced_rotor() -> tuple[jm.Mechanism, jd.State]:
+def unbalanced_rotor(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd.State]:
     """Returns the rotor of `mechanism_reactions`, on a spherical and a radial bearing."""
     p = file("mechanism_reactions")["unbalanced_rotor"]["parameters"]
     rotor = js.Body("rotor", p["m"], p["inertia"], (p["c"], p["e"], 0.0))
     joints = [js.Ball("A", "ground", "rotor", HERE), js.PointOnLine("B", "ground", "rotor", X, (p["L"], 0.0, 0.0))]
-    mechanism, q = jm.spatial_mechanism([rotor], joints)
-    return mechanism, state(q, np.concatenate([np.cross(p["w"] * X, rotor.place), p["w"] * X]))
+    mechanism, q = jm.spatial_mechanism([rotor], joints, coordinates=coordinates)
+    spin = p["w"] * X
+    # In joint coordinates the bearing A turns alone.
+    v = np.concatenate([np.cross(spin, rotor.place), spin]) if isinstance(coordinates, jm.Absolute) else spin
+    return mechanism, state(q, v)
 
 
-def tripod() -> tuple[jm.Mechanism, jd.State]:
+def tripod(coordinates: Any = jm.Absolute()) -> tuple[jm.Mechanism, jd.State]:
     """Returns the tripod of `mechanism_reactions` at rest: three rods with balls at both ends, and a point mass on top."""
     mass, top, height, radius = 1.5, 20.0, 1.2, 0.8
     apex = np.array([0.0, 0.0, height])
@@ -224,8 +227,8 @@ def tripod() -> tuple[jm.Mechanism, jd.State]:
         inertia = mass * length2 / 12.0 * (np.eye(3) - np.outer(along, along)) + 0.1 * np.outer(along, along)
         bodies.append(js.Body(f"rod{k}", mass, inertia, 0.5 * (foot + apex)))
         joints += [js.Ball(f"foot{k}", "ground", f"rod{k}", foot), js.Ball(f"top{k}", f"rod{k}", "apex", apex)]
-    mechanism, q = jm.spatial_mechanism(bodies, joints)
-    return mechanism, state(q, jnp.zeros(24))
+    mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=coordinates)
+    return mechanism, state(q, jnp.zeros(len(mechanism.names.velocities)))
 
 
 PROBLEMS = {

@@ -20,6 +20,7 @@ from catalogue import RANK, quick
 from spatial_references import PROBLEMS, file
 
 import jaxdae as jd
+from jaxdae import mechanisms as jm
 
 EPS = np.finfo(float).eps
 
@@ -174,6 +175,41 @@ def test_forces_in_a_tripod():
         np.testing.assert_allclose(lam[f"top{k}.z"], expected["vertical_force_each_rod_on_apex"], rtol=1e-12)
         np.testing.assert_allclose(lam[f"foot{k}.z"], expected["ground_reaction_each_vertical"], rtol=1e-12)
         np.testing.assert_allclose(np.hypot(lam[f"foot{k}.x"], lam[f"foot{k}.y"]), expected["horizontal_thrust_at_foot"], rtol=1e-12)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _loads(mechanism, there, solver):
+    here = jm.to_joints(mechanism, there)
+    a, lam = jd.forward_dynamics(mechanism, here, solver=solver)
+    found = jm.reactions(mechanism, here, lam)
+    return a, found.force, found.torque
+
+
+def loads(problem):
+    """Returns accelerations in joint coordinates, and the forces of all joints on their bodies b by name."""
+    mechanism, _ = problem(jm.Joints())
+    a, force, torque = _loads(mechanism, problem()[1], jd.NullSpace())
+    return np.asarray(a), dict(zip(mechanism.joint_names, np.asarray(force), strict=True)), np.asarray(torque)
+
+
+def test_bearings_of_an_unbalanced_rotor_in_joint_coordinates():
+    """The ball is in the tree: its force is what the rotor needs beyond its weight and the other bearing."""
+    expected = file("mechanism_reactions")["unbalanced_rotor"]
+    _, force, torque = loads(spatial_references.unbalanced_rotor)
+    np.testing.assert_allclose(force["A"], expected["force_of_bearing_A_on_rotor"], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(force["B"], expected["force_of_bearing_B_on_rotor"], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(torque, 0.0, atol=1e-11)
+
+
+def test_forces_in_a_tripod_in_joint_coordinates():
+    expected = file("mechanism_reactions")["tripod"]
+    a, force, torque = loads(spatial_references.tripod)
+    np.testing.assert_allclose(a, 0.0, atol=1e-11)
+    np.testing.assert_allclose(torque, 0.0, atol=1e-11)
+    for k in range(3):
+        np.testing.assert_allclose(force[f"top{k}"][2], expected["vertical_force_each_rod_on_apex"], rtol=1e-11)
+        np.testing.assert_allclose(force[f"foot{k}"][2], expected["ground_reaction_each_vertical"], rtol=1e-11)
+        np.testing.assert_allclose(np.hypot(*force[f"foot{k}"][:2]), expected["horizontal_thrust_at_foot"], rtol=1e-11)
 
 
 def test_thread_of_a_screw():

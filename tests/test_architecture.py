@@ -23,6 +23,7 @@ FLOORS = {
     "functions": 0,
     "moving": 0,
     "names": 0,
+    "openings": 0,
     "requirements": 0,
     "status": 0,
     "typing": 0,

@@ -57,8 +57,10 @@ def branching(space, bodies, seed=0):
             links.append(jm.Body(f"b{k}", 1.0 + rng.random(), 0.1 + rng.random(), place))
             joints.append(jm.Revolute(f"j{k}", parent, f"b{k}", at=place[:2] + 0.5))
             continue
-        root = rng.normal(size=(3, 3))
-        links.append(js.Body(f"b{k}", 1.0 + rng.random(), 0.1 * root @ root.T + 0.2 * np.eye(3), place, rng.normal(size=4)))
+        root, turn = rng.normal(size=(3, 3)), rng.normal(size=4)
+        spread = 0.1 * root @ root.T + 0.1 * np.eye(3)
+        inertia = np.trace(spread) * np.eye(3) - spread
+        links.append(js.Body(f"b{k}", 1.0 + rng.random(), inertia, place, turn / np.linalg.norm(turn)))
         kind = (js.Revolute, js.Ball, js.Cylindrical, js.Weld)[k % 4]
         axes = {"axis": rng.normal(size=3)} if k % 4 in (0, 2) else {}
         if k % 7 != 3:

@@ -40,7 +40,8 @@ EPS = np.finfo(float).eps
 
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
-    assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()}
+    # Relations are between joints: see test_joint_elements.
+    assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()} | {"relation"}
     assert {kind.type_key() for kind in forces} == {force.type_key() for elements in FORCES.values() for force in elements}
 
 
@@ -292,7 +293,7 @@ def test_conservative_forces_are_minus_the_gradient_of_their_energy(key):
 
 @pytest.mark.parametrize("key", quick([key for key in FORCES if key not in ("force", "drag")], "joint_force", "torque"))
 def test_forces_between_bodies_balance(key):
-    inner = [force for force in FORCES[key] if key == "joint_force" or force.a == "left"]
+    inner = [force for force in FORCES[key] if key in ("joint_force", "motor") or force.a == "left"]
     _, at, f = wrenches(inner, joints=HINGES, u=jnp.array([0.3, -0.7]) if key == "torque" else None)
     # The joints are damped, which balances as well.
     for total in (np.sum(x, axis=0) for x in about_origin(at, f)):
@@ -439,8 +440,8 @@ def test_axes_of_the_description_do_not_matter():
     left, right = BODIES
     turned = [
         dataclasses.replace(left, quaternion=wxyz(TURNS["left"] * ROD), inertia=turn.T @ np.diag([0.2, 0.3, 0.4]) @ turn),
-        # A quaternion of another length and sign.
-        dataclasses.replace(right, quaternion=-3.0 * wxyz(TURNS["right"] * ROD), inertia=turn.T @ np.array(INERTIA) @ turn),
+        # A quaternion of the other sign.
+        dataclasses.replace(right, quaternion=-wxyz(TURNS["right"] * ROD), inertia=turn.T @ np.array(INERTIA) @ turn),
     ]
     both = jax.scipy.linalg.block_diag(np.eye(3), turn, np.eye(3), turn)
     (ours, q), (theirs, p) = hanging(BODIES), hanging(turned)
@@ -463,7 +464,7 @@ def test_places_in_the_world_and_in_the_bodies_are_the_same(key):
     told = dataclasses.replace(
         KINDS[key](f"{key} left", "left", "right"), **unset, **{name: np.asarray(getattr(joint, name)) for name in names}
     )
-    elsewhere = [BODIES[0], dataclasses.replace(BODIES[1], place=(0.0, 0.0, 0.0), quaternion=(1.0, 2.0, 3.0, 4.0))]
+    elsewhere = [BODIES[0], dataclasses.replace(BODIES[1], place=(0.0, 0.0, 0.0), quaternion=(0.1, 0.5, 0.5, 0.7))]
     mechanism, _ = jm.spatial_mechanism(elsewhere, [told])
     (group,) = mechanism.joints.values()
     for x, y in zip(jax.tree.leaves(jax.tree.map(lambda x: x[0], group)), jax.tree.leaves(joint), strict=True):
@@ -573,6 +574,7 @@ def body(**numbers):
 
 WRONG_BODIES = {
     "must be four finite numbers (w, x, y, z) that are not all zero": {"quaternion": (0.0, 0.0, 0.0, 0.0)},
+    "(w, x, y, z) that are not all zero, got (1.0, nan, 0.0, 0.0)": {"quaternion": (1.0, np.nan, 0.0, 0.0)},
     "must be symmetric": {"inertia": [[1.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},
     "must be positive definite": {"inertia": (1.0, -1.0, 1.0)},
     "with principal moments": {"inertia": [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},

@@ -14,6 +14,7 @@ from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import MOVABLE, TYPES
 from jaxdae.app.source import AXES, Document, Location, find, value_at
+from jaxdae.mechanisms.kinds import JointName
 
 GROUND = "ground"
 _MOST_STEPS = 100_000_000
@@ -92,12 +93,13 @@ class _Check:
                 yield self.document.problem(
                     (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
                 )
-            yield from self._joint_reference(location, element)
+            kind = TYPES.get(str(element.get("type")))
+            for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
+                yield from self._joint_reference(location, element, key)
 
-    def _joint_reference(self, location: Location, element: dict) -> Iterator[Problem]:
-        named = element.get("joint")
-        kind = TYPES.get(str(element.get("type")))
-        if kind is None or "joint" not in kind.kinds() or not isinstance(named, str):
+    def _joint_reference(self, location: Location, element: dict, key: str) -> Iterator[Problem]:
+        named = element.get(key)
+        if not isinstance(named, str):
             return
         joints = {joint["name"]: joint for _, joint in self.joints if isinstance(joint.get("name"), str)}
         movable = [name for name, joint in joints.items() if joint.get("type") in MOVABLE]
@@ -107,7 +109,7 @@ class _Check:
             got = f"the joint {named!r} of type {show(joints[named].get('type'))}"
         else:
             return
-        yield self.document.problem((*location, "joint"), got, f"a {' or '.join(MOVABLE)} joint", did_you_mean(named, movable, "joints"))
+        yield self.document.problem((*location, key), got, f"a {' or '.join(MOVABLE)} joint", did_you_mean(named, movable, "joints"))
 
     # connections
 

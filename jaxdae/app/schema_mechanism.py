@@ -89,6 +89,7 @@ _ANNOTATIONS: dict[str, Any] = {
     "name": Name,
     "text": str,
     "number": float,
+    "numbers": Annotated[tuple[float, ...], Strict(False), Field(min_length=1)],
     "vector": Pair,
     "direction": Annotated[Pair, BeforeValidator(_no_null_direction)],
     "truth": bool,

@@ -47,7 +47,7 @@ class JointCoordinate:
         Raises:
             ValueError: an unknown joint, or one without a coordinate.
         """
-        able = [n for group in mechanism.joints.values() if hasattr(group, "coordinate") for n in group.names]
+        able = [n for group in mechanism.joints.values() if group.movable for n in group.names]
         if name not in able:
             kind = "has no coordinate" if name in mechanism.joint_names else "does not exist"
             raise ValueError(f"JointCoordinate.named: joint {name!r} {kind}; those with one are: {', '.join(able) or 'none'}")

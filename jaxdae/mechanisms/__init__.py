@@ -1,16 +1,17 @@
 """Mechanisms made of bodies, joints and forces."""
 
 from jaxdae.mechanisms import spatial
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, DescriptionWarning, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
 from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.forces.planar import Force, JointForce, LinearSpring, Torque, TorsionalSpring
+from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
+from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
 from jaxdae.mechanisms.space import PLANE, SPACE
@@ -22,18 +23,22 @@ __all__ = [
     "Absolute",
     "Body",
     "Description",
+    "DescriptionWarning",
+    "Drag",
     "Force",
     "Gear",
     "JointForce",
     "Joints",
     "LinearSpring",
     "Mechanism",
+    "Motor",
     "PointOnLine",
     "Polynomial",
     "PrescribedMotion",
     "Prismatic",
     "RackAndPinion",
     "Reactions",
+    "Relation",
     "Revolute",
     "Rod",
     "Sinusoid",

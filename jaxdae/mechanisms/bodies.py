@@ -15,6 +15,13 @@ from jaxdae.mechanisms.values import concrete, is_positive, is_vector, real, vec
 
 Number = Any
 
+_ROUNDED = 1e-3
+"""The relative error that numbers with few digits may have."""
+
+
+class DescriptionWarning(UserWarning):
+    """A description can be calculated with, but says what no machine has."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Body:
@@ -40,6 +47,10 @@ class Body:
         if not is_vector(self.pose, 3):
             yield f"pose must be three finite numbers (x, y, theta), got {self.pose}"
 
+    def doubts(self) -> Iterable[str]:
+        """Yields what no body has, though one can calculate with it: nothing in the plane."""
+        return ()
+
     def frame(self) -> planar.Frame:
         """Returns the frame at the start."""
         x, y, angle = vector(self.pose)
@@ -62,8 +73,9 @@ class SpatialBody:
         name: unique; not "ground".
         mass: in kg, positive.
         inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3).
+            A warning says where no body has it, which is no error: some published models do.
         place: (3,) of the mass center at the start in m; a guess will do, see `initialize`.
-        quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion.
+        quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion, with a warning.
     """
 
     name: str
@@ -84,6 +96,19 @@ class SpatialBody:
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
             yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}"
+
+    def doubts(self) -> Iterable[str]:
+        """Yields what no body has, though one can calculate with it."""
+        inertia, quaternion = concrete(self.inertia), concrete(self.quaternion)
+        if inertia is not None:
+            moments = np.sort(inertia) if inertia.ndim == 1 else np.linalg.eigvalsh(inertia)
+            if moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED):
+                yield (
+                    f"no body has the principal moments of inertia {moments}: the largest of them is more than the sum of the others; check"
+                    " the signs of products of inertia, and that they are about the mass center"
+                )
+        if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
+            yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
 
     def frame(self) -> spatial.Frame:
         """Returns the frame at the start."""

@@ -7,13 +7,12 @@ both bodies here, so that the mechanism itself knows body frames only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
 from jaxdae.mechanisms.bodies import Body, SpatialBody
 from jaxdae.mechanisms.check import check_description
@@ -23,10 +22,12 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
+from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.relations import groups_of
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
-from jaxdae.mechanisms.values import real, vector
+from jaxdae.mechanisms.values import is_there, real, vector
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -65,7 +66,10 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
-        TypeError: things in the lists that are no bodies, joints or forces.
+        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+
+    Warns:
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
     """
     return _mechanism("mechanism", description, coordinates)
 
@@ -83,7 +87,7 @@ def planar_mechanism(
     Args:
         bodies: at least one `Body`.
         joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
-        forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`.
+        forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`, `Motor`, `Drag`.
         gravity: (2,) in m/s^2.
         coordinates: `Absolute()` or `Joints()`.
 
@@ -92,7 +96,10 @@ def planar_mechanism(
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
-        TypeError: things in the lists that are no bodies, joints or forces.
+        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+
+    Warns:
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
 
     Differentiable with respect to every number in the description.
     """
@@ -123,7 +130,10 @@ def spatial_mechanism(
 
     Raises:
         ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite.
-        TypeError: things in the lists that are no bodies, joints or forces.
+        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+
+    Warns:
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
 
     Differentiable with respect to every number in the description.
     """
@@ -134,13 +144,19 @@ def spatial_mechanism(
 def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any]:
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
+    if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
+        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
     check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name])
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
+    joints = [functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints]
     by_name = {joint.name: joint for joint in joints}
-    joints, forces = ([item.resolved(by_name) for item in items] for items in (joints, forces))
+    relations = [joint for joint in joints if isinstance(joint, Relation)]
+    joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
+    forces = [force.resolved(by_name) for force in forces]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
+    in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)
     )
@@ -154,6 +170,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         gravity=vector(gravity),
         joints=joint_groups,
         carrying=carrying_groups,
+        relations=groups_of(relations, by_name, lambda name, number: form.own(name, number) if name in in_tree else None, frames, numbers),
         forces=force_groups,
     )
     return made, q
@@ -187,9 +204,10 @@ def _stack(elements: list[Element]) -> Any:
     """Returns one group from single elements: leaves stacked, names and numbers joined, numbers that are all zero left out."""
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_plain(element) for element in elements))
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
-    sparse = [name for name, kind in elements[0].kinds().items() if kind.sparse]
-    absent = {name: None for name in sparse if not any(_nonzero(getattr(e, name)) for e in elements)}
-    return dataclasses.replace(stacked, **joined, **absent)
+    kinds = elements[0].kinds()
+    absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
+    absent += [name for name, kind in kinds.items() if kind.only_with in absent]
+    return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))
 
 
 def _plain(element: Any) -> Any:
@@ -199,7 +217,3 @@ def _plain(element: Any) -> Any:
 
 def _static(element: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(element) if field.metadata.get("static")]
-
-
-def _nonzero(x: Any) -> bool:
-    return isinstance(x, Tracer) or bool(np.any(np.asarray(x) != 0.0))

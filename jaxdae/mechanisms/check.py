@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, DescriptionWarning, SpatialBody
 from jaxdae.mechanisms.describe import known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
@@ -27,7 +28,7 @@ def check_description(
     joint_types: tuple[Any, ...],
     force_types: tuple[Any, ...],
 ) -> None:
-    """Raises ValueError listing every mistake: names, places, axes, values that no mechanism has."""
+    """Raises ValueError listing every mistake: names, places, axes, values that no mechanism has. Warns of what no body has."""
     lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
@@ -49,6 +50,10 @@ def check_description(
         mistakes.append(f"gravity must be {count} in m/s^2, got {gravity}")
     if mistakes:
         raise ValueError(f"{caller}: " + "; ".join(mistakes))
+    doubts = [f"body {body.name!r}: {doubt}" for body in bodies for doubt in body.doubts()]
+    if doubts:
+        # At the line that builds the mechanism.
+        warnings.warn(f"{caller}: " + "; ".join(doubts), DescriptionWarning, stacklevel=4)
 
 
 def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[str]:

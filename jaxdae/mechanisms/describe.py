@@ -47,9 +47,9 @@ class Element:
     @classmethod
     @functools.cache
     def kinds(cls) -> dict[str, Kind]:
-        """Returns what the fields are, by name."""
+        """Returns what the fields are, by name, in the order in which they are given: those that need their name last."""
         fields: Any = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        return {field.name: dataclasses.replace(field.metadata["kind"], dimension=cls.space.dimension) for field in fields}
+        return {field.name: field.metadata["kind"].of(cls) for field in sorted(fields, key=lambda field: field.kw_only)}
 
     @classmethod
     def type_key(cls) -> str:
@@ -147,10 +147,10 @@ class Joint(Element):
     """The names of the rows at velocity level with their units."""
 
     coordinates: ClassVar[dict[str, str]] = {}
-    """The names of what is measured along the freedoms of the joint, with their units, where there may be several."""
+    """The names of what is measured along the freedoms of the joint, with their units."""
 
     movable: ClassVar[bool] = False
-    """Whether the type has a coordinate, along which a motion can be prescribed and a force act."""
+    """Whether the type has coordinates, along which a motion can be prescribed and a force act."""
 
     in_tree: ClassVar[bool] = False
     """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
@@ -171,39 +171,28 @@ class Joint(Element):
         """Returns the rows at velocity level, affine in the twists of both frames."""
         return ()
 
-    @property
-    def drag(self) -> Any:
-        """The damping of the coordinate (k,), None where there is none."""
-        return None
-
-
-class Movable(Joint):
-    """A type of joint with a coordinate."""
-
-    movable: ClassVar[bool] = True
-    damping: Number
-
-    @property
-    def drag(self) -> Any:
-        """The damping of the coordinate (k,), None where there is none."""
-        return self.damping
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether the joint is not damped."""
-        return self.damping == 0.0
-
     def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
-        """Returns the coordinate of the joint."""
-        raise NotImplementedError(f"{type(self).__name__}.coordinate")
+        """Returns the coordinates of the joint in m and rad; in space angles are in (-pi, pi]."""
+        return ()
 
-    def prescribed(self, name: str, motion: Any) -> Joint:
-        """Returns the joint that makes the coordinate a function of time."""
-        raise NotImplementedError(f"{type(self).__name__}.prescribed")
+    def elements(self) -> dict[str, Any]:
+        """Returns what acts along the coordinates of an element of a group, by the names of the fields."""
+        return {}
 
-    def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Any:
-        """Returns the force that acts along the coordinate."""
-        raise NotImplementedError(f"{type(self).__name__}.driven")
+    @property
+    def acts(self) -> bool:
+        """Whether something acts along the coordinates of a group."""
+        return False
+
+    @property
+    def springs(self) -> bool:
+        """Whether there are springs along the coordinates of a group."""
+        return False
+
+    @property
+    def reflects(self) -> bool:
+        """Whether motors add to the inertia of the coordinates of a group."""
+        return False
 
 
 class Force(Element):
@@ -218,6 +207,10 @@ class Force(Element):
     def inputs(self) -> tuple[int, ...]:
         """The inputs that the elements of a group read, -1 for none."""
         return (-1,) * len(self.name)
+
+    def adds_to(self, joint: Joint) -> Joint:
+        """Returns a described joint with what the force adds to it: most of them nothing, motors the inertia of their rotors."""
+        return joint
 
     def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns what is measured."""

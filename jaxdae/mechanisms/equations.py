@@ -6,7 +6,7 @@ seen through T, which takes v to the twists of all bodies, are those of the mech
     M = T^T M_b T,      J = J_b T,      gamma = gamma_b + J_b T' v,      f = T^T (f_b - M_b T' v).
 
 The constraint rows are those of the joint groups in the order of `joints`, joint by joint within a group: those of positions of all groups,
-then those of velocities. `row_names` says which row is whose.
+then relations, then those of velocities. `row_names` says which row is whose.
 
 A subclass may declare further rows, by a `constraint` or a `velocity_constraint` of its own that begins with that of the base class. All
 rows of that level are then differentiated as those of any `System`, joint by joint no more.
@@ -25,10 +25,12 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.relations import Relations
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.names import Names
-from jaxdae.operators import DenseRows, JacobianOperator, MassOperator
+from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.small_matrix import UNROLLED_UP_TO
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
@@ -48,6 +50,7 @@ class Mechanism(System):
         gravity: (2,) or (3,) in m/s^2.
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
+        relations: groups of rows between coordinates of joints, below those of the joints at position level.
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
     """
 
@@ -66,6 +69,7 @@ class Mechanism(System):
     joints: dict[str, Any]
     forces: dict[str, Any]
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
+    relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
 
     # Names.
 
@@ -125,6 +129,7 @@ class Mechanism(System):
         """Returns names and units of the rows of all joints, at position and at velocity level."""
         groups = self.joints.values()
         positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
+        positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
         velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
         return positions, velocities
 
@@ -172,15 +177,34 @@ class Mechanism(System):
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns the mass matrix in the structure that the coordinates give it."""
-        return self.coordinates.mass_operator(q, self.mass, self.inertia)
+        bodies = self.coordinates.mass_operator(q, self.mass, self.inertia)
+        motors = [joint.T @ (inertia[:, None] * joint) for joint, inertia in self._reflected(q)]
+        return DenseMatrix(sum(motors, bodies.as_dense())) if motors else bodies
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Returns the kinetic energy in J."""
-        return self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
+        bodies = self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
+        return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self._reflected(q)), bodies)
+
+    def _reflected(self, q: Coordinates) -> list[tuple[Jacobian, Any]]:
+        """Returns the derivatives S (k, nv) of the coordinates of joints with rows whose motors have inertia, and that inertia (k,)."""
+        groups = list(self._groups({key: group for key, group in self.joints.items() if group.reflects}))
+        if not groups:
+            return []
+        motion, t = self._still(q), jnp.zeros((), q.dtype)
+        return [
+            (
+                self.coordinates.dense_rows(q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair),
+                group.each(group.armature).reshape(-1).astype(q.dtype),
+            )
+            for group, pair in groups
+        ]
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the residuals of all joints at position level (ng,), in m and rad."""
-        return self._rows(fr.values, t, self._still(q))
+        motion = self._still(q)
+        related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
+        return self._rows(fr.values, t, motion, related)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
@@ -190,7 +214,9 @@ class Mechanism(System):
         """Returns g' (ng,)."""
         if self._has_positions:
             return super().constraint_rate(t, q, v)
-        return self._rows(fr.rates, t, self.coordinates.kinematics(q, v))
+        motion = self.coordinates.kinematics(q, v)
+        related = [group.rate(self.coordinates, motion, q, v, t) for group in self.relations.values()]
+        return self._rows(fr.rates, t, motion, related)
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,)."""
@@ -198,14 +224,16 @@ class Mechanism(System):
             return super().constraint_bias(t, q, v)
         motion = self.coordinates.kinematics(q, v)
         moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows(fr.velocity_biases, t, motion)
-        return jnp.concatenate([self._rows(fr.biases, t, motion), moving])
+        related = [group.bias(self.coordinates, motion, q, v, t) for group in self.relations.values()]
+        return jnp.concatenate([self._rows(fr.biases, t, motion, related), moving])
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
         motion = self.coordinates.kinematics(q, v)
-        rows = [self.coordinates.dense_rows(q, motion, block, pair) for block, pair in self._blocks(t, motion)]
+        holding, guiding = ([self.coordinates.dense_rows(q, motion, *part) for part in parts] for parts in self._blocks(t, motion))
+        rows = [*holding, *self._related(t, q, motion), *guiding]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
         return jnp.concatenate(rows) if rows else jnp.zeros((0, v.shape[0]), q.dtype)
@@ -227,16 +255,26 @@ class Mechanism(System):
 
     def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         motion = self.coordinates.kinematics(q, v)
-        joints = self.coordinates.block_rows(q, motion, self._blocks(t, motion))
+        holding, guiding = self._blocks(t, motion)
+        related = self._related(t, q, motion)
+        if related:
+            above, below = (self.coordinates.block_rows(q, motion, parts) for parts in (holding, guiding))
+            joints = above.stacked(DenseRows(jnp.concatenate(related)), below)
+        else:
+            joints = self.coordinates.block_rows(q, motion, holding + guiding)
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
-    def _blocks(self, t: Scalar, motion: Kinematics) -> list[tuple[Blocks, Pairs]]:
-        """Returns the blocks of the rows of all groups; those at velocity level last, left out where a subclass has its own."""
+    def _related(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Jacobian]:
+        """Returns the rows of J of all relations."""
+        return [group.rows(self.coordinates, motion, q, t) for group in self.relations.values()]
+
+    def _blocks(self, t: Scalar, motion: Kinematics) -> tuple[list[tuple[Blocks, Pairs]], list[tuple[Blocks, Pairs]]]:
+        """Returns the blocks of the rows of all groups, at position and at velocity level; the latter not where a subclass has its own."""
         holding = [(fr.blocks(type(group).residual, group, pair, motion, t), pair) for group, pair in self._holding()]
         if self._has_velocities:
-            return holding
+            return holding, []
         guiding = self._guiding()
-        return holding + [(fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair) for group, pair in guiding]
+        return holding, [(fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair) for group, pair in guiding]
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
@@ -246,7 +284,7 @@ class Mechanism(System):
         return pulled if own is None else pulled + own
 
     def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
-        """Returns the wrenches on all bodies, a `Twist`: weights, forces, dampers of joints with rows, minus what constant v takes."""
+        """Returns the wrenches on all bodies, a `Twist`: weights, forces, what acts along joints with rows, minus what constant v takes."""
         u = None if u is None else self._checked_input(jnp.asarray(u, q.dtype))
         wrenches = [self.space.weight(self.mass.astype(q.dtype), self.gravity.astype(q.dtype))]
         gyroscopic = self.space.gyroscopic(self.inertia.astype(q.dtype), motion.velocity)
@@ -261,10 +299,9 @@ class Mechanism(System):
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
             wrenches.append(self.virtual_work(block, pair, efforts))
         for group, pair in self._groups(self.joints):
-            if group.drag is not None:
-                measure = type(group).coordinate
-                efforts = -group.drag[:, None] * fr.rates(measure, group, pair, motion, t)
-                wrenches.append(self.virtual_work(fr.blocks(measure, group, pair, motion, t), pair, efforts))
+            if group.acts:
+                block = fr.blocks(type(group).coordinate, group, pair, motion, t)
+                wrenches.append(self.virtual_work(block, pair, elements.efforts(group, pair, motion, t)))
         total = wrenches[0]
         for wrench in wrenches[1:]:
             total = jax.tree.map(jnp.add, total, wrench)
@@ -283,7 +320,10 @@ class Mechanism(System):
         for group, pair in self._groups({key: group for key, group in self.forces.items() if not group.quasi}):
             s = fr.values(type(group).coordinate, group, pair, motion, t)
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
-        return total
+        for group, pair in self._groups({key: group for key, group in self.joints.items() if group.springs}):
+            total = total + elements.energy(group, pair, motion, t)
+        own = self.coordinates.elastic_energy(q)
+        return total if own is None else total + own
 
     # Groups.
 
@@ -299,8 +339,8 @@ class Mechanism(System):
         """Yields the groups of joints with rows at velocity level."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
-    def _rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics) -> Rows:
-        rows = [derivative(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()]
+    def _rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics, related: list[Any]) -> Rows:
+        rows = [derivative(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()] + related
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
     def _velocity_rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics) -> VelocityResidual:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxdae.mechanisms.kinds import (
@@ -19,6 +19,8 @@ from jaxdae.mechanisms.kinds import (
     Kind,
     Motion,
     Number,
+    Numbers,
+    PerCoordinate,
     Truth,
 )
 from jaxdae.mechanisms.places import Axis, Direction, JointAxes, Point, World
@@ -89,6 +91,11 @@ def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_on
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
 
+def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options: Any) -> Any:
+    """Declares a number for each coordinate of a joint, with units by those of the coordinates; groups go without it where it is zero."""
+    return _leaf(PerCoordinate(text=text, units=units, **{"sparse": "only_with" not in options, **options}), default=value, kw_only=True)
+
+
 def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:
     """Declares a number that is measured at the start pose where it is not given."""
     return _leaf(Number(text=text, unit=unit, default="that of the start pose", at_start=measure, **options), default=None)
@@ -97,6 +104,11 @@ def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **op
 def components(text: str, unit: str = "", *, value: Any, **options: Any) -> Any:
     """Declares the components of a vector."""
     return _leaf(Components(text=text, unit=unit, **options), default=value)
+
+
+def numbers(text: str, unit: str = "", *, value: Any, **options: Any) -> Any:
+    """Declares any number of numbers."""
+    return _leaf(Numbers(text=text, unit=unit, **options), default=value)
 
 
 def input_index() -> Any:

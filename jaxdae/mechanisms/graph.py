@@ -46,13 +46,46 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
         cut: names of joints that are not to be edges. Where there are any, they have to cut all loops.
 
     Raises:
-        ValueError: an unknown name, or a cut that leaves a loop.
+        ValueError: all that is wrong with `cut`: unknown names, loops that it leaves, bodies that it takes off the tree though other joints
+            hold them.
     """
     names = [joint.name for joint in joints]
-    unknown = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
-    if unknown:
-        raise ValueError(f"Joints.cut: {'; '.join(unknown)}")
+    mistakes = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
     able = [joint for joint in joints if joint.in_tree and joint.name not in cut]
+    edges = _edges(bodies, able)
+    used = {edge.joint.name for edge in edges if edge.joint is not None}
+    if cut:
+        left = [repr(joint.name) for joint in able if joint.name not in used]
+        if left:
+            mistakes.append(
+                f"leaves a loop: {', '.join(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
+                " from the ground in the order of the joints"
+            )
+        mistakes.extend(_torn(bodies, joints, cut, edges))
+    if mistakes:
+        raise ValueError(f"Joints.cut: {'; '.join(mistakes)}")
+    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used))
+
+
+def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
+    """Returns what is wrong where a cut makes bodies free that joints which cannot be in a tree still hold."""
+    whole = {edge.child for edge in _edges(bodies, [joint for joint in joints if joint.in_tree]) if edge.joint is None}
+    roots: dict[str, str] = {GROUND: GROUND}
+    for edge in edges:
+        roots[edge.child] = edge.child if edge.joint is None else roots[edge.parent]
+    found = []
+    for root in (edge.child for edge in edges if edge.joint is None and edge.child not in whole):
+        across = [joint for joint in joints if joint.rows and (roots[joint.a] == root) != (roots[joint.b] == root)]
+        others = [joint for joint in across if not joint.in_tree]
+        if others:
+            named = ", ".join(f"{joint.name!r} ({joint.type_key()})" for joint in others)
+            own = ", ".join(repr(joint.name) for joint in across if joint.name in cut)
+            found.append(f"takes body {root!r} off the tree, where {named} cannot carry it: leave {own} out of cut")
+    return found
+
+
+def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
+    """Returns the edges of the tree that joints make."""
     around: dict[str, list[Any]] = {name: [] for name in (GROUND, *bodies)}
     for joint in able:
         around[joint.a].append(joint)
@@ -77,11 +110,4 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
             reached.add(body)
             edges.append(Edge(GROUND, body, None, reversed=False))
             grow(body)
-    used = {edge.joint.name for edge in edges if edge.joint is not None}
-    left = [joint.name for joint in able if joint.name not in used]
-    if cut and left:
-        raise ValueError(
-            f"Joints.cut leaves a loop: {', '.join(map(repr, left))} would close one; name a joint of each loop, or leave cut out for the"
-            " tree that grows from the ground in the order of the joints"
-        )
-    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used))
+    return edges

@@ -5,8 +5,8 @@ no multipliers: what goes through it is what all the bodies that it carries need
 
     reaction = sum over carried bodies of M_b a_b - f_b - (J_b^T lam of the loops).
 
-Dampers and motors in a joint are forces like others, and no part of its reaction. Both forms of coordinates give the same reactions where
-no rows depend on each other.
+What acts along the coordinates of a joint (springs, dampers, motors with their inertia, relations) is a force like others, and no part of
+its reaction. Both forms of coordinates give the same reactions where no rows depend on each other.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 5.
@@ -25,6 +25,7 @@ from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.relations import Own
 from jaxdae.system import State
 from jaxdae.typing import Rows
 
@@ -67,19 +68,24 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
     Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
     """
     motion = mechanism.coordinates.kinematics(state.q, state.v)
-    loops = _of_rows(mechanism, state, lam, motion)
+    loops, related, along = _of_rows(mechanism, state, lam, motion)
     found = [(group.names, *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
     if isinstance(mechanism.coordinates, TreeCoordinates):
-        found.extend(_of_tree(mechanism, mechanism.coordinates, state, u, motion, [everywhere for *_, everywhere in loops]))
+        wrenches = [everywhere for *_, everywhere in loops] + related
+        found.extend(_of_tree(mechanism, mechanism.coordinates, state, u, motion, wrenches, along))
     shapes = ((0, 2), (0,)) if mechanism.space.dimension == 2 else ((0, 3), (0, 3))
     nothing = (), *(jnp.zeros(shape, state.q.dtype) for shape in shapes)
     names, forces, torques = zip(nothing, *found, strict=True)
     return Reactions(sum(names, ()), jnp.concatenate(forces), jnp.concatenate(torques))
 
 
-def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -> list[tuple[Any, Pairs, Any, Any]]:
-    """Returns the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,)."""
-    used, loads = 0, []
+def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
+    """Returns what multipliers do.
+
+    These are the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,); the wrenches of
+    relations between measured coordinates on all bodies; and the efforts (nv,) of relations on the coordinates themselves.
+    """
+    used, loads, related, along = 0, [], [], jnp.zeros_like(state.v)
     for rows, measure, derivative in (("rows", "residual", fr.blocks), ("velocity_rows", "velocity_residual", fr.velocity_blocks)):
         for group in mechanism.joints.values():
             count = len(getattr(group, rows))
@@ -89,7 +95,16 @@ def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -
                 used += own.size
                 block = derivative(getattr(type(group), measure), group, pair, motion, state.t)
                 loads.append((group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own)))
-    return loads
+        for group in mechanism.relations.values() if rows == "rows" else ():
+            own = lam[used : used + len(group.names)]
+            used += own.size
+            for side, effort in group.efforts(mechanism.coordinates, motion, state.q, state.t, own):
+                if isinstance(side, Own):
+                    along = along.at[np.asarray(side.in_v)].add(effort)
+                else:
+                    block, pair = side.blocks(motion, state.t)
+                    related.append(mechanism.virtual_work(block, pair, effort[:, None]))
+    return loads, related, along
 
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
@@ -98,15 +113,23 @@ def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
 
 
 def _of_tree(
-    mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any]
+    mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any], along: Any
 ) -> list[tuple[tuple[str, ...], Any, Any]]:
-    """Returns names, forces and torques of the joints of a tree."""
+    """Returns names, forces and torques of the joints of a tree, under the wrenches of loops and efforts along the coordinates."""
     t, q, v = state.t, state.q, state.v
     acting = mechanism.applied(t, q, v, u, motion)
     for wrench in loops:
         acting = jax.tree.map(jnp.add, acting, wrench)
-    a = mechanism.mass_operator(q).solve(tree.pull(q, motion, acting) + tree.efforts(q, v))
-    needed = mechanism.space.inertial(mechanism.mass, mechanism.inertia, tree.kinematics(q, a).velocity)
+    own = tree.efforts(q, v) + along
+    a = mechanism.mass_operator(q).solve(tree.pull(q, motion, acting) + own)
+    changes = tree.kinematics(q, a).velocity
+    needed = mechanism.space.inertial(mechanism.mass, mechanism.inertia, changes)
+    for group, pair in ((group, Pairs(group.a, group.b, len(mechanism.body_names))) for group in mechanism.joints.values()):
+        if group.reflects:
+            arguments = type(group).coordinate, group, pair, Kinematics(motion.frame, changes), t
+            turning = group.each(group.armature) * fr.rates(*arguments)
+            needed = jax.tree.map(jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning))
+    own = own - tree.armature * a
     near = tree.near(q)
     missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
     carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
@@ -120,11 +143,10 @@ def _of_tree(
         sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
         on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
         force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
-        if group.drag is not None:
-            measure = type(group).coordinate
-            efforts = -group.drag[:, None] * fr.rates(measure, group, pair, motion, t)
-            damping = _on_b(mechanism, fr.blocks(measure, group, pair, motion, t), efforts)
-            own_force, own_torque = _at_points(mechanism, group, pair, motion, damping)
+        if group.acts or mechanism.relations:
+            columns = np.asarray([tree.structure.axes_of_joint(name) for name in group.names], int)
+            acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
+            own_force, own_torque = _at_points(mechanism, group, pair, motion, acting)
             force, torque = force - own_force, torque - own_torque
         found.append((group.names, force, torque))
     return found

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.functions import as_pytree
-from jaxdae.mechanisms.values import concrete, hint, is_number, real, vector, vector_mistakes
+from jaxdae.mechanisms.values import concrete, hint, is_number, is_vector, real, vector, vector_mistakes
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
@@ -60,6 +60,7 @@ class Kind:
         in_config: whether a config has it as well.
         required: whether a config must give it.
         sparse: whether groups go without it where it is zero in all their elements.
+        only_with: another field without which groups go without it.
         dimension: of the space in which the type is, 2 in the plane.
         transient: whether other fields are made of it, and groups go without it.
     """
@@ -70,8 +71,13 @@ class Kind:
     in_config: bool = True
     required: bool = False
     sparse: bool = False
+    only_with: str | None = None
     dimension: int = 2
     transient: bool = False
+
+    def of(self, element: Any) -> Kind:
+        """Returns what the field is in a type of element."""
+        return dataclasses.replace(self, dimension=element.space.dimension)
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the mathematics sees."""
@@ -83,7 +89,7 @@ class Kind:
     """Whether it is a place in a body, for which one in the world may be given."""
 
     plain: ClassVar[str] = "number"
-    """How a config writes it: name, number, vector, direction, matrix, text, truth or motion."""
+    """How a config writes it: name, number, numbers, vector, direction, matrix, text, truth or motion."""
 
     @property
     def axes(self) -> str:
@@ -178,7 +184,7 @@ class Inner(Kind):
         """Returns the joint as an entry of a group."""
         inner = value.placed(start.everything, start.numbers)
         static = [field.name for field in dataclasses.fields(inner) if field.metadata.get("static")]
-        return dataclasses.replace(inner, **dict.fromkeys(static, ()))
+        return dataclasses.replace(inner, **dict.fromkeys(static, ()), **dict.fromkeys(inner.elements()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,10 +195,12 @@ class Number(Kind):
         above: it must be larger.
         at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
         at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
+        may_be_none: whether it may be left out though nothing here says what it then is.
     """
 
     above: float | None = None
     at_least: float | None = None
+    may_be_none: bool = False
     at_start: Callable[[Any, Any, Any], Any] | None = None
 
     @property
@@ -205,6 +213,8 @@ class Number(Kind):
         if value is None and self.at_start is not None:
             return
         numbers = concrete(value)
+        if value is None and self.may_be_none:
+            return
         if not is_number(value):
             yield f"must be a finite number, got {value!r}"
         elif self.above is not None and numbers is not None and not numbers > self.above:
@@ -215,6 +225,45 @@ class Number(Kind):
         if value is None and self.at_start is not None:
             return self.at_start(element, start.frames["a"], start.frames["b"])
         return real(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerCoordinate(Number):
+    """A number for each coordinate of a joint, or one for all of them.
+
+    In a group: () of joints with one coordinate, (coordinates,) of others.
+
+    Attributes:
+        units: by the units of the coordinates.
+        least: it must not be smaller.
+        count: how many coordinates the type of joint has.
+    """
+
+    units: Mapping[str, str]
+    least: float | None = None
+    count: int = 1
+
+    def of(self, element: Any) -> Kind:
+        """Returns what the field is in a type of joint."""
+        units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
+        return dataclasses.replace(self, dimension=element.space.dimension, unit=" and ".join(units), count=len(element.coordinates))
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no number or so many numbers, or too small."""
+        if value is None and self.at_start is not None:
+            return
+        numbers = concrete(value)
+        if not (is_number(value) or (self.count > 1 and is_vector(value, self.count))):
+            yield f"must be a finite number{f', or {self.count} of them' if self.count > 1 else ''}, got {value!r}"
+        elif numbers is not None and self.above is not None and not np.all(numbers > self.above):
+            yield f"must be positive, got {value}"
+        elif numbers is not None and self.least is not None and not np.all(numbers >= self.least):
+            yield f"must not be negative, got {value}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the numbers as an array."""
+        placed = real(super().placed(value, element, start))
+        return jnp.broadcast_to(placed, (self.count,)) if self.count > 1 else placed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,6 +283,23 @@ class Components(Kind):
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the components."""
+        return vector(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Numbers(Kind):
+    """Any number of numbers, at least one."""
+
+    plain: ClassVar[str] = "numbers"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no list of numbers."""
+        numbers = concrete(value)
+        if numbers is not None and not (numbers.ndim == 1 and numbers.size and np.all(np.isfinite(numbers))):
+            yield f"must be a list of finite numbers, got {value!r}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the numbers."""
         return vector(value)
 
 
@@ -311,8 +377,8 @@ class Motion(Function):
     plain: ClassVar[str] = "motion"
 
 
-def unknown_coordinate(joint: Any, along: Any, names: Known) -> Iterable[str]:
+def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
     """Yields the name of a coordinate that a joint does not have; None is its first one."""
     known = names.coordinates.get(joint, ())
     if known and along is not None and along not in known:
-        yield f"along is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"
+        yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"

@@ -1,7 +1,8 @@
 """Bodies, joints and forces in space, under the names that they have in the plane."""
 
 from jaxdae.mechanisms.bodies import SpatialBody as Body
-from jaxdae.mechanisms.forces.spatial import Bushing, Drag, Force, JointForce, LinearSpring, RotationalDamper, Torque
+from jaxdae.mechanisms.forces.spatial import Bushing, Drag, Force, JointForce, LinearSpring, Motor, RotationalDamper, Torque
+from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import (
     Ball,
     BevelGear,
@@ -35,6 +36,7 @@ __all__ = [
     "Gear",
     "JointForce",
     "LinearSpring",
+    "Motor",
     "Planar",
     "PointOnCurve",
     "PointOnLine",
@@ -43,6 +45,7 @@ __all__ = [
     "PrescribedMotion",
     "Prismatic",
     "RackAndPinion",
+    "Relation",
     "Revolute",
     "Rod",
     "RotationalDamper",

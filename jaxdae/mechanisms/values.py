@@ -40,6 +40,12 @@ def is_positive(x: Any) -> bool:
     return is_number(x) and (numbers is None or bool(numbers > 0.0))
 
 
+def is_there(x: Any) -> bool:
+    """Returns whether a number, or one of several, is traced or not zero."""
+    numbers = concrete(x)
+    return numbers is None or bool(np.any(numbers != 0.0))
+
+
 def real(x: Any) -> Any:
     """Returns a number as an array of the default precision."""
     return jnp.asarray(x, jnp.result_type(float))

@@ -133,6 +133,12 @@ ONE_MISTAKE = {
         "unknown joint 'J'",
         "a revolute or prismatic joint",
     ),
+    "relation to nothing": (
+        "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0]}, {type: relation, name: r, joint: J, other: K}]",
+        "mechanism.joints.r.other",
+        "unknown joint 'K'",
+        "a revolute or prismatic joint",
+    ),
     "input": ("forces.motor.input=0", "mechanism.forces.motor.input", "driven from Python"),
     "override without a value": ("dt", "the text 'dt'", "path.to.key=value"),
     "override that is no YAML": ("dt=[1", "not YAML"),

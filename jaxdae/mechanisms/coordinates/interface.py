@@ -46,6 +46,14 @@ class BodyCoordinates(abc.ABC):
         """Returns forces (nv,) on the coordinates themselves, such as the damping of joints; None where there are none."""
         return None
 
+    def own(self, joint: str, number: int) -> tuple[int, int] | None:
+        """Returns where a coordinate of a joint is in q and its rate in v; None where it is not."""
+        return None
+
+    def elastic_energy(self, q: Coordinates) -> Scalar | None:
+        """Returns the energy in J of springs on the coordinates themselves; None where there are none."""
+        return None
+
     @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M = T^T M_b T.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.graph import Edge, spanning_tree
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import real
+from jaxdae.mechanisms.values import is_there, real
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Joints:
         cut: names of joints that are to close loops instead of being in the tree; where there are any, they have to cut all loops.
     """
 
-    cut: tuple[str, ...] = ()
+    cut: Sequence[str] = ()
 
     def of(
         self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Mapping[str, Any], numbers: Any
@@ -47,8 +48,11 @@ class Joints:
             numbers: of all bodies, by name.
 
         Raises:
-            ValueError: a cut of unknown joints, or one that leaves a loop.
+            TypeError: a cut that is no tuple of names.
+            ValueError: a cut of unknown joints, one that leaves a loop, or one that takes bodies off the tree which other joints hold.
         """
+        if isinstance(self.cut, str) or not isinstance(self.cut, Sequence) or not all(isinstance(name, str) for name in self.cut):
+            raise TypeError(f'Joints.cut must be names of joints, such as ("crank_pin",), got {self.cut!r}')
         names = [body.name for body in bodies]
         tree = spanning_tree(names, joints, self.cut)
         making = _Making(space, frames, numbers)
@@ -70,7 +74,7 @@ class _Making:
         self.fixed: list[Any] = []
         self.signs: list[float] = []
         self.q: list[Any] = []
-        self.damping: list[Any] = []
+        self.acting: list[dict[str, Any]] = []
         self.joints: list[int] = []
         self.backward: list[bool] = []
         self.ends: list[tuple[int, int]] = []
@@ -83,26 +87,27 @@ class _Making:
         at_start = self.frames[edge.parent], self.frames[edge.child]
         if edge.joint is None:
             steps, ends, q = self._free(edge.child)
-            name, drag = edge.child, None
+            name, acting = edge.child, [{}] * len(steps)
         else:
             joint = edge.joint.placed(self.frames, self.numbers)
             steps, (in_a, in_b) = joint.steps(), joint.joint_frames()
             ends = (in_b, in_a) if edge.reversed else (in_a, in_b)
             q = self._measured(joint, steps, edge, at_start, ends)
-            name, drag = joint.name[0], joint.drag
+            name, acting = joint.name[0], _acting(joint, steps)
         carrier, held = self.carriers[edge.parent]
         fixed = held.then(ends[0])
         # Against its direction a chain of motions is made backward, each the other way round.
-        for step in reversed(steps) if edge.reversed else steps:
+        order = -1 if edge.reversed else 1
+        for step, own in zip(steps[::order], acting[::order], strict=True):
             self.parents.append(carrier)
             self.steps.append(step)
             self.joints.append(len(self.joint_names))
             self.names.append((name, step.names, step.velocity_names))
             self.fixed.append(fixed)
             self.signs.append(-1.0 if edge.reversed else 1.0)
-            self.damping.extend([real(0.0 if drag is None else drag)] * VELOCITIES[step.kind])
+            self.acting.extend([own] * VELOCITIES[step.kind])
             carrier, fixed = len(self.steps) - 1, self.identity
-        self.q.extend(reversed(q) if edge.reversed else q)
+        self.q.extend(q[::order])
         self.joint_names.append(name)
         self.backward.append(edge.reversed)
         self.ends.append((self.numbers[edge.parent], self.numbers[edge.child]))
@@ -142,7 +147,6 @@ class _Making:
             joint_names=tuple(self.joint_names),
         )
         turning, sliding = zip(*(self._axes(step, sign) for step, sign in zip(self.steps, self.signs, strict=True)), strict=True)
-        damping = jnp.stack(self.damping)
         return TreeCoordinates(
             space=self.space,
             structure=structure,
@@ -150,9 +154,19 @@ class _Making:
             turning=jnp.concatenate(turning),
             sliding=jnp.concatenate(sliding),
             held=_stacked([self.carriers[body][1] for body in bodies]),
-            damping=damping,
-            armature=jnp.zeros_like(damping),
+            damping=self._along("damping"),
+            armature=self._along("armature"),
+            **{name: self._along(name, 1.0 if name == "friction_speed" else 0.0) for name in self._optional()},
         )
+
+    def _along(self, name: str, otherwise: float = 0.0) -> Any:
+        """Returns a number of the joints for each velocity (nv,)."""
+        return jnp.stack([real(own.get(name, otherwise)) for own in self.acting])
+
+    def _optional(self) -> list[str]:
+        """Returns what acts along some velocity, beyond damping and armature."""
+        pairs = (("friction", "friction_speed"), ("stiffness", "rest"))
+        return [name for pair in pairs if any(is_there(own.get(pair[0], 0.0)) for own in self.acting) for name in pair]
 
     def _axes(self, step: Step, sign: float) -> tuple[Any, Any]:
         """Returns how the velocities of a link turn it and slide it."""
@@ -165,6 +179,17 @@ class _Making:
     def start(self) -> Any:
         """Returns q at the start poses."""
         return jnp.concatenate([jnp.atleast_1d(real(entry)) for entry in self.q])
+
+
+def _acting(joint: Any, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Returns what acts along the links of a joint: the numbers of its coordinates, nothing where a link takes any orientation."""
+    found: list[dict[str, Any]] = []
+    along = itertools.count()
+    for step in steps:
+        k = next(along) if step.kind == AXIS else None
+        numbers = {} if k is None else joint.elements()
+        found.append({name: number[k] if number.ndim else number for name, number in numbers.items()})
+    return found
 
 
 def _stacked(frames: Sequence[planar.Frame | spatial.Frame]) -> Any:

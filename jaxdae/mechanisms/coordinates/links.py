@@ -104,6 +104,11 @@ class Structure:
         links = [k for k, joint in enumerate(self.joints) if joint == number and self.kinds[k] == kind]
         return links[::-1] if self.backward[number] else links
 
+    def axes_of_joint(self, name: str) -> list[int]:
+        """Returns where the velocities of the axes of a joint are, in the order of its coordinates."""
+        starts = self.starts(VELOCITIES)
+        return [int(starts[link]) for link in self.of_joint(name, AXIS)]
+
     @property
     def same_joint(self) -> np.ndarray:
         """Whether two velocities belong to one joint (nv, nv)."""

@@ -64,6 +64,10 @@ class TreeCoordinates(BodyCoordinates):
         held: the frame of each body in the link that carries it, a `Frame` of arrays (n,).
         damping: of each velocity (nv,), in N s/m or N m s/rad.
         armature: what motors add to the inertia of each velocity (nv,), in kg or kg m^2.
+        friction: the dry friction of each velocity (nv,), in N or N m; None where there is none.
+        friction_speed: at which friction has 76 % of its size (nv,), in m/s or rad/s.
+        stiffness: of the spring on each coordinate (nv,), in N/m or N m/rad, zero for orientations; None where there is none.
+        rest: the coordinates without force of the springs (nv,), in m or rad.
     """
 
     articulated_from: ClassVar[int] = 24
@@ -77,6 +81,10 @@ class TreeCoordinates(BodyCoordinates):
     held: Leaf
     damping: Leaf
     armature: Leaf
+    friction: Any = None
+    friction_speed: Any = None
+    stiffness: Any = None
+    rest: Any = None
 
     @property
     def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -184,8 +192,29 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
-        """Returns the damping of the joints of the tree (nv,), in N and N m."""
-        return -self.damping * v
+        """Returns damping, friction and springs of the joints of the tree (nv,), in N and N m."""
+        total = -self.damping * v
+        if self.friction is not None:
+            total = total - self.friction * jnp.tanh(v / self.friction_speed)
+        if self.stiffness is not None:
+            total = total - self.stiffness * self._stretch(q)
+        return total
+
+    def own(self, joint: str, number: int) -> tuple[int, int] | None:
+        """Returns where a coordinate of a joint is in q and its rate in v; None where it is not."""
+        links = self.structure.of_joint(joint, AXIS) if joint in self.structure.joint_names else []
+        if not links:
+            return None
+        in_q, in_v = (int(self.structure.starts(sizes)[links[number]]) for sizes in (COORDINATES, VELOCITIES))
+        return in_q, in_v
+
+    def elastic_energy(self, q: Coordinates) -> Scalar | None:
+        """Returns the energy of the springs of the joints of the tree in J; None where there are none."""
+        return None if self.stiffness is None else 0.5 * jnp.sum(self.stiffness * self._stretch(q) ** 2)
+
+    def _stretch(self, q: Coordinates) -> Velocity:
+        """Returns by how much coordinates differ from those at rest (nv,), any numbers for orientations."""
+        return (q if self.flat else q[self.structure.starts(COORDINATES)[self.structure.column_links]]) - self.rest
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""

@@ -16,6 +16,8 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.motors import GearedMotor
+from jaxdae.mechanisms.forces.resistance import resistance
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
@@ -178,6 +180,31 @@ class CoordinateForce(SpatialDriven):
 
 
 @pytree
+class Motor(GearedMotor, SpatialForce):
+    """A motor with a gear in a joint: ratio (torque + gain u[input]), and the inertia of its rotor times ratio^2.
+
+    The rotor turns with the coordinate of the joint alone, ratio times as fast; its spin about axes that turn with the bodies is left out,
+    as is usual for small rotors behind large ratios.
+    """
+
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+
+    @property
+    def coordinate_name(self) -> str | None:
+        """The name of the coordinate that is driven, None for the first."""
+        return self.along
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a coordinate that the joint does not have."""
+        return unknown_coordinate(self.joint, self.along, names)
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the effort along the coordinate of the named joint."""
+        geared = JointForce(self.name, self.joint, self.ratio * self.torque, self.input, self.ratio * self.gain, self.along)
+        return geared.resolved(joints)
+
+
+@pytree
 class Torque(SpatialDriven):
     """A torque on b, with its reaction on a; its direction is fixed in the world, or in b with `body_frame`.
 
@@ -301,10 +328,7 @@ class PointDrag(SpatialForce):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in the world, in N; differentiable at rest."""
-        square = jnp.sum(rate * rate)
-        moves = square > 0.0
-        speed = jnp.where(moves, jnp.sqrt(jnp.where(moves, square, 1.0)), 0.0)
-        return -(self.linear + self.quadratic * speed) * rate
+        return resistance(self.linear, self.quadratic, rate)
 
 
 @pytree
@@ -352,6 +376,7 @@ SPATIAL_FORCES = (
     Force,
     Torque,
     JointForce,
+    Motor,
     RotationalDamper,
     Drag,
     Bushing,

@@ -8,11 +8,25 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.coordinates.links import Step, axis
-from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
+from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
+from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
+
+
+class Movable(WithElements):
+    """A type of joint with one coordinate."""
+
+    def prescribed(self, name: str, motion: Any) -> Joint:
+        """Returns the joint that makes the coordinate a function of time."""
+        raise NotImplementedError(f"{type(self).__name__}.prescribed")
+
+    def driven(self, name: str, force: Number, input: int | None, gain: Number) -> Any:
+        """Returns the force that acts along the coordinate."""
+        raise NotImplementedError(f"{type(self).__name__}.driven")
 
 
 @pytree
@@ -20,6 +34,7 @@ class Revolute(Movable):
     """A pin: a point of a and a point of b coincide, and the bodies turn freely."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
+    coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
@@ -27,7 +42,6 @@ class Revolute(Movable):
     at: Place = fields.world("the joint")
     point_a: Place = fields.point("the joint", "a", "at")
     point_b: Place = fields.point("the joint", "b", "at")
-    damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0, sparse=True)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points, in m."""
@@ -65,6 +79,7 @@ class Prismatic(Movable):
     """
 
     rows: ClassVar[dict[str, str]] = {"normal": "m", "angle": "rad"}
+    coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
@@ -73,7 +88,6 @@ class Prismatic(Movable):
     at: Place = fields.world("the joint")
     point_a: Place = fields.point("the joint", "a", "at")
     point_b: Place = fields.point("the joint", "b", "at")
-    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0, sparse=True)
     angle: Number = fields.at_start("the rotation of b against a", "rad", parts.turn, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -242,4 +256,5 @@ PLANAR_JOINTS = (
     PrescribedMotion,
     Skate,
     RackAndPinion,
+    Relation,
 )

@@ -17,26 +17,21 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.coordinates.links import Step, axis, ball
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
-from jaxdae.mechanisms.joints.spatial_base import Damped, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import Movable, OnAxis, SpatialJoint, two_axes_mistakes
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.values import concrete
 
-_TORQUE = "N m s/rad"
-_FORCE = "N s/m"
-
 
 @pytree
-class Revolute(OnAxis, Damped):
+class Revolute(OnAxis, Movable):
     """A hinge: a point of a and a point of b coincide, and b turns about an axis fixed in both."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "tilt_x": "rad", "tilt_y": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
-    movable: ClassVar[bool] = True
-
-    damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
 
     in_tree: ClassVar[bool] = True
 
@@ -55,14 +50,11 @@ class Revolute(OnAxis, Damped):
 
 
 @pytree
-class Prismatic(OnAxis, Damped):
+class Prismatic(OnAxis, Movable):
     """A slider: b moves along an axis fixed in a, without turning against a."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
-    movable: ClassVar[bool] = True
-
-    damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
 
     in_tree: ClassVar[bool] = True
 
@@ -80,14 +72,11 @@ class Prismatic(OnAxis, Damped):
 
 
 @pytree
-class Cylindrical(OnAxis, Damped):
+class Cylindrical(OnAxis, Movable):
     """A sleeve on a shaft: b slides along an axis fixed in both bodies and turns about it."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"slide": "m", "angle": "rad"}
-    movable: ClassVar[bool] = True
-
-    damping: Number = fields.number("the damping of slide and angle", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
 
     in_tree: ClassVar[bool] = True
 
@@ -105,7 +94,7 @@ class Cylindrical(OnAxis, Damped):
 
 
 @pytree
-class Screw(OnAxis, Damped):
+class Screw(OnAxis, Movable):
     """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` a radian.
 
     The slide says how many turns were made, so that the row holds for any number of them.
@@ -113,11 +102,9 @@ class Screw(OnAxis, Damped):
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad", "thread": "m"}
     coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
-    movable: ClassVar[bool] = True
+    counts_turns: ClassVar[bool] = True
 
     lead: Number = fields.number("the way along the axis a radian; positive for a right-handed thread,", "m/rad", kw_only=True)
-    damping: Number = fields.number("the damping", _TORQUE, value=0.0, at_least=0.0, sparse=True)
-
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
@@ -143,12 +130,11 @@ class Screw(OnAxis, Damped):
 
 
 @pytree
-class Universal(Damped):
+class Universal(Movable):
     """A Cardan joint: an axis fixed in a and an axis fixed in b meet at a right angle. b turns about both of them."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"first": "rad", "second": "rad"}
-    movable: ClassVar[bool] = True
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
@@ -160,8 +146,6 @@ class Universal(Damped):
     point_b: Place = fields.point("the joint", "b", "at")
     axes_a: Any = fields.joint_axes("a", columns=("axis", "second"))
     axes_b: Any = fields.joint_axes("b", columns=("axis", "second"))
-    damping: Number = fields.number("the damping of both angles", _TORQUE, value=0.0, at_least=0.0, sparse=True)
-
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
@@ -219,14 +203,11 @@ class Ball(SpatialJoint):
 
 
 @pytree
-class Planar(OnAxis, Damped):
+class Planar(OnAxis, Movable):
     """b slides over a plane that is fixed in a, and turns about its normal."""
 
     rows: ClassVar[dict[str, str]] = {"normal": "m", "tilt_x": "rad", "tilt_y": "rad"}
     coordinates: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "angle": "rad"}
-    movable: ClassVar[bool] = True
-
-    damping: Number = fields.number("the damping of all coordinates", f"{_FORCE} and {_TORQUE}", value=0.0, at_least=0.0, sparse=True)
 
     in_tree: ClassVar[bool] = True
 
@@ -284,14 +265,11 @@ class Rod(RodBetweenPoints, SpatialJoint):
 
 
 @pytree
-class PointOnLine(OnAxis, Damped):
+class PointOnLine(OnAxis, Movable):
     """A pin in a slot: a point of b stays on a line that is fixed in a, and b turns freely."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
-    movable: ClassVar[bool] = True
-
-    damping: Number = fields.number("the damping", _FORCE, value=0.0, at_least=0.0, sparse=True)
 
     in_tree: ClassVar[bool] = True
 
@@ -309,10 +287,11 @@ class PointOnLine(OnAxis, Damped):
 
 
 @pytree
-class PointOnPlane(OnAxis):
+class PointOnPlane(OnAxis, Movable):
     """A point of b stays on a plane that is fixed in a, and b turns freely."""
 
     rows: ClassVar[dict[str, str]] = {"normal": "m"}
+    coordinates: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
 
     in_tree: ClassVar[bool] = True
 
@@ -366,4 +345,5 @@ SPATIAL_JOINTS = (
     PointOnCurve,
     PointOnSurface,
     PrescribedMotion,
+    Relation,
 )

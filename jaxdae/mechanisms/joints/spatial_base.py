@@ -1,4 +1,4 @@
-"""What the joints of mechanisms in space share: their axes, and the damping of their coordinates."""
+"""What the joints of mechanisms in space share: their axes, and what acts along their coordinates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place
 from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 
 PARALLEL = 1e-6
@@ -22,10 +23,6 @@ class SpatialJoint(Joint):
     """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the coordinates of the joint in m and rad; angles in (-pi, pi]."""
-        return ()
 
 
 @pytree
@@ -58,20 +55,10 @@ class OnAxis(SpatialJoint):
             yield "has both axis and axes_a: give one of them"
 
 
-class Damped(SpatialJoint):
-    """A joint with coordinates that may be damped."""
+class Movable(WithElements, SpatialJoint):
+    """A joint with coordinates, whose angles are in (-pi, pi]."""
 
-    damping: Number
-
-    @property
-    def drag(self) -> Any:
-        """The damping of the coordinates (k,), None where there is none."""
-        return self.damping
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether the joint is not damped."""
-        return self.damping == 0.0
+    counts_turns: ClassVar[bool] = False
 
 
 def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:

@@ -1,0 +1,51 @@
+"""Relations between coordinates of joints, as a user describes them; what they do is in `jaxdae.mechanisms.relations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import Joint, Name, Number
+from jaxdae.mechanisms.kinds import Known, unknown_coordinate
+
+
+@pytree
+class Relation(Joint):
+    """The coordinate of a `joint` follows that of an `other` one: s - reference = p(s_other - other_reference), p a polynomial.
+
+    A mimic joint of a robot file with its multiplier and offset has the coefficients (offset, multiplier) and both references zero; gears
+    between two joints have (0, ratio). References are those of the start pose by default.
+    """
+
+    name: Name = fields.name("joint")
+    joint: Any = fields.joint("the joint that follows")
+    other: Any = fields.joint("the joint that is followed")
+    coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
+    reference: Number = fields.number(
+        "what is taken from the coordinate", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    other_reference: Number = fields.number(
+        "what is taken from the coordinate that is followed", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    other_along: Any = fields.coordinate("which coordinate of the other joint; left out: the first")
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields coordinates that the joints do not have, and a coordinate that is to follow itself."""
+        yield from unknown_coordinate(self.joint, self.along, names)
+        yield from unknown_coordinate(self.other, self.other_along, names, "other_along")
+        own = names.coordinates.get(self.joint, ())
+        if self.joint == self.other and _index(own, self.along) == _index(own, self.other_along):
+            yield f"relates the coordinate of {self.joint!r} to itself: name another joint, or another coordinate of it as other_along"
+
+
+def joint_coordinate(joint: Any, along: Any) -> int:
+    """Returns which coordinate of a joint has a name; None is the first one."""
+    return _index(tuple(joint.coordinates), along)
+
+
+def _index(names: Sequence[str], along: Any) -> int:
+    """Returns which of the names is meant, -1 for none of them."""
+    return 0 if along is None else list(names).index(along) if along in names else -1

@@ -1,0 +1,251 @@
+"""Relations between coordinates of joints: one follows another by a polynomial, wherever in the mechanism both of them are.
+
+With s of one joint and x = s_other - other_reference of the other one, a row at position level is
+
+    s - reference - p(x) = 0,      p(x) = c_0 + c_1 x + c_2 x^2 + ...,
+
+and its derivatives along the motion are those of both coordinates,
+
+    rate s' - p' s_other',      row of J  S - p' S_other,      bias sigma - p' sigma_other - p'' s_other'^2.
+
+The multiplier is the torque or force along s; the other joint feels -p' of it. In joint coordinates a coordinate of the tree is an entry of
+q itself, with all its turns; other coordinates are measured between the frames of two bodies, and angles in space then forget full turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae._pytree import pytree, static
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.joints.relation import Relation, joint_coordinate
+from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
+from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.values import real, vector
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Measured:
+    """A coordinate of joints that is measured between the frames of two bodies.
+
+    Attributes:
+        joints: the joints, elements of one type stacked (k,), without names and numbers of bodies.
+        number: which coordinate (static).
+        a: the numbers of their first bodies (static).
+        b: those of their second bodies (static).
+        wraps: whether it is an angle that forgets full turns (static).
+    """
+
+    joints: Any
+    number: int = static()
+    a: tuple[int, ...] = static()
+    b: tuple[int, ...] = static()
+    wraps: bool = static()
+
+    @property
+    def key(self) -> str:
+        """What the coordinate is."""
+        return f"{self.joints.type_key()}_{self.number}"
+
+    def _measured(self, derivative: Callable[..., Any], coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Any:
+        pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
+        return derivative(type(self.joints).coordinate, self.joints, pair, motion, t)
+
+    def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns the coordinates (k,) in m or rad."""
+        return self._measured(fr.values, coordinates, motion, t)[:, self.number]
+
+    def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
+        """Returns their rates (k,)."""
+        return self._measured(fr.rates, coordinates, motion, t)[:, self.number]
+
+    def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
+        """Returns their second derivatives without what accelerations make (k,)."""
+        return self._measured(fr.biases, coordinates, motion, t)[:, self.number]
+
+    def blocks(self, motion: Kinematics, t: Any) -> tuple[fr.Blocks, Pairs]:
+        """Returns their derivatives in the twists of both bodies, and which bodies these are."""
+        pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
+        block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
+        return [[(direction[self.number],) for direction in side] for side in block], pair
+
+    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns their derivatives (k, nv)."""
+        return coordinates.dense_rows(q, motion, *self.blocks(motion, t))
+
+
+@pytree
+class Own:
+    """A coordinate of joints that is an entry of q, and its rate one of v.
+
+    Attributes:
+        in_q: where in q (k,) (static).
+        in_v: where in v (k,) (static).
+    """
+
+    in_q: tuple[int, ...] = static()
+    in_v: tuple[int, ...] = static()
+
+    key = "own"
+    wraps = False
+
+    def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns the coordinates (k,) in m or rad."""
+        return q[np.asarray(self.in_q)]
+
+    def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
+        """Returns their rates (k,)."""
+        return v[np.asarray(self.in_v)]
+
+    def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
+        """Returns zeros (k,): their second derivatives are accelerations."""
+        return jnp.zeros((len(self.in_v),), motion.frame[0].dtype)
+
+    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns their derivatives (k, nv)."""
+        return jnp.asarray(np.eye(len(coordinates.velocity_names))[np.asarray(self.in_v)], q.dtype)
+
+
+@pytree
+class Relations:
+    """A group of relations.
+
+    Attributes:
+        names: of the relations (static).
+        unit: of the rows, m or rad (static).
+        first: the coordinates that follow.
+        second: the coordinates that are followed.
+        coefficients: of the polynomials (k, m).
+        reference: what is taken from the first ones (k,), in m or rad.
+        other_reference: what is taken from the second ones (k,), in m or rad.
+    """
+
+    names: tuple[str, ...] = static()
+    unit: str = static()
+    first: Measured | Own
+    second: Measured | Own
+    coefficients: Leaf
+    reference: Leaf
+    other_reference: Leaf
+
+    def polynomial(self, x: Array) -> Array:
+        """Returns p(x) (k,), in m or rad."""
+        total = jnp.zeros_like(x)
+        for k in reversed(range(self.coefficients.shape[1])):
+            total = total * x + self.coefficients[:, k]
+        return total
+
+    def slope(self, x: Array) -> Array:
+        """Returns p'(x) (k,)."""
+        return jax.jvp(self.polynomial, (x,), (jnp.ones_like(x),))[1]
+
+    def followed(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns x (k,), in m or rad."""
+        x = self.second.values(coordinates, motion, q, t) - self.other_reference
+        return nearest_turn(x) if self.second.wraps else x
+
+    def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns the rows (k,) in m or rad."""
+        x = self.followed(coordinates, motion, q, t)
+        rest = self.first.values(coordinates, motion, q, t) - self.reference - self.polynomial(x)
+        return nearest_turn(rest) if self.first.wraps else rest
+
+    def rate(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
+        """Returns the derivatives of the rows along the motion (k,)."""
+        slope = self.slope(self.followed(coordinates, motion, q, t))
+        return self.first.rates(coordinates, motion, v, t) - slope * self.second.rates(coordinates, motion, v, t)
+
+    def bias(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, v: Any, t: Any) -> Array:
+        """Returns the second derivatives of the rows along the motion without what accelerations make (k,)."""
+        x = self.followed(coordinates, motion, q, t)
+        slope, bend = jax.jvp(self.slope, (x,), (jnp.ones_like(x),))
+        first, second = (side.biases(coordinates, motion, t) for side in (self.first, self.second))
+        return first - slope * second - bend * self.second.rates(coordinates, motion, v, t) ** 2
+
+    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns the rows of J (k, nv)."""
+        slope = self.slope(self.followed(coordinates, motion, q, t))
+        first, second = (side.rows(coordinates, motion, q, t) for side in (self.first, self.second))
+        return first - slope[:, None] * second
+
+    def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
+        """Returns the coordinates of both sides with what multipliers (k,) do along them, in N or N m."""
+        slope = self.slope(self.followed(coordinates, motion, q, t))
+        return (self.first, lam), (self.second, -slope * lam)
+
+
+def groups_of(
+    relations: Sequence[Relation],
+    joints: Mapping[str, Any],
+    own: Callable[[str, int], tuple[int, int] | None],
+    frames: Mapping[str, Any],
+    numbers: Mapping[str, int],
+) -> dict[str, Relations]:
+    """Returns described relations as groups.
+
+    Args:
+        relations: the relations.
+        joints: all described joints by name.
+        own: returns where a coordinate of a joint is in q and in v, None where it is not.
+        frames: the frames of all bodies at the start pose, by name.
+        numbers: the numbers of all bodies, by name.
+    """
+    found: dict[str, list[Relations]] = {}
+    for relation in relations:
+        sides, references, units = [], [], []
+        for name, along, given in (
+            (relation.joint, relation.along, relation.reference),
+            (relation.other, relation.other_along, relation.other_reference),
+        ):
+            joint = joints[name]
+            number = joint_coordinate(joint, along)
+            placed = joint.placed(frames, numbers)
+            at_start = placed.coordinate(frames[joint.a], frames[joint.b], real(0.0))[number]
+            place = own(name, number)
+            sides.append(Own((place[0],), (place[1],)) if place else _measured(placed, number))
+            references.append(at_start if given is None else real(given))
+            units.append(list(joint.coordinates.values())[number])
+        coefficients = vector(relation.coefficients)
+        one = Relations((relation.name,), units[0], sides[0], sides[1], coefficients, references[0], references[1])
+        key = "_".join([side.key for side in sides] + [units[0], str(coefficients.shape[0])])
+        found.setdefault(key, []).append(one)
+    return {key: _stacked(found[key]) for key in sorted(found)}
+
+
+def _measured(placed: Any, number: int) -> Measured:
+    """Returns a coordinate of one joint."""
+    unit = list(placed.coordinates.values())[number]
+    inner = dataclasses.replace(placed, name=(), a=(), b=(), **dict.fromkeys(placed.elements()))
+    return Measured(inner, number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
+
+
+def _stacked(single: Sequence[Relations]) -> Relations:
+    """Returns one group of single relations of the same form."""
+
+    def sides(ends: Sequence[Any]) -> Any:
+        if isinstance(ends[0], Own):
+            return Own(*(sum((getattr(end, name) for end in ends), ()) for name in ("in_q", "in_v")))
+        joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(end.joints for end in ends))
+        return Measured(joints, ends[0].number, sum((end.a for end in ends), ()), sum((end.b for end in ends), ()), ends[0].wraps)
+
+    coefficients, reference, other_reference = (
+        jnp.stack([getattr(one, name) for one in single]) for name in ("coefficients", "reference", "other_reference")
+    )
+    return Relations(
+        sum((one.names for one in single), ()),
+        single[0].unit,
+        sides([one.first for one in single]),
+        sides([one.second for one in single]),
+        coefficients,
+        reference,
+        other_reference,
+    )
