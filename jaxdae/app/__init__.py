@@ -2,6 +2,7 @@
 
 from jaxdae.app.animation import write_animation
 from jaxdae.app.config import load
+from jaxdae.app.picture_space import skeleton
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.run import begin, finish, run, table
@@ -19,6 +20,7 @@ __all__ = [
     "run",
     "script",
     "settings",
+    "skeleton",
     "styled",
     "table",
     "write_animation",

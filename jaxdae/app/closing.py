@@ -1,10 +1,13 @@
 """Closes the loops of a config's mechanism, and says which joint stays open where they cannot be closed."""
 
+import math
+
 import annotated_types
+import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae.app import build
+from jaxdae.app import build, naming
 from jaxdae.app.build import Worlds
 from jaxdae.app.explain import field_at
 from jaxdae.app.precision import precision
@@ -12,6 +15,7 @@ from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document
 
+_UNIT = 1e-6  # a quaternion whose length is farther from one is told about
 _CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
 
 
@@ -90,8 +94,22 @@ def diagnosis(config: Config, worlds: Worlds) -> jaxdae.Diagnosis:
         return jaxdae.diagnose(system, state)
 
 
-def moved(worlds: Worlds) -> list[tuple[str, float]]:
-    """Returns how far closing the loops moved each coordinate of the nominal world."""
+def moved(config: Config, worlds: Worlds) -> list[tuple[str, float]]:
+    """Returns how far closing the loops moved each coordinate of the nominal world, rotations in space about the axes of the body."""
     system, _, state = worlds.one()
-    change = np.asarray(state.q, float) - np.asarray(worlds.guess[0], float)
-    return list(zip(system.coordinate_names, change.tolist(), strict=True))
+    with precision(config):
+        change = np.asarray(system.difference(jnp.asarray(worlds.guess[0]), state.q), float)
+    names = {number: name for name, number in reversed(naming.of_system(system).rates.items())}
+    return [(names[number], float(by)) for number, by in enumerate(change)]
+
+
+def notes(config: Config) -> list[str]:
+    """Returns what a reader of a config should know that is no mistake: quaternions that were made unit quaternions."""
+    if config.mechanism.space != "space":
+        return []
+    lengths = {body.name: math.hypot(*body.pose.quaternion) for body in config.mechanism.bodies if body.pose.quaternion is not None}
+    return [
+        f"bodies.{name}.pose.quaternion has the length {length:.6g}: it is made a unit quaternion"
+        for name, length in lengths.items()
+        if abs(length - 1.0) > _UNIT
+    ]
