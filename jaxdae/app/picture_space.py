@@ -58,7 +58,7 @@ def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np
     if any(kind == "spring" for kind, *_ in shape.links):
         axes.plot([], [], [], color=GRAY, linestyle="--", linewidth=1.1, label="spring")
     axes.plot([], [], [], color=PATH, linewidth=1.0, label="paths of the joints")
-    axes.legend(loc="center left", bbox_to_anchor=(1.12, 0.5))
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
 
 
 def skeleton(mechanism: SpatialMechanism, poses: np.ndarray) -> dict[str, np.ndarray]:
