@@ -13,7 +13,8 @@ from jaxdae.app.explain import field_at
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
-from jaxdae.app.source import Document
+from jaxdae.app.source import Document, value_at
+from jaxdae.mechanisms.check import DescriptionError
 
 _UNIT = 1e-6  # a quaternion whose length is farther from one is told about
 _CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
@@ -32,10 +33,23 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
     with precision(config):
         try:
             worlds = build.worlds(config)
+        except DescriptionError as error:
+            return None, [_unsound(document, mistake) for mistake in error.mistakes]
         except ValueError as error:
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
         failed = np.flatnonzero(worlds.closed.status != jaxdae.Status.OK)
         return (None, [_open(config, document, worlds, failed)]) if failed.size else (worlds, [])
+
+
+def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
+    """Returns the problem of a mistake that the library finds in a body, a joint or a force, such as axes that are parallel."""
+    what, name, text = mistake
+    key = {"body": "bodies"}.get(what, f"{what}s")
+    elements = value_at(document.data, ("mechanism", key)) or ()
+    index = next((k for k, element in enumerate(elements) if value_at(element, ("name",)) == name), None)
+    place = ("mechanism",) if index is None else ("mechanism", key, index)
+    what = what or "mechanism"
+    return document.problem(place, f"a {what} that cannot be built: {text}", f"a sound {what}")
 
 
 def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:

@@ -338,6 +338,19 @@ def test_several_mistakes_are_told_at_once(tmp_path, monkeypatch):
     assert len(messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]")) == 2
 
 
+def test_what_the_library_finds_wrong_has_its_place_too(tmp_path):
+    data = copy.deepcopy(HINGED)
+    forks = {"type": "universal", "name": "forks", "a": "base", "b": "arm", "axis": [1, 0, 0], "second": [2, 0, 0], "at": [0.5, 0, 0]}
+    data["mechanism"]["joints"][1:] = [
+        forks,
+        {"type": "rod", "name": "stay", "a": "ground", "b": "arm", "at_a": [1, 0, 0], "at_b": [1, 0, 0]},
+    ]
+    lines = messages(tmp_path, data)
+    assert ": mechanism.joints.forks: got a joint that cannot be built: joint 'forks': axis and second must not be parallel" in lines[0]
+    assert ": mechanism.joints.stay: got a joint that cannot be built" in lines[1]
+    assert "its points coincide at the start pose" in lines[1]
+
+
 def test_names_of_coordinates_are_those_of_the_mechanism():
     for data in (FREE, HINGED, yaml.safe_load(EVERYTHING)):
         for form in ("absolute", "joints"):
