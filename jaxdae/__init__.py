@@ -9,7 +9,8 @@ from jaxdae.adaptive_trajectory import adaptive_rollout
 from jaxdae.assembly import InitializeInfo, initialize
 from jaxdae.batching.layout import Layout, Remainder
 from jaxdae.checkpointing import Keep
-from jaxdae.diagnostics import Diagnosis, IndependentRows, auto_solver, diagnose, independent_rows, virtual_work
+from jaxdae.choose import SolverChoice, auto_solver, choose_solver
+from jaxdae.diagnostics import Diagnosis, IndependentRows, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
 from jaxdae.geometry import rotation
 from jaxdae.integrators import (
@@ -146,6 +147,7 @@ __all__ = [
     "SingularValues",
     "Sizes",
     "Soft",
+    "SolverChoice",
     "Stabilization",
     "State",
     "Status",
@@ -167,6 +169,7 @@ __all__ = [
     "batch_axes",
     "batch_rollout",
     "block_preconditioner",
+    "choose_solver",
     "constraint_impulse",
     "constraint_terms",
     "diagnose",

@@ -1,4 +1,4 @@
-"""What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy; and which solver suits.
+"""What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy.
 
 Host-side: the numbers are concrete and the answer is a report, not an array. The rank of J is decided by its singular values; a row is
 *redundant* when it depends linearly on the rows before it. Which of several dependent rows that is, is a matter of their order: that
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.operators import AutodiffRows
-from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement
 from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
 
 
@@ -199,39 +198,6 @@ def virtual_work(system: System, state: State, lam: Any) -> Any:
     """
     state = checked_state(state)
     return jnp.sum(lam * AutodiffRows(system, state).times(state.v))
-
-
-def auto_solver(system: System, state: State) -> SaddlePointSolver:
-    """Returns the saddle-point solver that suits a system, by what `diagnose` finds at a state.
-
-    The first rule that applies:
-
-    1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` where rows are dependent.
-    2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them.
-    3. J M^-1/2 is so ill-conditioned that the Delassus matrix, with the square of that condition number, would lose more than half of the
-       digits, condition > eps^(-1/4): `DenseKKT`, which sees the condition number once.
-    4. Otherwise `SchurComplement`, the fastest up to the largest sizes that were measured (64 rows).
-
-    Decided once, on the host, before anything is compiled; nothing changes at run time. A mechanism that passes singular configurations
-    looks regular at most states: choose `NullSpace` or `LeastSquares` for it yourself. Krylov methods are never chosen: when they pay
-    depends on more than the size.
-
-    Args:
-        system: the mechanical system.
-        state: a state that is typical for the motion; concrete.
-
-    Raises:
-        ValueError: the state or the Jacobian is not finite.
-    """
-    found = diagnose(system, state)
-    dependent = found.rank < found.rows
-    if not np.isfinite(found.scaled_condition):
-        return NullSpace() if dependent else DenseKKT()
-    if dependent:
-        return LeastSquares()
-    if found.scaled_condition > float(np.finfo(state.q.dtype).eps) ** -0.25:
-        return DenseKKT()
-    return SchurComplement()
 
 
 def _scaled_condition(jacobian: np.ndarray, mass: np.ndarray, rank: int) -> float:

@@ -129,13 +129,21 @@ def rounding(size: int, dtype: Any) -> float:
     return 4.0 * size * float(jnp.finfo(dtype).eps)
 
 
-def _lapack(matrix: Array) -> tuple[Array, Array]:
-    size = matrix.shape[-1]
+def lower_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Returns L of a matrix of any size by LAPACK, without the inverse; NaN where `cholesky` is."""
+    return _lapack_lower(matrix)
+
+
+def _lapack_lower(matrix: Array) -> Array:
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     pivots, entries = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (lower, matrix))
-    regular = jnp.all(pivots**2 > rounding(size, matrix.dtype) * entries, axis=-1)[..., None, None]
-    lower = jnp.where(regular, lower, jnp.nan)
-    eye = jnp.broadcast_to(jnp.eye(size, dtype=matrix.dtype), matrix.shape)
+    regular = jnp.all(pivots**2 > rounding(matrix.shape[-1], matrix.dtype) * entries, axis=-1)[..., None, None]
+    return jnp.where(regular, lower, jnp.nan)
+
+
+def _lapack(matrix: Array) -> tuple[Array, Array]:
+    lower = _lapack_lower(matrix)
+    eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     return lower, jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
 
 

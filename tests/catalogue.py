@@ -1,12 +1,13 @@
 """What there is, once: methods, solvers, joints and systems. The tests of a contract loop over these tables: what is new is one more row.
 
 A contract costs seconds of compiling a row, and members of one family differ in little of it. `leaders` therefore marks all but the first
-row of each family as long; `every` is for contracts that cost little, and for those in which the members do differ.
+row of each family as long; `every` is for contracts that cost little, and for those in which the members do differ. `quick` names the
+rows that suffice where the others cost more than they add; what a family has of its own is then told by another quick test.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -31,6 +32,15 @@ def leaders(table: Mapping[str, Any], where: Callable[[Any], Any] = lambda row: 
         params.append(pytest.param(name, marks=[pytest.mark.long] if table[name].family in seen else []))
         seen.add(table[name].family)
     return params
+
+
+def quick(names: Iterable[str], *those: str) -> list[Any]:
+    """Returns names for `pytest.mark.parametrize`, of which only those are quick."""
+    names = list(names)
+    unknown = set(those) - set(names)
+    if unknown or not those:
+        raise ValueError(f"quick rows must be among {names}, got {sorted(unknown)}")
+    return [pytest.param(name, marks=[] if name in those else [pytest.mark.long]) for name in names]
 
 
 # Methods.

@@ -43,6 +43,10 @@ sys.modules["_jaxdae_typechecker"] = types.ModuleType("_jaxdae_typechecker")
 sys.modules["_jaxdae_typechecker"].check = _check
 install_import_hook("jaxdae", "_jaxdae_typechecker.check")
 
+# Tracing makes millions of small objects that live on. Looking for cycles among them after every 700, as Python does, takes a twelfth
+# of the time of the tests.
+gc.set_threshold(50_000, 5, 5)
+
 # `import problems` in test modules; with --import-mode=importlib pytest itself leaves sys.path alone.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 

@@ -21,7 +21,7 @@ import numpy as np
 import problems
 import pytest
 import small_systems
-from catalogue import METHODS, SYSTEMS, leaders, precise
+from catalogue import METHODS, SYSTEMS, every, leaders, precise, quick
 
 import jaxdae as jd
 
@@ -83,7 +83,12 @@ def check_order(problem, name):
 
 
 # The velocities of SHAKE are of order one; that its positions are those of RATTLE is tested below.
-methods = pytest.mark.parametrize("name", leaders(METHODS, lambda method: method.closed and method is not METHODS["shake"]))
+def _counts(method):
+    return method.closed and method is not METHODS["shake"]
+
+
+CLOSED = every(METHODS, _counts)
+methods = pytest.mark.parametrize("name", leaders(METHODS, _counts))
 
 
 @methods
@@ -91,7 +96,7 @@ def test_order_of_a_double_pendulum(name):
     check_order("double_pendulum", name)
 
 
-@methods
+@pytest.mark.parametrize("name", quick(CLOSED, "rattle", "generalized_alpha", "radau_iia"))
 def test_order_with_every_kind_of_term(name):
     check_order("everything", name)
 
@@ -101,7 +106,7 @@ def test_order_of_a_sleigh(name):
     check_order("sleigh", name)
 
 
-@pytest.mark.parametrize("name", ["rk4", "radau_iia", "generalized_alpha", "rattle", "suzuki4"])
+@pytest.mark.parametrize("name", ["rk4", "radau_iia", "generalized_alpha", "rattle", pytest.param("suzuki4", marks=pytest.mark.long)])
 def test_order_in_coordinates_with_a_retraction(name):
     check_order("on_circles", name)
 

@@ -16,7 +16,7 @@ import numpy as np
 import problems
 import pytest
 import reference_systems as systems
-from catalogue import METHODS, SYSTEMS, leaders, precise
+from catalogue import METHODS, SYSTEMS, precise, quick
 
 import jaxdae as jd
 
@@ -88,8 +88,8 @@ def solved(name):
     return system, jax.tree.map(lambda x: x[entries // save_every - 1], trajectory.state)
 
 
-# One problem of each kind is quick: in space, and without slip.
-QUICK = ("torque_free_asymmetric", "chaplygin_sleigh", "rolling_penny")
+# Those without slip are quick; in space it is the orders below, and the mechanisms of `test_accuracy_spatial`.
+QUICK = ("chaplygin_sleigh", "rolling_penny")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in PROBLEMS])
@@ -185,12 +185,12 @@ def check_orders_and_unit_quaternions_of_the_free_body(method, order):
 
 
 # Steps of the eighth order turn the body by 0.5 to 0.8 rad: errors of 8e-11 and 1e-12, and 5e-15 at twice as many.
-@pytest.mark.parametrize("name", leaders(METHODS))
+@pytest.mark.parametrize("name", quick(METHODS, "rk4", "rattle"))
 def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)
 
 
-@pytest.mark.parametrize("wrapper", [jd.Projected, jd.ProjectedDerivative])
+@pytest.mark.parametrize("wrapper", [jd.Projected, pytest.param(jd.ProjectedDerivative, marks=pytest.mark.long)])
 def test_orders_and_unit_quaternions_of_wrapped_methods(wrapper):
     check_orders_and_unit_quaternions_of_the_free_body(wrapper(jd.RungeKutta.rk4()), 4)
 

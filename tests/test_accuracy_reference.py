@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS
+from catalogue import SYSTEMS, quick
 
 import jaxdae as jd
 
@@ -56,7 +56,7 @@ def check(name, computed, expected, digits, steps):
     assert np.all(error <= allowed), f"{name}: errors {error}, allowed {allowed}"
 
 
-@pytest.mark.parametrize("name", POINT_MASSES)
+@pytest.mark.parametrize("name", quick(POINT_MASSES, "ivptest_pendulum", "double_pendulum", "bead_rotating_wire"))
 def test_point_masses_reach_the_expected_digits(name):
     dt, save_every = POINT_MASSES[name]
     reference, (system, start) = problems.reference(name), SYSTEMS[name]()
@@ -105,6 +105,7 @@ def check_relative(name, computed, expected, digits):
     assert np.all(error <= 10.0**-digits), f"{name}: relative errors {error}"
 
 
+@pytest.mark.long
 def test_andrews_in_angles(andrews):
     system, states = andrews
     reference = problems.reference(ANDREWS)

@@ -16,7 +16,7 @@ import problems
 import pytest
 import reference_systems as systems
 import spatial_references
-from catalogue import RANK
+from catalogue import RANK, quick
 from spatial_references import PROBLEMS, file
 
 import jaxdae as jd
@@ -54,7 +54,8 @@ METHODS = {
     "iftomm_a04_bricard": (REDUNDANT, 500, None, 0.0),
     "mechanism_bennett": (REDUNDANT, 1600, CLOSED_FORM, 0.0),
     "mechanism_cardan_cross": (REDUNDANT, 2000, CLOSED_FORM, 0.0),
-    "mechanism_screw_nut": (PLAIN, 2000, CLOSED_FORM, 0.0),
+    # It accelerates evenly, which four stages follow as well as seven, for half of what they take to compile.
+    "mechanism_screw_nut": (jd.Projected(jd.RungeKuttaMuntheKaas.rk4(solver=jd.DenseKKT())), 2000, CLOSED_FORM, 0.0),
     "mechanism_gimbal_gyroscope": (PLAIN, 4000, CLOSED_FORM, 0.0),
     "mechanism_bevel_differential_b": (PLAIN, 1000, CLOSED_FORM, 0.0),
 }
@@ -95,7 +96,7 @@ def test_reaches_the_expected_digits(name):
         assert np.all(error <= 10.0 ** -digits[key] + round_off), f"{key}: errors {error}, allowed {10.0 ** -digits[key]} and {round_off}"
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", quick(PROBLEMS, "iftomm_a04_bricard", "mechanism_cardan_cross", "mechanism_screw_nut"))
 def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
     """The start satisfies the rows, as do all states of the file."""
     given = problem(name)
@@ -133,6 +134,7 @@ def test_radau_follows_the_governor():
     np.testing.assert_allclose(systems.flyball_minimal(np.asarray(trajectory.state.q)[-1]), expected, rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_the_governor_has_the_equations_of_the_system_by_hand():
     """Accelerations at all states of the file, whose dampers would show every mistake."""
     given, hand = problem("iftomm_a05_flyball"), systems.flyball()[0]

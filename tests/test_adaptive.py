@@ -117,6 +117,7 @@ class TestProjectedSolver:
             y = new
         assert solver.order(term) == solver.error_order(term) == 5
 
+    @pytest.mark.long
     def test_every_accepted_step_is_on_the_manifold(self):
         """Rows that move, velocity-level rows, a law; and the dense output is usable, off the manifold by the tolerance."""
         system, at = everything(), consistent()
@@ -144,6 +145,7 @@ class TestProjectedSolver:
         # Ends of steps are those of the method there, before the projection.
         np.testing.assert_allclose(solution.evaluate(ts[4])[0], q[4], rtol=0.0, atol=1e-5)
 
+    @pytest.mark.long
     def test_projections_of_their_own_kind(self):
         """A solver, a metric or an origin of its own, or one half only: the projection is that of `Projection.project`."""
         system, at = everything(), consistent()
@@ -321,6 +323,7 @@ class TestAdaptive:
         np.testing.assert_allclose(trajectory.state.q, run(pendulum(), method, start(), 0.2).state.q, rtol=0.0, atol=1e-4)
         assert np.max(trajectory.info.violation) < 1e-6
 
+    @pytest.mark.long
     def test_quaternions_stay_at_unit_length(self):
         at = state([1.0, 0.0, 0.0, 0.0], RATES)
         trajectory = run(TOP, jd.Adaptive(rtol=1e-10, atol=1e-10), at, 0.5)
@@ -379,6 +382,7 @@ class TestAdaptiveRollout:
         assert far[good][-1] <= trajectory.state.t[-1] < far[-1]
         assert np.max(trajectory.info.violation) < 1e-15
 
+    @pytest.mark.long
     def test_inputs(self):
         """Held over their intervals, they are those of a rollout over the same grid; constant ones and laws likewise."""
         grid, inputs = jnp.array([0.2, 0.4, 0.6]), jnp.array([[1.0, -2.0], [0.5, 3.0], [-4.0, 0.2]])
@@ -389,6 +393,7 @@ class TestAdaptiveRollout:
         constant = jd.adaptive_rollout(system, LOOSE, at, inputs[0], times=grid)
         np.testing.assert_allclose(constant.state.q[0], held.state.q[0], rtol=0.0, atol=1e-7)
 
+    @pytest.mark.long
     def test_batch_is_loop(self):
         lengths = jnp.linspace(0.5, 2.0, 16)
         together = jax.vmap(lambda x: jd.adaptive_rollout(pendulum(x), LOOSE, start(x), times=TIMES))(lengths)

@@ -173,6 +173,7 @@ class TestVelocities:
         np.testing.assert_allclose(at.v[2:9:3], 2.0, rtol=1e-13)
         np.testing.assert_allclose(at.v[9:], [-2.0 * np.sin(0.7), 2.0 * np.cos(0.7), 0.0], atol=1e-13)
 
+    @pytest.mark.long
     def test_massless_coordinates_that_the_constraints_determine(self):
         """The angle of a rod without inertia: velocities and their derivatives are those of the point mass at its end."""
         at = jnp.array([0.6, 0.8, np.arctan2(0.8, 0.6)])
@@ -232,6 +233,7 @@ class TestDerivatives:
         at, _ = jd.initialize(mechanism, q, wanted, fixed=jnp.arange(9) == 2, fixed_velocity=jnp.arange(9) == 2)
         return at
 
+    @pytest.mark.long
     def test_of_lengths_guess_and_wanted_velocities(self):
         _, q = four_bar()
         arguments = (jnp.array([2.5, 2.0]), rough(q), jnp.zeros(9).at[2].set(1.5))

@@ -36,7 +36,23 @@ def assert_round_off(x, y):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13, err_msg=name)
 
 
-@pytest.mark.parametrize("segment", [pytest.param(None, marks=pytest.mark.long), 10])
+def test_gradients_of_a_pendulum_do_not_depend_on_it():
+    start = jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.zeros(2))
+
+    def end(gravity, keep, segment):
+        system = problems.Pendulum(jnp.asarray(1.3), jnp.asarray(1.0), gravity)
+        method = jd.Projected(jd.SemiImplicitEuler())
+        return jd.rollout(system, method, start, dt=1e-2, steps=20, save_every=20, keep=keep, segment=segment).state.q[-1, 0]
+
+    kept, lean, short = jax.jit(
+        lambda x: [jax.grad(end)(x, *how) for how in ((jd.Keep.STATES, None), (jd.Keep.FACTORS, None), (jd.Keep.FACTORS, 5))]
+    )(9.81)
+    np.testing.assert_allclose([lean, short], kept, rtol=1e-11)
+    assert abs(kept) > 1e-3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("segment", [None, 10])
 def test_gradients_do_not_depend_on_it(segment):
     assert_round_off(reverse(jd.Keep.FACTORS, segment)[1], reverse(jd.Keep.STATES)[1])
 
@@ -51,6 +67,7 @@ def test_forward_mode_is_the_same():
     np.testing.assert_allclose(sum(jnp.sum(x) for x in jax.tree.leaves(gradient)), forward, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_factors_take_four_kilobytes_a_step():
     sizes = {keep: reverse(keep)[0].memory_analysis().temp_size_in_bytes / STEPS for keep in jd.Keep}
     # Six inverse factors of eight rows, and four pairs of accelerations and multipliers, beside the state.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import METHODS, POSITIONS, leaders
+from catalogue import METHODS, POSITIONS, every, leaders, quick
 from problems import Pendulum, cast, state
 from small_systems import consistent, everything, wheels, wheels_states
 
@@ -21,6 +21,9 @@ from jaxdae.linearization import linearize
 
 CLOSED = leaders(METHODS, lambda method: method.closed)
 methods = pytest.mark.parametrize("name", [*CLOSED, "rk4"])
+# Where methods differ in nothing but their price: one that iterates with a solver, one with a dense matrix, and one that does not.
+NAMES = [*every(METHODS, lambda method: method.closed), "rk4"]
+few_methods = pytest.mark.parametrize("name", quick(NAMES, "rattle", "implicit_midpoint", "rk4"))
 
 
 def pendulum(mass=1.3, length=1.0):
@@ -57,7 +60,7 @@ class TestIterations:
     """Too few iterations are a status, and enough of them a derivative of the exact step: nothing in between."""
 
     @pytest.mark.parametrize(
-        "make", [pytest.param(make, id=name, marks=() if "Midpoint" in name else pytest.mark.long) for name, make in MAKERS.items()]
+        "make", [pytest.param(make, id=name, marks=() if name == "ImplicitMidpoint" else pytest.mark.long) for name, make in MAKERS.items()]
     )
     def test_too_few_and_enough(self, make):
         system, start = pendulum()
@@ -99,7 +102,7 @@ class TestIterations:
 
 
 class TestDerivatives:
-    @methods
+    @few_methods
     def test_forward_reverse_and_central_differences_over_300_steps(self, name):
         """Of a swing of 1.5 s, with respect to gravity and the length, with which the start moves."""
 
@@ -201,7 +204,7 @@ class TestEnergy:
 
 
 class TestMasked:
-    @methods
+    @few_methods
     def test_rows_that_are_off_do_nothing(self, name):
         """A pendulum whose rod is off falls freely: -g t^2 / 2, exactly for methods of order two."""
         system, start = pendulum()
@@ -212,7 +215,7 @@ class TestMasked:
         expected = fallen - 0.5 * 9.81 * 0.1 * 0.01 if name == "backward_euler" else fallen
         np.testing.assert_allclose(end.state.q[-1], [0.6, expected], rtol=1e-13)
 
-    @methods
+    @few_methods
     def test_rows_that_are_on_are_as_without(self, name):
         system, start = pendulum()
         masked, plain = (rolled(s, METHODS[name].integrator, start, 0.01, 10) for s in (jd.Masked(system, jnp.array([True])), system))
@@ -229,7 +232,7 @@ class TestMasked:
 
 
 class TestPrecision:
-    @methods
+    @few_methods
     def test_single_precision(self, name):
         """The error against double precision stays a small multiple of the rounding of 100 steps."""
         system, start = pendulum()
@@ -252,7 +255,7 @@ class TestPrecision:
         double = rolled(mechanism, METHODS[name].integrator, start, dt.astype(float), 40)
         np.testing.assert_allclose(single.state.q[-1], double.state.q[-1], rtol=0.0, atol=2e-5)
 
-    @pytest.mark.parametrize("name", ["rattle", "radau_iia", "generalized_alpha"])
+    @pytest.mark.parametrize("name", quick(["rattle", "radau_iia", "generalized_alpha"], "rattle"))
     def test_batches_are_the_worlds_one_by_one(self, name):
         system, _ = pendulum()
         angles = np.linspace(0.1, 2.0, 5)
@@ -291,7 +294,7 @@ class TestRedundantRows:
 class TestSaddlePointNewton:
     """Corrections by the solver lead to the root that the dense matrix finds."""
 
-    @pytest.mark.parametrize("name", IMPLICIT)
+    @pytest.mark.parametrize("name", quick(IMPLICIT, "ImplicitMidpoint"))
     def test_of_all_kinds_of_rows(self, name):
         """Position-level and velocity-level rows, one of which gives way and one is off."""
         system, start = everything(), consistent()
@@ -312,7 +315,7 @@ class TestSaddlePointNewton:
         assert twice.info.status[-1] == jd.Status.OK
         np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
 
-    @pytest.mark.parametrize("name", ["GeneralizedAlpha", "RadauIIA"])
+    @pytest.mark.parametrize("name", quick(["GeneralizedAlpha", "RadauIIA"], "RadauIIA"))
     def test_derivatives(self, name):
         """Forward, reverse and central differences, with respect to gravity."""
 
@@ -327,6 +330,7 @@ class TestSaddlePointNewton:
         np.testing.assert_allclose(jax.jit(jax.grad(final))(at), both(at)[1], rtol=1e-9)
         np.testing.assert_allclose(both(at)[1], (both(at + h)[0] - both(at - h)[0]) / (2.0 * h), rtol=1e-6)
 
+    @pytest.mark.long
     def test_transposed_corrections_of_radau(self):
         """<C^T c, b> = <c, C b>, with rows at both levels, one soft."""
         system, start = everything(), consistent()
@@ -345,8 +349,9 @@ class TestSaddlePointNewton:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-    def test_counts(self, make):
+    @pytest.mark.parametrize("name", quick(MAKERS, "Rattle", "BackwardEuler", "RadauIIA by saddle point"))
+    def test_counts(self, name):
+        make = MAKERS[name]
         system, start = pendulum()
         with pytest.raises(ValueError, match=r"iterations must be at least 1, got 0"):
             jd.rollout(system, make(iterations=0), start, dt=0.01, steps=1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import DRIFTING, METHODS, leaders
+from catalogue import DRIFTING, METHODS, quick
 from problems import state
 
 import jaxdae as jd
@@ -67,7 +67,7 @@ CLOSED = {name: row.integrator for name, row in METHODS.items() if row.closed}
 EVERY = {**WRAPPED, **CLOSED, "velocity_stepping": jc.VelocityStepping()}
 
 
-@pytest.mark.parametrize("name", [*leaders(METHODS), "velocity_stepping"])
+@pytest.mark.parametrize("name", quick(EVERY, "rk4", "rattle", "generalized_alpha", "velocity_stepping"))
 def test_every_method_reports_it_and_does_not_move(name):
     starts = jax.tree.map(lambda *x: jnp.stack(x), at(), at(position=0.05), at(velocity=1e-3))
     found = jd.batch_rollout(pendulum(), EVERY[name], starts, dt=0.01, steps=2)
@@ -140,6 +140,7 @@ class TestDerivatives:
         for derivative in (jax.grad, jax.jacfwd):
             np.testing.assert_allclose(derivative(value)(1.0), derivative(alone)(1.0), rtol=1e-12)
 
+    @pytest.mark.long
     def test_entries_before_the_failure_keep_theirs_in_forward_mode(self):
         class Driven(problems.Pendulum):
             def force(self, t, q, v, u):

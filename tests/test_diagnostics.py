@@ -203,22 +203,31 @@ class TestVirtualWork:
 
 class TestAutoSolver:
     def test_full_rank(self):
-        assert isinstance(jd.auto_solver(*CrankRocker().build()), jd.SchurComplement)
+        choice = jd.choose_solver(*CrankRocker().build())
+        assert isinstance(choice.solver, jd.SchurComplement)
+        assert choice.reason.startswith("all 8 rows are independent and well-conditioned (")
+        assert choice.reason.endswith("; M is a DiagonalMatrix, J are DenseRows")
 
     def test_dependent_rows(self):
         mechanism, q = parallelogram(3)
-        assert isinstance(jd.auto_solver(mechanism, state(q)), jd.LeastSquares)
+        choice = jd.choose_solver(mechanism, state(q))
+        assert isinstance(choice.solver, jd.LeastSquares)
+        assert "depend on others (" in choice.reason
 
     def test_ill_conditioned(self):
         # Condition of J M^-1/2 about 1e5: squared, more than half of sixteen digits.
         mechanism, start = CrankRocker().build()
         light = jd.set_leaf(jd.set_leaf(mechanism, "mass", jnp.array([1.0, 1e-10, 1.0])), "inertia", jnp.array([1.0, 1e-10, 1.0]))
-        assert isinstance(jd.auto_solver(light, start), jd.DenseKKT)
+        choice = jd.choose_solver(light, start)
+        assert isinstance(choice.solver, jd.DenseKKT)
+        assert choice.reason.startswith("the condition number of J M^-1/2 is ")
 
     def test_massless_coordinates(self):
         mechanism, start = CrankRocker().build()
         massless = jd.set_leaf(mechanism, "mass", jnp.array([1.0, 0.0, 1.0]))
-        assert isinstance(jd.auto_solver(massless, start), jd.DenseKKT)
+        choice = jd.choose_solver(massless, start)
+        assert isinstance(choice.solver, jd.DenseKKT)
+        assert choice.reason == "M is not positive definite"
         doubled, q = parallelogram(3)
         assert isinstance(jd.auto_solver(jd.set_leaf(doubled, "mass", jnp.zeros(4)), state(q)), jd.NullSpace)
 

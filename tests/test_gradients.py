@@ -320,6 +320,7 @@ def test_gradient_at_rest():
     np.testing.assert_allclose(by_start.q[0], swing[0], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_gradient_of_a_mechanism_at_rest():
     """The crank-rocker without weight, torque or motion, its loop closed exactly: nothing moves, all derivatives are finite."""
     still = dataclasses.replace(crank_rocker(), gravity=jnp.zeros(()), torque=jnp.zeros(()), rates=jnp.zeros(9))

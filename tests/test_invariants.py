@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from catalogue import SYSTEMS
+from catalogue import SYSTEMS, quick
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -17,7 +17,9 @@ EPS = np.finfo(float).eps
 
 
 # The place of a system: an entry of its reference, or its start.
+# A mechanism and a system by hand are quick.
 ENTRIES = {"crank_rocker": None, "ivptest_andrews": 3, "double_pendulum": 2, "spherical_pendulum": 2}
+entries = pytest.mark.parametrize("name", quick(ENTRIES, "crank_rocker", "spherical_pendulum"))
 
 
 def moving_states(name, count=5):
@@ -29,7 +31,7 @@ def moving_states(name, count=5):
     return system, [jd.VelocityProjection().project(system, problems.state(q, v)) for v in wanted]
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@entries
 def test_constraint_forces_do_no_work(name):
     """lam^T J v = 0 for constraints at rest and consistent velocities."""
     system, states = moving_states(name)
@@ -80,6 +82,7 @@ def test_energy_error_falls_with_the_order():
     assert 4.0 - 0.2 <= np.log2(errors[0] / errors[1]) <= 5.2
 
 
+@pytest.mark.long
 def test_energy_of_andrews_mechanism():
     """Kinetic energy plus that of the spring, minus the work of the motor: the file lists it at every reference state."""
     reference = problems.reference("ivptest_andrews")
@@ -132,7 +135,9 @@ def momenta(chain, states):
     return linear, np.sum(orbit + inertia * v[..., 2], axis=1)
 
 
-@pytest.mark.parametrize("integrator", [jd.SemiImplicitEuler(), jd.RungeKutta.rk4()], ids=["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize(
+    "integrator", [pytest.param(jd.SemiImplicitEuler(), id="euler"), pytest.param(jd.RungeKutta.rk4(), id="rk4", marks=pytest.mark.long)]
+)
 def test_linear_momentum_survives_every_step(integrator):
     """Internal forces and impulses cancel in pairs, in every stage and in projections of the mass metric: exact for any method."""
     chain, start = floating_chain()
@@ -174,7 +179,7 @@ def null_basis(jacobian):
 
 
 @pytest.mark.parametrize("metric", list(jd.Metric))
-@pytest.mark.parametrize("name", ENTRIES)
+@entries
 def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric):
     """N^T W (v - v_e) = 0: an impulse of the constraints, J^T mu, and nothing else; with W = M that is momentum."""
     system, (state, *_) = moving_states(name)
@@ -196,7 +201,7 @@ def test_velocity_projection_changes_no_momentum_along_the_manifold(name, metric
 
 
 @pytest.mark.parametrize("metric", list(jd.Metric))
-@pytest.mark.parametrize("name", ENTRIES)
+@entries
 def test_position_projection_moves_along_constraint_forces_only(name, metric):
     """W xi = -J0^T mu with J0 at the estimate: N0^T W xi = 0, and the constraints hold afterwards."""
     system, (state, *_) = moving_states(name)
@@ -217,10 +222,10 @@ def test_position_projection_moves_along_constraint_forces_only(name, metric):
     assert np.max(np.abs(xi)) > 1e-7
 
 
-def test_projection_at_the_right_place_moves_nothing():
+@entries
+def test_projection_at_the_right_place_moves_nothing(name):
     """On the manifold both projections are the identity, to round-off."""
-    for name in ENTRIES:
-        system, (state, *_) = moving_states(name)
-        projected = jd.Projection().project(system, state)
-        np.testing.assert_allclose(projected.q, state.q, rtol=0.0, atol=1e-14)
-        np.testing.assert_allclose(projected.v, state.v, rtol=0.0, atol=1e-13)
+    system, (state, *_) = moving_states(name)
+    projected = jd.Projection().project(system, state)
+    np.testing.assert_allclose(projected.q, state.q, rtol=0.0, atol=1e-14)
+    np.testing.assert_allclose(projected.v, state.v, rtol=0.0, atol=1e-13)

@@ -51,6 +51,21 @@ def in_space():
     return jm.Description(space=jm.SPACE, bodies=[body(name) for name in "abcdefghijk"], joints=joints, forces=forces), ("loop",)
 
 
+def few_in_space():
+    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes."""
+    whole, _ = in_space()
+    bodies = {body.name: body for body in whole.bodies}
+    rng = np.random.default_rng(4)
+    joints = [
+        js.Revolute("hinge", "ground", "a", axis=rng.normal(size=3), at=rng.normal(size=3), damping=0.4),
+        js.Ball("ball", "b", "a", at=rng.normal(size=3)),
+        js.Screw("screw", "b", "c", axis=rng.normal(size=3), at=rng.normal(size=3), lead=0.3, damping=0.2),
+        js.Rod("rod", "c", "ground", at_a=rng.normal(size=3), at_b=rng.normal(size=3)),
+    ]
+    forces = [js.JointForce("motor", "hinge", force=2.0), js.Force("push", "c", at=rng.normal(size=3), force=(1.0, 2.0, 3.0))]
+    return jm.Description(space=jm.SPACE, bodies=[bodies[name] for name in "abc"], joints=joints, forces=forces), ()
+
+
 def in_plane():
     """Returns a tree of planar joints, one of them backward, with loops and free bodies."""
     rng = np.random.default_rng(0)
@@ -77,9 +92,11 @@ def in_plane():
     return jm.Description(bodies=bodies, joints=joints, forces=forces), ("loop",)
 
 
-@pytest.fixture(scope="module", params=[in_plane, in_space], ids=["plane", "space"])
+@pytest.fixture(
+    scope="module", params=[in_plane, few_in_space, pytest.param(in_space, marks=pytest.mark.long)], ids=["plane", "few", "space"]
+)
 def both(request):
-    """Returns a mechanism in both forms, with a state in both."""
+    """Returns a mechanism in both forms, with a state in both. Every joint in space takes minutes to compile, a few of them seconds."""
     description, cut = request.param()
     absolute, _ = jm.mechanism(description)
     joints, q = jm.mechanism(description, jm.Joints(cut))
@@ -94,9 +111,10 @@ def test_every_type_that_can_be_in_a_tree_is_in_the_examples():
     assert len(SPATIAL_FORCES) > 0
 
 
-def test_frames_are_those_of_the_start(both):
+def test_frames_are_those_of_the_start(both, request):
     absolute, joints, _, here = both
-    start = jm.mechanism(in_plane()[0] if absolute.space is jm.PLANE else in_space()[0])[1]
+    description, _ = request.node.callspec.params["both"]()
+    _, start = jm.mechanism(description)
     for a, b in zip(absolute.frames(start), joints.frames(here.q), strict=True):
         np.testing.assert_allclose(a, b, atol=100 * EPS)
 
@@ -115,10 +133,13 @@ def test_states_go_round(both):
     np.testing.assert_allclose(back.v, here.v, atol=500 * EPS)
 
 
+@jax.jit
+def solved(system, state):
+    return jaxdae.forward_dynamics(system, state, None, solver=jaxdae.DenseKKT())
+
+
 def test_accelerations_and_multipliers_are_the_same(both):
     absolute, joints, there, here = both
-    solver = jaxdae.DenseKKT()
-    solved = jax.jit(lambda system, state: jaxdae.forward_dynamics(system, state, None, solver=solver))
     (a, lam), (own, loops) = solved(absolute, there), solved(joints, here)
     motion = joints.coordinates.kinematics(here.q, here.v)
     rates = jax.tree.map(jnp.add, joints.coordinates.kinematics(here.q, own).velocity, motion.bias)
@@ -187,6 +208,7 @@ def test_rollouts_are_the_same():
     np.testing.assert_allclose(of_joints, of_bodies, atol=2e-9)
 
 
+@pytest.mark.long
 def test_derivatives_of_rollouts():
     def of(lengths):
         return end(lengths, jm.Joints(), jaxdae.SemiImplicitEuler(), steps=20)
@@ -203,10 +225,9 @@ def test_derivatives_of_rollouts():
 
 def test_reactions_are_the_same(both):
     absolute, joints, there, here = both
-    solver = jaxdae.DenseKKT()
     known = {}
     for system, state in ((absolute, there), (joints, here)):
-        found = jm.reactions(system, state, jaxdae.forward_dynamics(system, state, None, solver=solver)[1])
+        found = jm.reactions(system, state, solved(system, state)[1])
         known[system is joints] = {name: found.of(name) for name in found.names}
     assert set(known[True]) == set(known[False]) == set(absolute.joint_names)
     size = max(float(jnp.abs(force).max()) for force, _ in known[False].values())
@@ -222,8 +243,9 @@ def test_batches_are_the_worlds_one_by_one():
     rng = np.random.default_rng(3)
     v = jnp.asarray(rng.normal(size=(5, 4)))
     states = jaxdae.State(jnp.zeros((5,)), jnp.broadcast_to(q, (5, 5)), v)
-    many = jaxdae.batch_rollout(joints, jaxdae.RungeKutta.rk4(), states, dt=1e-3, steps=20, save_every=20)
-    one = jaxdae.rollout(joints, jaxdae.RungeKutta.rk4(), jaxdae.State(jnp.zeros(()), q, v[3]), dt=1e-3, steps=20, save_every=20)
+    method = jaxdae.SemiImplicitEuler()
+    many = jaxdae.batch_rollout(joints, method, states, dt=1e-3, steps=20, save_every=20)
+    one = jaxdae.rollout(joints, method, jaxdae.State(jnp.zeros(()), q, v[3]), dt=1e-3, steps=20, save_every=20)
     np.testing.assert_allclose(many.state.q[3], one.state.q, rtol=1e-13, atol=1e-13)
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import quick
 from problems import Pendulum, cast, state
 from small_systems import central, without_typechecker
 
@@ -383,7 +384,10 @@ class TurningWithInverse(Turning):
 class TestQuaternions:
     """The tableau's order on the sphere of unit quaternions, with the inverse of `retract` and without."""
 
-    @pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+    @pytest.mark.parametrize(
+        ("method", "order"),
+        [pytest.param("euler", 1, marks=pytest.mark.long), pytest.param("midpoint", 2, marks=pytest.mark.long), ("rk4", 4)],
+    )
     def test_order(self, method, order):
         system, errors, counts = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3)), [], (40, 80)
         for count in counts:
@@ -457,7 +461,7 @@ class TestImplicit:
         assert np.all(trajectory.info.status == jd.Status.OK)
         assert np.max(trajectory.info.velocity_violation) < 1e-14
 
-    @each_implicit
+    @pytest.mark.parametrize("name", quick(IMPLICIT, "midpoint"))
     def test_derivatives(self, name):
         def final(growth):
             end = jd.rollout(wind(growth), IMPLICIT[name][0], state(on_the_circle(2.0)), dt=0.1, steps=10, save_every=10)
@@ -488,6 +492,7 @@ class TestAdaptive:
             at = jd.State(*(x[-1] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
             np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
 
+    @pytest.mark.long
     def test_in_one_go(self):
         times, method = jnp.array([0.3, 1.0]), jd.Adaptive(rtol=1e-9, atol=1e-9)
         trajectory = jd.adaptive_rollout(wind(0.3), method, state(on_the_circle(2.0)), times=times)
@@ -497,6 +502,7 @@ class TestAdaptive:
             at = jd.State(*(x[k] for x in (trajectory.state.t, trajectory.state.q, trajectory.state.v)))
             np.testing.assert_allclose(at.v, jd.kinematic_velocity(wind(0.3), at)[0], rtol=1e-13)
 
+    @pytest.mark.long
     def test_quaternions(self):
         system = TurningWithInverse(jnp.asarray(1.7), jnp.asarray(-2.3))
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -675,7 +681,7 @@ class TestStatus:
 
 
 class TestTransformations:
-    @pytest.mark.parametrize("route", ["projected_derivative", "sequential", "projected_step_in_the_middle"])
+    @pytest.mark.parametrize("route", quick(["projected_derivative", "sequential", "projected_step_in_the_middle"], "sequential"))
     def test_derivatives(self, route):
         """Forward = reverse = central difference, with respect to system, start, input and step size."""
 

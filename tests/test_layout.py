@@ -37,6 +37,7 @@ def test_chunks_are_the_same_to_the_last_bit(chunk):
     assert_same_bits(rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS)))
 
 
+@pytest.mark.long
 def test_a_mechanism_in_chunks_is_the_same_to_the_last_bit():
     mechanism, start = problems.CrankRocker().build()
     mass = mechanism.mass[None] * jnp.linspace(1.0, 1.1, WORLDS)[:, None]
@@ -53,6 +54,7 @@ def test_a_chunk_goes_on_from_another():
     assert_same_bits(rolled(last, jd.Layout(chunk=4), memory=first.memory), rolled(last, jd.Layout(chunk=WORLDS), memory=whole.memory))
 
 
+@pytest.mark.long
 def test_gradients_go_through_chunks():
     def loss(at, system, layout):
         return jnp.sum(rolled(at, layout, system).state.v ** 2)
@@ -118,6 +120,7 @@ print("the same")
 """
 
 
+@pytest.mark.long
 def test_devices_and_chunks():
     done = two_devices.run(DEVICES)
     assert done.stdout.strip() == "the same", done.stderr

@@ -20,9 +20,6 @@ LINKS = 64
 METHODS = {
     kind.__name__: kind for kind in (jd.GeneralizedAlpha, jd.BackwardEuler, jd.ImplicitMidpoint, jd.DiscreteEulerLagrange, jd.RadauIIA)
 }
-# What the families share is told by one of them, in double precision.
-CASES = [(name, dtype) for name in METHODS for dtype in (jnp.float64, jnp.float32)]
-cases = [pytest.param(*case, marks=[pytest.mark.long] * (k > 0)) for k, case in enumerate(CASES)]
 
 
 @functools.partial(jax.jit, static_argnames="steps")
@@ -56,7 +53,9 @@ def test_converges_to_the_root_of_the_dense_matrix(chain, name):
     np.testing.assert_allclose(sparse.state.q, dense.state.q, rtol=0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "dtype"), cases)
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("name", METHODS)
 def test_rounding_is_not_taken_for_an_iteration_that_fails(chain, name, dtype):
     """In short steps, where nothing else is left after the first few corrections."""
     method = METHODS[name](newton=jd.SaddlePointNewton())

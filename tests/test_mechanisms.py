@@ -404,6 +404,7 @@ class TestMotion:
         x = -0.3 + 0.3 * np.exp(-decay * at.t) * (np.cos(w * at.t) + decay / w * np.sin(w * at.t))
         np.testing.assert_allclose(at.q[:, 0], x, atol=1e-7)  # second order: (w dt)^2 = 2.5e-7 times 0.3
 
+    @pytest.mark.long
     def test_prescribed_motions_are_followed(self):
         pin, rail = jm.Revolute("pin", "ground", "arm", at=(0.0, 0.0)), jm.Prismatic("rail", "arm", "car", (1.0, 0.0), at=(0.5, 0.0))
         sine = jm.Sinusoid(amplitude=0.4, frequency=0.5)
@@ -722,6 +723,7 @@ class TestRowsOfSubclasses:
         slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
         np.testing.assert_array_equal(jd.rollout(skate, integrator, slipping, dt=1e-2, steps=2).info.status, jd.Status.INCONSISTENT_START)
 
+    @pytest.mark.long
     def test_a_steered_bicycle(self):
         """A chassis with a fork, hinged at L = 1.2 m: two blades; with the fork held at delta the rear wheel turns at v tan(delta) / L."""
         bodies = [jm.Body("chassis", 3.0, 0.5), jm.Body("fork", 0.5, 0.02, pose=(1.2, 0.0, 0.4))]

@@ -94,6 +94,7 @@ class TestProjector:
         j = np.asarray(parts[0])
         np.testing.assert_allclose(results[0][0], np.eye(SIZE) - j.T @ np.linalg.solve(j @ j.T, j), **ROUND_OFF)
 
+    @pytest.mark.long
     def test_reverse_mode(self):
         # The cotangents of P and J^+ in one sum; the derivative along the line is known.
         parts = jacobians("rank 2")
@@ -180,6 +181,7 @@ class TestBlocksOfTheInverse:
         np.testing.assert_allclose(j @ np.asarray(blocks.L12), range_of_rows, **ROUND_OFF)
         np.testing.assert_allclose(blocks.L22, pinv(j @ np.linalg.solve(mass, j.T)), **ROUND_OFF)
 
+    @pytest.mark.long
     def test_derivative(self):
         system, at = linkage()
 

@@ -1,5 +1,6 @@
 """The code of README.md runs, block after block in one namespace, as somebody types it who reads along; and does what README says."""
 
+import ast
 import functools
 import math
 import pathlib
@@ -24,9 +25,22 @@ def after(block):
     return dict(BLOCKS[block].namespace)
 
 
-@pytest.mark.parametrize("block", range(len(BLOCKS)), ids=[f"line_{block.line}" for block in BLOCKS])
+# The last blocks control and tune: they are the dear ones, and run after all the others.
+SHORT = 4
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(k, id=f"line_{block.line}", marks=[] if k < SHORT else pytest.mark.long) for k, block in enumerate(BLOCKS)]
+)
 def test_block(block):
     after(block)
+
+
+def test_every_block_is_python_and_imports_what_there_is():
+    for block in BLOCKS:
+        tree = ast.parse(block.parsed)
+        imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        exec(compile(ast.Module(imports, []), f"{README.name}, line {block.line}", "exec"), {})
 
 
 def test_no_block_is_left_out():
@@ -55,15 +69,18 @@ def test_a_ball_in_joint_coordinates_is_a_quaternion():
     np.testing.assert_allclose(names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], atol=1e-15)
 
 
+@pytest.mark.long
 def test_the_pole_is_upright_again():
     np.testing.assert_allclose(after(4)["trajectory"].state.q[-1, 5], math.pi / 2, atol=1e-2)
 
 
+@pytest.mark.long
 def test_the_hand_is_at_its_goal():
     names = after(5)
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], atol=1e-2)
 
 
+@pytest.mark.long
 def test_the_length_is_found():
     names = after(6)
     assert names["found"].loss < 1e-3

@@ -26,7 +26,7 @@ import jaxdae as jd
 
 SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
 # A direct solver and an iterating one.
-QUICK = ("null_space", "proximal")
+QUICK = ("null_space",)
 solvers = pytest.mark.parametrize("name", SOLVERS)
 
 

@@ -212,6 +212,7 @@ class TestDrift:
 
 
 class TestTransformations:
+    @pytest.mark.long
     def test_derivatives(self):
         """Forward = reverse = central difference of a step, with respect to system, start, feedback gains, point and step size."""
         start = consistent()

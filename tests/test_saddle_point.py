@@ -39,6 +39,11 @@ ROUND_OFF = float(jnp.finfo(float).eps)
 ACCURACY = 3000.0 * ROUND_OFF
 
 solvers = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+# In batches they go the same ways; two that factorize and one that iterates are quick.
+QUICK = ("dense_kkt", "schur_complement", "proximal")
+batched_solvers = pytest.mark.parametrize(
+    "solver", [pytest.param(solver, id=name, marks=() if name in QUICK else pytest.mark.long) for name, solver in SOLVERS.items()]
+)
 
 
 def close(result, expected, accuracy=ACCURACY):
@@ -105,7 +110,7 @@ class TestOneWorld:
             check(report(solver, alone, WEIGHTS), alone)
 
 
-@solvers
+@batched_solvers
 class TestBatches:
     """Diagonal mass matrices, all rows hard."""
 

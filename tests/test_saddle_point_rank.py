@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import quick
 from problems import Pendulum, cast, state
 from saddle_points import ANY_RANK, ROWS, SIZE, SOLVERS, batch_reports, exact_line, force, line, random_factors, report
 
@@ -38,6 +39,7 @@ FORCES_ONLY = ("proximal", "conjugate_gradient")
 """Solvers that promise derivatives of a, and of lam as far as it makes a force."""
 
 solvers = pytest.mark.parametrize("name", ANY_RANK)
+few_solvers = pytest.mark.parametrize("name", quick(ANY_RANK, "least_squares"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +154,11 @@ class TestLines:
             for order, (result, x) in enumerate(zip(*forces, strict=True)):
                 close(result, x, promised(name, case, order)[0])
 
+
+@few_solvers
+class TestBatches:
     @pytest.mark.parametrize("name_of_case", HARD)
-    def test_reverse_mode_in_a_batch(self, name, name_of_case):
+    def test_reverse_mode(self, name, name_of_case):
         case = CASES[name_of_case]
         _, (x, dx, ddx) = case.hard
         for k, part in enumerate(WEIGHTS):

@@ -1,5 +1,6 @@
 """Rollouts inside of `jax.shard_map`, on two devices of a process of its own."""
 
+import pytest
 import two_devices
 
 PROGRAM = """
@@ -41,6 +42,7 @@ print("good")
 """
 
 
+@pytest.mark.long
 def test_every_device_rolls_out_its_own_worlds():
     done = two_devices.run(PROGRAM)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

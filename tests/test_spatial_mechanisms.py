@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import quick
 from problems import cast, state
 from scipy.spatial.transform import Rotation
 from spatial_joints import (
@@ -43,16 +44,26 @@ def test_every_type_has_a_row():
     assert {kind.type_key() for kind in forces} == {force.type_key() for elements in FORCES.values() for force in elements}
 
 
+# Compiling all types at once takes half a minute, a few of them seconds: one with two axes, one with a thread, one at velocity level.
+ALL, FEW = tuple(KINDS), ("universal", "screw", "gear")
+
+
+def among(keys):
+    """Returns the decorator for tests of types in a mechanism of few, and of all."""
+    cases = [(FEW, key) for key in FEW if key in keys], [pytest.param(ALL, key, marks=pytest.mark.long) for key in keys]
+    return pytest.mark.parametrize(("all_keys", "key"), [*cases[0], *cases[1]], ids=lambda x: x if isinstance(x, str) else f"of_{len(x)}")
+
+
 @functools.cache
-def everything():
-    """Returns a mechanism with all joints at once, between two bodies and on one and the ground, and its start pose."""
+def everything(keys=ALL):
+    """Returns a mechanism with joints of many types at once, between two bodies and on one and the ground, and its start pose."""
     pairs = ("left", "right"), ("ground", "right")
-    return jm.spatial_mechanism(BODIES, [kind(f"{key} {a}", a, b) for key, kind in KINDS.items() for a, b in pairs])
+    return jm.spatial_mechanism(BODIES, [KINDS[key](f"{key} {a}", a, b) for key in keys for a, b in pairs])
 
 
-def rows_of(key, a=None):
+def rows_of(key, a=None, keys=ALL):
     """Returns which rows are those of the joints of a type, at position level and at velocity level counted together."""
-    names = [name.split(".")[0] for name in everything()[0].names.rows]
+    names = [name.split(".")[0] for name in everything(keys)[0].names.rows]
     return np.array([name.split() == [key, a] if a else name.split()[0] == key for name in names])
 
 
@@ -63,9 +74,9 @@ def wild(mechanism, q):
 
 
 @functools.cache
-def compiled():
+def compiled(keys=ALL):
     """Returns (t, q, v) -> rows of positions and of velocities, J, rates and biases of all joints."""
-    mechanism, _ = everything()
+    mechanism, _ = everything(keys)
 
     @jax.jit
     def values(t, q, v):
@@ -84,10 +95,10 @@ NEAR, LESS_NEAR = {"rtol": 1e-9, "atol": 1e-9}, {"rtol": 1e-7, "atol": 1e-7}
 
 
 @functools.cache
-def derivatives():
+def derivatives(keys):
     """Returns J, rates and biases, and what differences say of them: {what: (ours, differences, tolerance)}, with rows first."""
-    mechanism, start = everything()
-    at, values = wild(mechanism, start), compiled()[0]
+    mechanism, start = everything(keys)
+    at, values = wild(mechanism, start), compiled(keys)[0]
     retract = jax.jit(mechanism.retract)
 
     def along(s, xi, t=0.0):
@@ -100,7 +111,7 @@ def derivatives():
 
     f = {k: along(k * LONG_STEP, at.v, 1.0) for k in (-2, -1, 0, 1, 2)}
     bend = (16.0 * (f[1] + f[-1]) - (f[2] + f[-2]) - 30.0 * f[0]) / (12.0 * LONG_STEP**2)
-    jacobian, rate, bias = compiled()[1](at.t, at.q, at.v)
+    jacobian, rate, bias = compiled(keys)[1](at.t, at.q, at.v)
     holding, drift = len(rate), slope(at.v, 1.0)
     basis = jnp.eye(12)
     columns = [slope(e) for e in basis]
@@ -145,27 +156,28 @@ def coordinates_of(key, q):
     return np.array(joint.coordinate(a, b, 0.0), float)
 
 
-@pytest.mark.parametrize("key", KINDS)
-def test_derived_terms_of_joints_are_differences(key):
-    rows = rows_of(key)
-    for what, (ours, differences, tolerance) in derivatives().items():
+@among(KINDS)
+def test_derived_terms_of_joints_are_differences(key, all_keys):
+    rows = rows_of(key, keys=all_keys)
+    for what, (ours, differences, tolerance) in derivatives(all_keys).items():
         chosen = rows[: len(differences)]
         np.testing.assert_allclose(np.asarray(ours)[chosen], differences[chosen], **tolerance, err_msg=what)
-    assert np.all(np.max(np.abs(derivatives()["jacobian"][1][rows]), axis=1) > 1e-3), "no row is idle"
+    assert np.all(np.max(np.abs(derivatives(all_keys)["jacobian"][1][rows]), axis=1) > 1e-3), "no row is idle"
 
 
-@pytest.mark.parametrize("key", FREE)
 class TestFreedoms:
-    def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key):
-        (positions, _), (jacobian, _, _) = (f(jnp.zeros(()), everything()[1], jnp.zeros(12)) for f in compiled())
-        np.testing.assert_allclose(np.asarray(positions)[rows_of(key)[: len(positions)]], 0.0, atol=20 * EPS)
-        between = rows_of(key, "left")
+    @among(FREE)
+    def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key, all_keys):
+        (positions, _), (jacobian, _, _) = (f(jnp.zeros(()), everything(all_keys)[1], jnp.zeros(12)) for f in compiled(all_keys))
+        np.testing.assert_allclose(np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, atol=20 * EPS)
+        between = rows_of(key, "left", all_keys)
         assert np.sum(between) == 6 - FREE[key].freedoms
         # Moving b alone, and moving a alone, takes as many rows; both together as one body takes none.
         ours = np.asarray(jacobian)[between]
         for columns in (ours[:, :6], ours[:, 6:]):
             assert np.linalg.matrix_rank(columns, 1e-9) == len(ours)
 
+    @pytest.mark.parametrize("key", FREE)
     def test_rows_stay_zero_along_the_freedoms(self, key):
         check_freedoms(key, np.array(NUMBERS[: FREE[key].numbers]))
 
@@ -219,6 +231,7 @@ def test_wheels_turn_at_their_ratio(key):
     np.testing.assert_allclose(np.asarray(compiled()[0](jnp.zeros(()), q, faster)[1])[rows], 0.1, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_blocks_are_the_matrix():
     mechanism, q = everything()
     given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
@@ -262,7 +275,7 @@ def motion_of(at):
     return poses[:, :3], turns, v[:, :3], turns.apply(v[:, 3:])
 
 
-@pytest.mark.parametrize("key", CONSERVATIVE)
+@pytest.mark.parametrize("key", quick(CONSERVATIVE, "linear_spring"))
 def test_conservative_forces_are_minus_the_gradient_of_their_energy(key):
     mechanism, at, f = wrenches(FORCES[key], v=False, joints=HINGES)
 
@@ -277,7 +290,7 @@ def test_conservative_forces_are_minus_the_gradient_of_their_energy(key):
     assert all(with_energy) or key == "joint_force"
 
 
-@pytest.mark.parametrize("key", [key for key in FORCES if key not in ("force", "drag")])
+@pytest.mark.parametrize("key", quick([key for key in FORCES if key not in ("force", "drag")], "joint_force", "torque"))
 def test_forces_between_bodies_balance(key):
     inner = [force for force in FORCES[key] if key == "joint_force" or force.a == "left"]
     _, at, f = wrenches(inner, joints=HINGES, u=jnp.array([0.3, -0.7]) if key == "torque" else None)
@@ -332,28 +345,26 @@ def test_dampers_take_the_power_that_they_should():
         np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), power, rtol=1e-12, err_msg=name)
 
 
-def test_bushings_and_joints_are_damped_along_their_coordinates():
+@pytest.mark.parametrize("key", quick(["bushing", *(key for key in FREE if FREE[key].measured)], "bushing", "cylindrical"))
+def test_bushings_and_joints_are_damped_along_their_coordinates(key):
     """The power is -c times the squares of the rates of the coordinates, which differences give."""
     damping, turning = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])
-    bushing = js.Bushing("rubber", "left", "right", AT, damping=damping, rotational_damping=turning)
-    keys = [key for key in FREE if FREE[key].measured]
-    cases = [([bushing], [], None)] + [([], [KINDS[key](key, "left", "right")], key) for key in keys]
-    for forces, joints, key in cases:
-        mechanism, at, f = wrenches(forces, joints=joints)
-        (group,) = (mechanism.forces if key is None else mechanism.joints).values()
-        element = jax.tree.map(lambda x: x[0], group)
+    forces = [js.Bushing("rubber", "left", "right", AT, damping=damping, rotational_damping=turning)] if key == "bushing" else []
+    mechanism, at, f = wrenches(forces, joints=[] if forces else [KINDS[key](key, "left", "right")])
+    (group,) = (mechanism.forces if forces else mechanism.joints).values()
+    element = jax.tree.map(lambda x: x[0], group)
 
-        @jax.jit
-        def rate(s, mechanism=mechanism, element=element, at=at):
-            def coordinate(s):
-                frames = mechanism.frames(mechanism.retract(at.q, s * at.v))
-                a, b = (type(frames)(*(entry[k] for entry in frames)) for k in range(2))
-                return jnp.stack(element.coordinate(a, b, 0.0))
+    @jax.jit
+    def rate(s):
+        def coordinate(s):
+            frames = mechanism.frames(mechanism.retract(at.q, s * at.v))
+            a, b = (type(frames)(*(entry[k] for entry in frames)) for k in range(2))
+            return jnp.stack(element.coordinate(a, b, 0.0))
 
-            return jax.jvp(coordinate, (s,), (jnp.ones_like(s),))[1]
+        return jax.jvp(coordinate, (s,), (jnp.ones_like(s),))[1]
 
-        c = np.concatenate([damping, turning]) if key is None else np.asarray(group.damping)[0]
-        np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), -np.sum(c * np.asarray(rate(jnp.zeros(()))) ** 2), rtol=1e-11)
+    c = np.concatenate([damping, turning]) if forces else np.asarray(group.damping)[0]
+    np.testing.assert_allclose(np.asarray(at.v) @ f.reshape(-1), -np.sum(c * np.asarray(rate(jnp.zeros(()))) ** 2), rtol=1e-11)
 
 
 def test_a_driven_joint_takes_the_power_of_its_motor():
@@ -402,6 +413,7 @@ def accelerated(mechanism, q, v):
 V = jnp.sin(1.0 + jnp.arange(12.0))
 
 
+@pytest.mark.long
 def test_moments_and_matrices_of_inertia_are_the_same():
     left, right = BODIES
     plain = dataclasses.replace(right, inertia=(0.30, 0.41, 0.52))
@@ -500,19 +512,20 @@ def at_the_origin(key):
     return dataclasses.replace(joint, **unset, **given)
 
 
-SOME, MORE = ("revolute",), ("revolute", "prismatic", "screw", "universal", "rod", "constant_velocity")
+ONE, SOME, MORE = ("ball",), ("revolute",), ("revolute", "prismatic", "screw", "universal", "rod", "constant_velocity")
 
 
-@pytest.mark.parametrize("keys", [SOME, pytest.param(MORE, marks=pytest.mark.long)], ids=["some", "more"])
+@pytest.mark.parametrize(
+    "keys", [ONE, pytest.param(SOME, marks=pytest.mark.long), pytest.param(MORE, marks=pytest.mark.long)], ids=["one", "some", "more"]
+)
 @pytest.mark.parametrize("turn", [0.0, np.pi], ids=["identity", "half_turn"])
 def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
     """At rest with all ends of springs in one point, unturned or with one body at half a turn about the axis of the hinge."""
     bodies = [js.Body("left", 1.0, (0.2, 0.3, 0.4)), js.Body("right", 1.0, INERTIA, (0.0, 0.0, 0.0))]
-    forces = [
-        js.LinearSpring("spring", "left", "right", **ORIGIN, stiffness=3.0, damping=0.3, rest_length=0.4),
-        js.JointForce("motor", "revolute", 0.1, stiffness=2.0),
-        js.Drag("air", "right", point=(0.0, 0.0, 0.1), linear=0.1, quadratic=0.2),
-    ]
+    forces = [js.LinearSpring("spring", "left", "right", **ORIGIN, stiffness=3.0, damping=0.3, rest_length=0.4)]
+    if keys != ONE:
+        forces.append(js.JointForce("motor", "revolute", 0.1, stiffness=2.0))
+        forces.append(js.Drag("air", "right", point=(0.0, 0.0, 0.1), linear=0.1, quadratic=0.2))
     if len(keys) > 1:
         forces.append(js.Bushing("rubber", "left", "right", **ORIGIN, **UNTURNED, stiffness=(1, 2, 3), rotational_damping=(1, 2, 3)))
     mechanism, q = jm.spatial_mechanism(bodies, [at_the_origin(key) for key in keys], forces)
@@ -522,10 +535,14 @@ def test_gradients_are_finite_at_identity_and_at_half_turns(turn, keys):
         assert np.all(np.isfinite(leaf))
 
 
-def test_single_precision_stays_single():
-    mechanism, q = everything()
-    forces = [force for elements in FORCES.values() for force in elements]
-    moving, p = jm.spatial_mechanism(BODIES, HINGES, forces)
+@pytest.mark.parametrize(
+    ("keys", "hinges", "kinds"),
+    [(FEW, HINGES[:1], ("linear_spring",)), pytest.param(ALL, HINGES, tuple(FORCES), marks=pytest.mark.long)],
+    ids=["few", "all"],
+)
+def test_single_precision_stays_single(keys, hinges, kinds):
+    mechanism, q = everything(keys)
+    moving, p = jm.spatial_mechanism(BODIES, hinges, [force for kind in kinds for force in FORCES[kind]])
     for system, start in ((mechanism, q), (moving, p)):
         system, at = cast((system, wild(system, start)), jnp.float32)
         u = jnp.zeros(system.n_inputs, jnp.float32)
@@ -648,9 +665,9 @@ def test_inertia_that_is_symmetric_to_round_off_is_accepted():
     turn = ROD.as_matrix()
     inertia = turn @ np.diag([1.0, 1.0, 1e-3]) @ turn.T
     inertia[0, 1] += 1e-15
-    jm.spatial_mechanism(
-        [js.Body("a", 1.0, np.diag([1.0, 2.0, 3.0]) + np.array([[0, 1e-18, 0], [0, 0, 0], [0, 0, 0]])), js.Body("b", 1.0, inertia)], []
-    )
+    nearly = np.diag([1.0, 2.0, 3.0]) + np.array([[0, 1e-18, 0], [0, 0, 0], [0, 0, 0]])
+    mechanism, _ = jm.spatial_mechanism([js.Body("a", 1.0, nearly), js.Body("b", 1.0, inertia)], [])
+    np.testing.assert_array_equal(mechanism.inertia, np.stack([nearly, inertia]))
 
 
 def test_planar_elements_are_refused():

@@ -166,6 +166,7 @@ class TestString:
         assert jd.energy(system, new) < jd.energy(system, at) - 0.1
 
 
+@pytest.mark.long
 def test_derivatives_across_a_jerk():
     """The impulse and its instant, and position and velocity behind it, as functions of the start of the ball's flight."""
     start, direction = np.array([0.3, -0.72, 1.1, -2.3]), np.array([0.5, -0.4, 0.7, 0.2])

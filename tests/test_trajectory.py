@@ -247,7 +247,13 @@ class TestManyWorlds:
         self.check(batch, singles)
 
 
-@pytest.mark.parametrize("run", [jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)), None], ids=["vmap", "batch_rollout"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(jax.vmap(lambda s: jd.rollout(swing(), CLOSED, s, dt=DT, steps=3)), id="vmap", marks=pytest.mark.long),
+        pytest.param(None, id="batch_rollout"),
+    ],
+)
 def test_derivative_of_a_compiled_batch(run):
     """As many worlds as coordinates: a world axis in the wrong place would not be noticed by shapes."""
     run = run or (lambda s: jd.batch_rollout(swing(), CLOSED, s, dt=DT, steps=3))

@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 
-_CACHE = 1_000_000
+_CACHE = 4_000_000
 """Bytes of matrices of all worlds of a chunk, on a CPU: what a step makes of them then stays within a few MB, in the cache of a core."""
-_LEAST = 32
-"""Fewer worlds at a time leave the vector units empty."""
+_LEAST, _MOST = 32, 256
+"""Fewer worlds at a time leave the vector units empty; more only take memory."""
 
 
 class Remainder(enum.Enum):
@@ -50,8 +50,8 @@ class Layout:
 
         Args:
             worlds: how many.
-            nv: the number of velocities of each: on a CPU, a chunk holds as many worlds as have 1 MB of matrices of that size, four in
-                each world, but at least 32. Measured on a four-bar and stated in `docs/layout.md`.
+            nv: the number of velocities of each: on a CPU, a chunk holds as many worlds as have 4 MB of matrices of that size, four in
+                each world, but 32 to 256. Measured and stated in `docs/layout.md`.
             dtype: the precision.
 
         Raises:
@@ -68,7 +68,8 @@ class Layout:
         most = self.chunk
         if most is None:
             on_cpu = (jax.default_backend() if mesh is None else mesh.devices.flat[0].platform) == "cpu"
-            most = max(_LEAST, _CACHE // (4 * nv**2 * np.dtype(dtype).itemsize)) if on_cpu and not placed_by_caller else share
+            room = _CACHE // (4 * max(nv, 1) ** 2 * np.dtype(dtype).itemsize)
+            most = min(max(_LEAST, room), _MOST) if on_cpu and not placed_by_caller else share
         if self.remainder is Remainder.REFUSE:
             if worlds % devices or (self.chunk is not None and share % min(most, share)):
                 raise ValueError(

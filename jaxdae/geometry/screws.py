@@ -82,6 +82,11 @@ class PlanarInertia(NamedTuple):
         y = self.mass * motion.y + motion.angle * self.x
         return PlanarScrew(x, y, self.moment * motion.angle + self.x * motion.y - self.y * motion.x)
 
+    def rows(self) -> list[list[Any]]:
+        """Returns the rows of the matrix that takes motions to momenta."""
+        zero = jnp.zeros_like(self.mass)
+        return [[self.mass, zero, -self.y], [zero, self.mass, self.x], [-self.y, self.x, self.moment]]
+
 
 class SpatialScrew(NamedTuple):
     """Velocity (x, y, z) at the origin with angular velocity (wx, wy, wz), or force with torque about the origin."""
@@ -193,3 +198,15 @@ class SpatialInertia(NamedTuple):
             self.xz * omega.x + self.yz * omega.y + self.zz * omega.z,
         )
         return SpatialScrew._of(velocity.times(self.mass) + omega.cross(first), turning + first.cross(velocity))
+
+    def rows(self) -> list[list[Any]]:
+        """Returns the rows of the matrix that takes motions to momenta."""
+        zero = jnp.zeros_like(self.mass)
+        return [
+            [self.mass, zero, zero, zero, self.z, -self.y],
+            [zero, self.mass, zero, -self.z, zero, self.x],
+            [zero, zero, self.mass, self.y, -self.x, zero],
+            [zero, -self.z, self.y, self.xx, self.xy, self.xz],
+            [self.z, zero, -self.x, self.xy, self.yy, self.yz],
+            [-self.y, self.x, zero, self.xz, self.yz, self.zz],
+        ]

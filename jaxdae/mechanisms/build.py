@@ -26,7 +26,7 @@ from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
-from jaxdae.mechanisms.values import vector
+from jaxdae.mechanisms.values import real, vector
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -137,7 +137,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name])
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
-    frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(_number, space.frame(*space.frame.GROUND))}
+    frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
     by_name = {joint.name: joint for joint in joints}
     joints, forces = ([item.resolved(by_name) for item in items] for items in (joints, forces))
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
@@ -149,7 +149,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
         space=space,
         coordinates=form,
-        mass=jnp.stack([_number(body.mass) for body in bodies]),
+        mass=jnp.stack([real(body.mass) for body in bodies]),
         inertia=_stacked_moments(bodies),
         gravity=vector(gravity),
         joints=joint_groups,
@@ -157,10 +157,6 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         forces=force_groups,
     )
     return made, q
-
-
-def _number(x: Any) -> Any:
-    return jnp.asarray(x, jnp.result_type(float))
 
 
 def _stacked_moments(bodies: Sequence[Body | SpatialBody]) -> Any:

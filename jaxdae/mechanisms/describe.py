@@ -129,7 +129,7 @@ class Element:
         element: Any = self
         for name, kind in self.kinds().items():
             element = dataclasses.replace(element, **{name: kind.placed(getattr(self, name), element, start)})
-        transient = [name for name, kind in self.kinds().items() if kind.goes]
+        transient = [name for name, kind in self.kinds().items() if kind.transient]
         return dataclasses.replace(element, **dict.fromkeys(transient))
 
 

@@ -61,6 +61,7 @@ class Kind:
         required: whether a config must give it.
         sparse: whether groups go without it where it is zero in all their elements.
         dimension: of the space in which the type is, 2 in the plane.
+        transient: whether other fields are made of it, and groups go without it.
     """
 
     text: str
@@ -70,11 +71,7 @@ class Kind:
     required: bool = False
     sparse: bool = False
     dimension: int = 2
-
-    @property
-    def goes(self) -> bool:
-        """Whether other fields are made of it, and groups go without it."""
-        return False
+    transient: bool = False
 
     names_body: ClassVar[bool] = False
     """Whether it names a body whose frame the mathematics sees."""

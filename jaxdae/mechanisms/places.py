@@ -95,19 +95,10 @@ class Direction(Kind):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis(Direction):
-    """A direction that may be left out; the axes of a joint are made of some of them, and groups then have these instead.
-
-    Attributes:
-        transient: whether groups go without it.
-    """
+    """A direction that may be left out; the axes of a joint are made of most of them, and groups have these instead."""
 
     world: str | None
     transient: bool = True
-
-    @property
-    def goes(self) -> bool:
-        """Whether groups go without it."""
-        return self.transient
 
     @property
     def description(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import functools
 import itertools
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,14 @@ from jaxtyping import Bool, Float
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.typing import Leaf
+
+
+class GramFactors(Protocol):
+    """J J^T + C, factorized; a pytree."""
+
+    def solve(self, b: Float[Array, " nc"]) -> Float[Array, " nc"]:
+        """Returns (J J^T + C)^-1 b."""
+        ...
 
 
 class JacobianOperator(abc.ABC):
@@ -81,6 +89,11 @@ class JacobianOperator(abc.ABC):
         """Returns J J^T, symmetric to the last bit."""
         dense = self.as_dense()
         return small_matrix.product_transposed(dense, dense)
+
+    def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
+        """Returns the factors of J J^T + C, C diagonal, None for zero; NaN where it is singular. Not meant to be differentiated."""
+        gram = self.gram()
+        return small_matrix.cholesky(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
 
     def row_sizes(self) -> Float[Array, " nc"]:
         """Returns the largest magnitude in each row; zero where there are no columns."""

@@ -14,7 +14,6 @@ Only F is needed, never J and J M^-1 side by side, and F F^T is symmetric to the
 
 from __future__ import annotations
 
-from jaxdae import small_matrix
 from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -52,7 +51,4 @@ class SchurComplement:
         """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for diagonal M."""
         mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
-        delassus = scaled.gram()
-        if compliance is not None:
-            delassus = small_matrix.add_diagonal(delassus, compliance)
-        return SchurFactors(mass_factors, scaled, small_matrix.cholesky(delassus))
+        return SchurFactors(mass_factors, scaled, scaled.gram_factors(compliance))

@@ -1,6 +1,7 @@
 """The command from its entry point: exit codes, messages, what it writes and what it leaves alone."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def run(tmp_path_factory):
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "PATH": "/usr/bin:/bin", "XLA_FLAGS": os.environ["XLA_FLAGS"]},
     )
     assert done.returncode == 0, done.stderr
     (made,) = (folder / "runs").iterdir()
@@ -151,6 +152,7 @@ def test_the_resolved_config_runs_again(run, command):
     assert "3 worlds, 80 steps" in out
 
 
+@pytest.mark.long
 def test_single_precision_and_runs_that_never_overwrite(config, tmp_path, command):
     out = tmp_path / "out"
     overrides = ("--set", "precision=float32", "--set", "batch.size=1", "--set", "output.plots=false")

@@ -204,7 +204,10 @@ FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in (""
 
 @pytest.mark.parametrize(
     ("action", "kind"),
-    [("plot", kind) for kind in ("run", *FITS)] + [(kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")],
+    # The fifty files of results are damaged in the same ways as the few of a fit.
+    [pytest.param("plot", "run", marks=pytest.mark.long)]
+    + [("plot", kind) for kind in FITS]
+    + [(kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")],
 )
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
@@ -286,7 +289,7 @@ def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
         assert (code, "a run that was stopped before its first checkpoint, expected history.csv" in err) == (2, True)
 
 
-@pytest.mark.parametrize("kind", ["tune", "optimize-killed"])
+@pytest.mark.parametrize("kind", ["tune", pytest.param("optimize-killed", marks=pytest.mark.long)])
 def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypatch, kind):
     folder, name = copy(kind), kind.split("-")[0]
     before = (folder / "history.csv").read_text()
@@ -298,6 +301,7 @@ def test_a_fit_that_is_continued_writes_its_tables_again(copy, closed, monkeypat
     assert json.loads((folder / "run.json").read_text())["learned"]["resumed"] == 1
 
 
+@pytest.mark.long
 def test_a_longer_fit_is_complete_when_it_has_finished_again(copy, closed, monkeypatch):
     folder = copy("optimize-finished")
     shutil.rmtree(folder / "plots")

@@ -113,6 +113,7 @@ def test_plans_that_do_not_fit(experiment, config):
         experiment.plans(config, settings_with(experiment, config, coarse=coarse))
 
 
+@pytest.mark.long
 def test_every_method_runs(experiment, config):
     settings = settings_with(experiment, config)
     problem = settings.spherical_pendulum.build(float)
@@ -144,6 +145,7 @@ def fabricated(experiment):
     return simulate
 
 
+@pytest.mark.long
 def test_what_is_said_about_results(experiment, monkeypatch, tmp_path):
     changes = ("--set", "experiment.methods=[rattle, suzuki4, rk4]", "--set", "duration=10")
     monkeypatch.setattr(sys, "argv", ["energy_drift.py", str(CONFIG), *changes, "--out", str(tmp_path)])

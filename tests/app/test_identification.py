@@ -35,6 +35,7 @@ def bench(experiment, *changes):
     return experiment.bench(config, settings, worlds), settings
 
 
+@pytest.mark.long
 def test_the_coupler_mass_can_be_moved_to_its_pins_without_a_change_of_the_motion(experiment):
     at, _ = bench(experiment, "duration=0.2", "experiment.window=0.1")
     matrix, unseen = experiment.base_parameters(at.system)
@@ -54,6 +55,7 @@ def test_the_coupler_mass_can_be_moved_to_its_pins_without_a_change_of_the_motio
     np.testing.assert_allclose((other - one)[0, forces].sum(), lost, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_signals_are_those_of_the_state_at_each_sample(experiment):
     at, _ = bench(experiment, "duration=0.05", "experiment.window=0.05", "integrator=semi_implicit_euler")
     motion = np.asarray(at.simulate(at.truth(), at.motor))

@@ -144,6 +144,7 @@ def test_a_bound_that_the_schema_has(config, command):
     assert "joints.hinge.damping, which starts at 0, expected a start above 0; change the start value or the bound" in err
 
 
+@pytest.mark.long
 def test_a_target_out_of_reach(config, tmp_path, command):
     code, _, err = command("optimize", config, "--set", "optimize.loss.0.target=[1.2, -0.5]")
     assert code == 2
@@ -205,6 +206,7 @@ def redrawn_from_the_folder(folder, command):
     assert "stopped before its first checkpoint" in err
 
 
+@pytest.mark.long
 def test_the_loss_of_many_worlds_is_that_of_each(config):
     scatter = ("batch.size=2", "batch.vary=[{path: bodies.arm.mass, scatter: 0.2}]")
     loaded, worlds = load(str(config), scatter)
@@ -220,6 +222,7 @@ def test_the_loss_of_many_worlds_is_that_of_each(config):
             np.testing.assert_allclose(loss, one.loss(one.parameters), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_certificate_of_a_config(config, command):
     code, out, _ = command("check", config, "--gradients", "--set", "optimize=null", "--set", "duration=0.1")
     assert code == 0, out

@@ -69,6 +69,7 @@ def test_angles_are_compared_by_the_nearer_way_around_and_places_are_not(task):
     np.testing.assert_array_equal(slope, np.eye(6)[np.array([0, 5])])
 
 
+@pytest.mark.long
 def test_the_robot_has_half_of_the_static_torque_and_rests_at_both_ends(experiment):
     config, worlds = load(ROBOT)
     settings = experiment.Settings.model_validate(config.experiment)

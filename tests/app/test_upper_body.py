@@ -24,6 +24,7 @@ def run(experiment, monkeypatch, out, *changes):
     return experiment.main()
 
 
+@pytest.mark.long
 def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     """Half a second, with two goals that come on at once."""
     goals = "[{hand: left, place: [-0.5, 0.3], on: 0.0, off: 0.4}, {hand: right, place: [0.6, 0.2], on: 0.1, off: 0.5}]"

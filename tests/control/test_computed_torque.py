@@ -125,6 +125,7 @@ def test_redundant_motors_do_not_fight(closed_arm):
     np.testing.assert_allclose(u[0], u[1], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_too_few_motors_do_their_best():
     """One motor at a five-bar: what acceleration remains is orthogonal, in the mass metric, to what the motor can do."""
     mechanism, state = five_bar(("left",))
@@ -136,6 +137,7 @@ def test_too_few_motors_do_their_best():
     np.testing.assert_allclose(response.matrix.T @ mass @ remaining, 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_weight_is_differentiated_with_redundant_and_with_missing_motors(closed_arm):
     """The pseudoinverse has constant rank 3 of four columns, and 1 of one column with a remainder."""
     for mechanism, state in (closed_arm, five_bar(("left",))):

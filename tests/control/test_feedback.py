@@ -192,6 +192,7 @@ def test_a_world_without_a_finite_input_freezes():
 # Derivatives.
 
 
+@pytest.mark.long
 def test_gains_are_differentiated_through_the_memory():
     @jax.jit
     def end(values):

@@ -131,6 +131,7 @@ def test_the_upright_cart_pole_is_stabilized(upright):
     assert float(jnp.max(trajectory.info.violation)) < 1e-13
 
 
+@pytest.mark.long
 def test_gains_are_differentiated_exactly():
     """A push holds the double pendulum away from the vertical; the equilibrium moves with the mass, and so does the basis."""
     push, lower = 2.0, 0.5
@@ -208,6 +209,7 @@ def free_directions(system, start):
     return np.linalg.svd(jacobian)[2][4:].T
 
 
+@pytest.mark.long
 def test_trajectory_gains_solve_the_dense_problem(swinging):
     """The quadratic program over all inputs at once, with the derivatives of whole rollouts in all coordinates: no basis, no recursion."""
     system, start, law = swinging

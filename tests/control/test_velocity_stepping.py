@@ -342,6 +342,7 @@ def reaching():
 
 
 class TestTransformations:
+    @pytest.mark.long
     def test_derivatives_and_worlds(self, reaching):
         compiled, final, _, x = reaching
         value = lambda x: final(x)[0]  # noqa: E731

@@ -127,7 +127,7 @@ def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
         np.testing.assert_allclose(full, diagonal, rtol=1e-12)
 
 
-@METRICS
+@pytest.mark.parametrize("metric", [jd.Metric.EUCLIDEAN, pytest.param(jd.Metric.MASS, marks=pytest.mark.long)])
 def test_derivatives(metric):
     """Forward, reverse and central differences agree, with dependent constraints and dependent motors that are too few for the goal."""
     rng = np.random.default_rng(3)

@@ -64,6 +64,7 @@ def test_a_good_gradient_passes(pendulum):
     assert text.endswith("passed")
 
 
+@pytest.mark.long
 def test_a_pendulum_is_not_chaotic_and_a_double_pendulum_is(pendulum):
     assert pendulum.chaotic is False
     assert pendulum.horizon == pytest.approx(1.0)
@@ -122,6 +123,7 @@ def kick(t, state):
     return jnp.sqrt(late * (state.q[:1] * 0.0 + 1.0))
 
 
+@pytest.mark.long
 def test_the_step_of_a_nan_is_named():
     def with_law(p):
         system, _, state, _ = setup(p)

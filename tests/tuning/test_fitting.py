@@ -246,6 +246,7 @@ np.savez(folder / "result.npz", *jax.tree.leaves((found.parameters, found.last, 
 """
 
 
+@pytest.mark.long
 def test_a_killed_fit_continues_bit_for_bit(tmp_path):
     """kill -9 in the middle of a process, a second one that continues, and a third that is left alone."""
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))

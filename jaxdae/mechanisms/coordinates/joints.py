@@ -18,6 +18,7 @@ from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.graph import Edge, spanning_tree
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.mechanisms.values import real
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Making:
 
     def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
         self.space, self.frames, self.numbers = space, frames, numbers
-        self.identity = jax.tree.map(_real, space.frame(*space.frame.GROUND))
+        self.identity = jax.tree.map(real, space.frame(*space.frame.GROUND))
         self.parents: list[int | None] = []
         self.steps: list[Step] = []
         self.names: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
@@ -99,7 +100,7 @@ class _Making:
             self.names.append((name, step.names, step.velocity_names))
             self.fixed.append(fixed)
             self.signs.append(-1.0 if edge.reversed else 1.0)
-            self.damping.extend([_real(0.0 if drag is None else drag)] * VELOCITIES[step.kind])
+            self.damping.extend([real(0.0 if drag is None else drag)] * VELOCITIES[step.kind])
             carrier, fixed = len(self.steps) - 1, self.identity
         self.q.extend(reversed(q) if edge.reversed else q)
         self.joint_names.append(name)
@@ -122,17 +123,17 @@ class _Making:
     def _measured(self, joint: Any, steps: Sequence[Step], edge: Edge, at_start: Any, ends: Any) -> list[Any]:
         """Returns the coordinates of a joint at the start, one entry a step."""
         a, b = reversed(at_start) if edge.reversed else at_start
-        scalars = iter(joint.coordinate(a, b, _real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
+        scalars = iter(joint.coordinate(a, b, real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
         parent, child = (frame.then(end) for frame, end in zip(at_start, ends, strict=True))
         return [next(scalars) if step.kind == AXIS else _quaternion(child.seen_from(parent)) for step in steps]
 
     def coordinates(self, bodies: Sequence[str]) -> TreeCoordinates:
         """Returns the coordinates of all links that were hung."""
-        count = len(self.steps)
+        ground = len(self.steps)
         structure = Structure(
-            parents=tuple(count if parent is None else parent for parent in self.parents),
+            parents=tuple(ground if parent is None else parent for parent in self.parents),
             kinds=tuple(step.kind for step in self.steps),
-            body_links=tuple(count if self.carriers[body][0] is None else int(self.carriers[body][0] or 0) for body in bodies),
+            body_links=tuple(ground if link is None else link for link, _ in (self.carriers[body] for body in bodies)),
             names=tuple((f"{owner}.{name}", unit) for owner, names, _ in self.names for name, unit in names),
             velocity_names=tuple((f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names),
             joints=tuple(self.joints),
@@ -158,21 +159,17 @@ class _Making:
         none = np.zeros((3, 3))
         if step.kind != AXIS:
             turning, sliding = (np.eye(3), none) if step.kind == BALL else (none, np.eye(3))
-            return _real(turning), _real(sliding)
-        return sign * _real(step.turning)[None], sign * _real(step.sliding)[None]
+            return real(turning), real(sliding)
+        return sign * real(step.turning)[None], sign * real(step.sliding)[None]
 
     def start(self) -> Any:
         """Returns q at the start poses."""
-        return jnp.concatenate([jnp.atleast_1d(_real(entry)) for entry in self.q])
+        return jnp.concatenate([jnp.atleast_1d(real(entry)) for entry in self.q])
 
 
 def _stacked(frames: Sequence[planar.Frame | spatial.Frame]) -> Any:
-    return jax.tree.map(lambda *entries: jnp.stack([_real(entry) for entry in entries]), *frames)
+    return jax.tree.map(lambda *entries: jnp.stack([real(entry) for entry in entries]), *frames)
 
 
 def _quaternion(frame: spatial.Frame) -> Any:
     return matrix_quaternion(jnp.stack([axis.array() for axis in frame.axes], axis=1))
-
-
-def _real(x: Any) -> Any:
-    return jnp.asarray(x, jnp.result_type(float))

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdae.levels import Levels
+
 AXIS, BALL, PLACE = "axis", "ball", "place"
 COORDINATES = {AXIS: 1, BALL: 4, PLACE: 3}
 VELOCITIES = {AXIS: 1, BALL: 3, PLACE: 3}
@@ -121,6 +123,19 @@ class Structure:
     def column_links(self) -> np.ndarray:
         """The link of each velocity (nv,)."""
         return np.repeat(np.arange(self.count), [VELOCITIES[kind] for kind in self.kinds])
+
+    @property
+    def last_columns(self) -> np.ndarray:
+        """The last velocity of each link, and for the ground the number of velocities (links + 1,)."""
+        return np.append(np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names))
+
+    @property
+    def levels(self) -> Levels:
+        """The velocities as nodes: each below the one before it in its link, the first of a link below the last of the parent."""
+        links, last = self.column_links, self.last_columns
+        first = np.append(True, links[1:] != links[:-1]) if links.size else np.zeros(0, bool)
+        above = last[np.asarray(self.parents, int)[links]] if links.size else links
+        return Levels(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)))
 
     @property
     def carried(self) -> np.ndarray:

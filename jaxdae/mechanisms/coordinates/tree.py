@@ -12,8 +12,9 @@ where V_j is the motion of the link of v_j, in which S_j is fixed. The mass matr
     M_jk = S_j . I_k S_k        where j carries k,        I_k = sum of the inertias of the bodies that k carries,
 
 and wrenches on bodies pull on the joints that carry them, (T^T F)_j = S_j . sum of F over these bodies. Which joint carries which body is
-a constant 0/1 matrix, so that the sums are products with it; frames follow from those of their parents by doubling: after k rounds each
-link knows its frame in its 2^k-th ancestor.
+a constant 0/1 matrix, so that the sums are products with it; where there are many joints they are recursions (`levels`), and M is never
+formed but by its factors (`articulated`). Frames follow from those of their parents by doubling: after k rounds each link knows its frame
+in its 2^k-th ancestor.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
@@ -22,7 +23,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,9 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.rotation import quat_difference, quat_retract
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
@@ -62,6 +65,9 @@ class TreeCoordinates(BodyCoordinates):
         damping: of each velocity (nv,), in N s/m or N m s/rad.
         armature: what motors add to the inertia of each velocity (nv,), in kg or kg m^2.
     """
+
+    articulated_from: ClassVar[int] = 24
+    """The number of velocities from which solvers get M as articulated bodies; a matrix is faster below."""
 
     space: Plane | Space = static()
     structure: Structure = static()
@@ -129,14 +135,41 @@ class TreeCoordinates(BodyCoordinates):
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
         near = _near(self, q)
-        carried = self._carried(self.structure.body_links, q.dtype)
-        in_columns = self._carried(self.structure.column_links, q.dtype)
+        shape, screw = self.structure, self.space.screw
         moving = jnp.stack(near.columns) * v
-        motion = self.space.screw(*(moving @ carried.T))
-        changes = self.space.screw(*(moving @ in_columns.T)).cross(near.columns)
-        rate = self.space.screw(*((jnp.stack(changes) * v) @ carried.T))
+        motion, links = (screw(*self._pushed(moving, of)) for of in (shape.body_links, shape.column_links))
+        rate = screw(*self._pushed(jnp.stack(links.cross(near.columns)) * v, shape.body_links))
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
         return Kinematics(frames, motion.at(near.bodies), rate.acceleration_at(near.bodies, motion))
+
+    def _pushed(self, entries: Any, links: Any) -> Any:
+        """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links."""
+        if self._is_small:
+            return entries @ self._carried(links, entries.dtype).T
+        sums = self.structure.levels.pushed(entries.T)
+        return jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[self.structure.last_columns[np.asarray(links, int)]].T
+
+    def _pulled(self, entries: Any) -> Any:
+        """Returns sums (k, nv) of entries (k, n) of bodies over those that each velocity carries."""
+        if self._is_small:
+            return entries @ self._carried(self.structure.body_links, entries.dtype)
+        return self.structure.levels.pulled(self._at_columns(entries).T).T
+
+    def _at_columns(self, entries: Any) -> Any:
+        """Returns sums (k, nv) of entries (k, n) over the bodies that the last velocity of a link carries by itself."""
+        columns = self.structure.last_columns[np.asarray(self.structure.body_links, int)]
+        nothing = jnp.zeros((entries.shape[0], len(self.velocity_names) + 1), entries.dtype)
+        if len(set(columns)) < len(columns):
+            return nothing.at[:, columns].add(entries)[:, :-1]
+        # One body at most for each velocity: found by indices, which is faster than additions.
+        bodies = np.full(nothing.shape[1], entries.shape[1])
+        bodies[columns] = np.arange(len(columns))
+        return jnp.concatenate([entries, nothing[:, :1]], axis=1)[:, bodies[:-1]]
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether sums over the tree are best made by products with 0/1 matrices."""
+        return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
 
     def _carried(self, links: Any, dtype: Any) -> Any:
         """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
@@ -147,7 +180,7 @@ class TreeCoordinates(BodyCoordinates):
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,)."""
         near = _near(self, q)
-        forces = jnp.stack(self.space.screw.of_wrench(near.bodies, wrench)) @ self._carried(self.structure.body_links, q.dtype)
+        forces = self._pulled(jnp.stack(self.space.screw.of_wrench(near.bodies, wrench)))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
@@ -155,16 +188,12 @@ class TreeCoordinates(BodyCoordinates):
         return -self.damping * v
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
-        """Returns M from the composite inertias of all that each joint carries."""
+        """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
         near = _near(self, q)
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
-        carried = self.structure.carried
-        composite = type(bodies)(*(jnp.stack(bodies) @ self._carried(self.structure.body_links, q.dtype)))
-        momenta = jnp.stack(composite.times(near.columns))
-        products = jnp.stack(near.columns).T @ momenta
-        above = carried[self.structure.column_links].T
-        matrix = jnp.where(above, products, jnp.where(above.T, products.T, 0.0))
-        return DenseMatrix(matrix + jnp.diag(self.armature))
+        own = type(bodies)(*self._at_columns(jnp.stack(bodies)))
+        tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
+        return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
 
     def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
         """Returns the kinetic energy in J: of the bodies, and of the motors."""

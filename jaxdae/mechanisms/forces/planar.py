@@ -17,41 +17,14 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.kinds import GROUND
 
 
 @pytree
-class LinearSpring(describe.Force):
+class LinearSpring(SpringBetweenPoints):
     """A spring and damper between two points; its rest length is the distance at the start pose by default."""
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at_a: Place = fields.world("the end on a")
-    at_b: Place = fields.world("the end on b")
-    point_a: Place = fields.point("the end on a", "a", "at_a")
-    point_b: Place = fields.point("the end on b", "b", "at_b")
-    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
-    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
-    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0)
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether it is not damped."""
-        return self.damping == 0.0
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the length in m; its derivative at length zero is taken as zero."""
-        return (parts.distance(self, a, b),)
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the thrust in N."""
-        return -self.stiffness * (s - self.rest_length) - self.damping * rate
-
-    def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
-        return 0.5 * self.stiffness * (s[0] - self.rest_length) ** 2
 
 
 @pytree
@@ -83,19 +56,8 @@ class TorsionalSpring(describe.Force):
         return 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
 
 
-class _Driven(describe.Force):
-    """A force that may read an input."""
-
-    input: Any
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The inputs that the elements of a group read, -1 for none."""
-        return self.input
-
-
 @pytree
-class Torque(_Driven):
+class Torque(Driven):
     """A torque on b, with its reaction on a.
 
     It is torque + gain u[input] in N m; without `input` it is constant.
@@ -167,7 +129,7 @@ class JointForce(describe.Force):
 
 
 @pytree
-class SlideForce(_Driven):
+class SlideForce(Driven):
     """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
 
     name: Name = fields.name("force")
@@ -195,7 +157,7 @@ class SlideForce(_Driven):
 
 
 @pytree
-class WorldForce(_Driven):
+class WorldForce(Driven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
 
     name: Name = fields.name("force")

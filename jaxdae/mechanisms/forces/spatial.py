@@ -16,6 +16,7 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -27,48 +28,13 @@ class SpatialForce(describe.Force):
     space: ClassVar[Plane | Space] = SPACE
 
 
-class Driven(SpatialForce):
-    """A force that may read an input."""
-
-    input: Any
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The inputs that the elements of a group read, -1 for none."""
-        return self.input
+class SpatialDriven(Driven, SpatialForce):
+    """A force in space that may read an input."""
 
 
 @pytree
-class LinearSpring(SpatialForce):
+class LinearSpring(SpringBetweenPoints, SpatialForce):
     """A spring and damper between two points; its rest length is the distance at the start pose by default."""
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at_a: Place = fields.world("the end on a")
-    at_b: Place = fields.world("the end on b")
-    point_a: Place = fields.point("the end on a", "a", "at_a")
-    point_b: Place = fields.point("the end on b", "b", "at_b")
-    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
-    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
-    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0)
-
-    @property
-    def conserves_energy(self) -> bool:
-        """Whether it is not damped."""
-        return self.damping == 0.0
-
-    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the length in m; its derivative at length zero is taken as zero."""
-        return (parts.distance(self, a, b),)
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the thrust in N."""
-        return -self.stiffness * (s - self.rest_length) - self.damping * rate
-
-    def energy(self, s: Array) -> Any:
-        """Returns the elastic energy in J."""
-        return 0.5 * self.stiffness * (s[0] - self.rest_length) ** 2
 
 
 @pytree
@@ -99,7 +65,7 @@ class Force(SpatialForce):
 
 
 @pytree
-class WorldForce(Driven):
+class WorldForce(SpatialDriven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
 
     name: Name = fields.name("force")
@@ -174,7 +140,7 @@ class JointForce(SpatialForce):
 
 
 @pytree
-class CoordinateForce(Driven):
+class CoordinateForce(SpatialDriven):
     """An effort along one coordinate of a joint: force + gain u[input] - stiffness (s - rest), in N m or N."""
 
     name: Name = fields.name("force")
@@ -212,7 +178,7 @@ class CoordinateForce(Driven):
 
 
 @pytree
-class Torque(Driven):
+class Torque(SpatialDriven):
     """A torque on b, with its reaction on a; its direction is fixed in the world, or in b with `body_frame`.
 
     It is torque + u[input] direction in N m; without `input` it is constant.
@@ -238,7 +204,7 @@ class Torque(Driven):
 
 
 @pytree
-class WorldTorque(Driven):
+class WorldTorque(SpatialDriven):
     """A torque on b of fixed direction in the world, with its reaction on a: torque + u[input] direction, in N m."""
 
     quasi: ClassVar[bool] = True

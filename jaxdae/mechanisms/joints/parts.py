@@ -1,4 +1,4 @@
-"""What several types of joints and forces measure between two frames."""
+"""What several types of joints and forces measure between two frames; `gap` and `distance` in the plane and in space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def turn(element: Any, a: Frame, b: Frame) -> Any:
     return b.angle - a.angle
 
 
-def gap(element: Any, a: Frame, b: Frame) -> Any:
+def gap(element: Any, a: Any, b: Any) -> Any:
     """Returns the vector from the element's point on a to its point on b, in the world."""
     return b.point(element.point_b) - a.point(element.point_a)
 
@@ -34,7 +34,7 @@ def across(element: Any, a: Frame, b: Frame) -> Any:
     return gap(element, a, b).dot(a.direction(element.axis).quarter_turn())
 
 
-def distance(element: Any, a: Frame, b: Frame) -> Any:
+def distance(element: Any, a: Any, b: Any) -> Any:
     """Returns the length of the gap; its derivative at length zero is taken as zero."""
     ends = gap(element, a, b)
     square = ends.dot(ends)

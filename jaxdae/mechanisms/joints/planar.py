@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
-
-import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
@@ -15,6 +12,7 @@ from jaxdae.mechanisms.describe import BodyName, Joint, Movable, Name, Number, P
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
+from jaxdae.mechanisms.joints.rod import RodBetweenPoints
 
 
 @pytree
@@ -136,30 +134,8 @@ class Weld(Joint):
 
 
 @pytree
-class Rod(Joint):
+class Rod(RodBetweenPoints):
     """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
-
-    rows: ClassVar[dict[str, str]] = {"length": "m"}
-
-    name: Name = fields.name("joint")
-    a: BodyName = fields.body("the first body, or ground")
-    b: BodyName = fields.body("the second body, or ground")
-    at_a: Place = fields.world("the end on a")
-    at_b: Place = fields.world("the end on b")
-    point_a: Place = fields.point("the end on a", "a", "at_a")
-    point_b: Place = fields.point("the end on b", "b", "at_b")
-    length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
-
-    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
-        gap = parts.gap(self, a, b)
-        return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
-
-    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a length that would be zero."""
-        ends = places["point_a"], places["point_b"]
-        if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
-            yield "its points coincide at the start pose, so that its length would be 0; give length"
 
 
 @pytree

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.geometry.spatial import Frame, Twist, Vector
+from jaxdae.mechanisms.joints.parts import gap
 
 X, Y, Z = np.eye(3)
 NONE = np.zeros(3)
@@ -34,11 +35,6 @@ def parallel(point: Any) -> Frame:
     """Returns the frame at a point of a body (3,), with the axes of the body."""
     zero, one = jnp.zeros((), point.dtype), jnp.ones((), point.dtype)
     return Frame(point[0], point[1], point[2], one, zero, zero, zero, one, zero, zero, zero, one)
-
-
-def gap(element: Any, a: Frame, b: Frame) -> Vector:
-    """Returns the vector from the element's point on a to its point on b, in the world."""
-    return b.point(element.point_b) - a.point(element.point_a)
 
 
 def axis_a(element: Any, a: Frame, k: int) -> Vector:
@@ -79,15 +75,6 @@ def turn(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
 def slide(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
     """Returns the component of the gap along an axis of the joint that is fixed in a, in m."""
     return gap(element, a, b).dot(axis_a(element, a, k))
-
-
-def distance(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns the length of the gap; its derivative at length zero is taken as zero."""
-    ends = gap(element, a, b)
-    square = ends.dot(ends)
-    apart = square > 0.0
-    safe: Any = jnp.where(apart, square, 1.0)
-    return jnp.where(apart, jnp.sqrt(safe), 0.0)
 
 
 def nearest_turn(angle: Any) -> Any:

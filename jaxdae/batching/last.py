@@ -1,0 +1,51 @@
+"""Functions of one world whose batches have the world axis last, where elementwise operations and scans are fast.
+
+`jax.vmap` puts the world axis first. A function that works on arrays of any trailing axes is called once for all worlds instead, with the
+world axis as the trailing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+
+def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
+    """Returns arguments with a world axis, of which the batched ones have theirs in front, at the end."""
+    return [
+        jnp.moveaxis(x, 0, -1) if of_worlds else jnp.broadcast_to(x[..., None], (*x.shape, size))
+        for x, of_worlds in zip(arguments, batched, strict=True)
+    ]
+
+
+def worlds_back(results: Any) -> Any:
+    """Returns results with the last axis in front, where `jax.vmap` expects that of the worlds."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
+
+
+def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arrays, with a batching rule that calls it once for all worlds.
+
+    Args:
+        function: takes arrays and returns a pytree of arrays; all of them may have one axis more at their ends.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @custom_vmap
+    def one(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        if not any(batched):
+            results = one(*arguments)
+            return results, jax.tree.map(lambda _: False, results)
+        results = worlds_back(function(*worlds_last(size, batched, arguments)))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return one

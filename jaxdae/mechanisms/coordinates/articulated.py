@@ -1,0 +1,256 @@
+"""The mass matrix of a tree without forming it: articulated bodies.
+
+Take the velocities of a tree as nodes, each below the one that carries it, with motions S_k and the inertias I_k that each carries by
+itself, all about one origin. From the leaves to the roots, the inertia that a node shows where everything that it carries is free to move,
+its own joint apart, is
+
+    A_k = I_k + sum over children c of (A_c - U_c U_c^T / D_c),        U_k = A_k S_k,        D_k = S_k . U_k + armature_k,
+
+and the recursions
+
+    p_k = sum_c (p_c + U_c u_c / D_c),    u_k = b_k - S_k . p_k    (inward)      y = R^-1 b,   y_k = u_k / sqrt(D_k)
+    x_k = y_k / sqrt(D_k) - U_k . a_parent / D_k,    a_k = a_parent + S_k x_k    (outward)      x = R^-T y
+
+are the two halves of x = M^-1 b: M = R R^T, with R upper triangular where parents come first. Everything is linear in the nodes.
+
+One world with a matrix of moderate size is faster with LAPACK, which works on rows instead of numbers. Which of both is used is decided
+where JAX knows whether there is a batch, as in `jaxdae.small_matrix`, and by the size.
+
+References:
+    R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7.
+    G. Rodriguez, A. Jain, K. Kreutz-Delgado, "A spatial operator algebra for manipulator modeling and control", Int. J. Robotics
+    Research 10 (1991), for the factors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.custom_batching import custom_vmap
+from jaxtyping import Float
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import worlds_last
+from jaxdae.checkpointing import FACTOR, named
+from jaxdae.levels import Levels
+from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
+from jaxdae.typing import Leaf
+
+DENSE_UP_TO = 96
+"""The number of velocities up to which one world is factorized as a matrix."""
+
+
+@pytree
+class TreeMass(MassOperator):
+    """The mass matrix of a tree.
+
+    Attributes:
+        space: the plane or space (static).
+        levels: the velocities as nodes (static).
+        columns: their motions S, each component (nv,), about the origin.
+        inertia: what each of them carries by itself, each component (nv,), about the origin.
+        armature: what motors add (nv,).
+    """
+
+    space: Plane | Space = static()
+    levels: Levels = static()
+    columns: Any
+    inertia: Any
+    armature: Leaf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nv, nv)."""
+        return self.armature.shape * 2
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.armature.dtype
+
+    def times(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns M x: the momenta of the motion x, which the columns see."""
+        columns = jnp.stack(self.columns, axis=1)
+        moved = self.space.screw(*self.levels.pushed(columns * x[:, None]).T)
+        momenta = self.levels.pulled(jnp.stack(self.inertia.times(moved), axis=1))
+        return jnp.sum(columns * momenta, axis=1) + self.armature * x
+
+    def times_matrix(self, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Returns M X."""
+        return jax.vmap(self.times, in_axes=1, out_axes=1)(x)
+
+    def as_dense(self) -> Float[Array, "n n"]:
+        """Returns the matrix, from composite inertias: M_jk = S_j . I_k S_k where j carries k."""
+        products = jnp.stack(self.columns, axis=1) @ jnp.stack(self._composite().times(self.columns))
+        carried = self.levels.carried
+        return jnp.where(carried.T, products, jnp.where(carried, products.T, 0.0)) + jnp.diag(self.armature)
+
+    def _composite(self) -> Any:
+        """Returns the inertia of all that each node carries, each component (nv,)."""
+        return type(self.inertia)(*self.levels.pulled(jnp.stack(self.inertia, axis=1)).T)
+
+    def diagonal_mean(self) -> Float[Array, ""]:
+        """Returns trace(M) / n ()."""
+        momenta = self._composite().times(self.columns)
+        return jnp.mean(sum(s * p for s, p in zip(self.columns, momenta, strict=True)) + self.armature)
+
+    def root_times(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """Returns R^T x, R the Cholesky factor of the matrix."""
+        return jnp.linalg.cholesky(self.as_dense()).T @ x
+
+    def factorize(self) -> TreeRoot:
+        """Returns the factors, by articulated bodies or of the matrix."""
+        columns, *factors = _factorized(self)
+        return TreeRoot(self.levels, columns, *named(factors, FACTOR))
+
+
+@pytree
+class TreeRoot(MassFactors):
+    """M = R R^T as a matrix, or as the pushes U and the pivots D of articulated bodies.
+
+    Attributes:
+        levels: the velocities as nodes (static).
+        columns: S (nv, k).
+        lower: the Cholesky factor of the matrix (nv, nv), of one small world; else zeros.
+        pushes: U (nv, k), of a batch or a large world; else zeros.
+        pivots: D (nv,), of a batch or a large world; else ones.
+    """
+
+    levels: Levels = static()
+    columns: Leaf
+    lower: Leaf
+    pushes: Leaf
+    pivots: Leaf
+
+    def scaled(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns R^-1 b."""
+        return self._solved(b[:, None], inward=True)[:, 0]
+
+    def unscaled(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns R^-T x."""
+        return self._solved(x[:, None], inward=False)[:, 0]
+
+    def scaled_rows(self, jacobian: JacobianOperator) -> JacobianOperator:
+        """Returns F = J R^-T, dense."""
+        return DenseRows(self._solved(jacobian.as_dense().T, inward=True).T)
+
+    def _solved(self, b: Any, *, inward: bool) -> Any:
+        """Returns R^-1 B or R^-T B (nv, m)."""
+        sweep = _inward if inward else _outward
+        levels, large = self.levels, _is_large(self.levels)
+
+        @custom_vmap
+        def solved(columns: Any, lower: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+            if large:
+                return sweep(levels, columns, pushes, pivots, b)
+            # The factor of the matrix is L with M = L L^T, that is R = L.
+            return jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True, transpose_a=not inward)
+
+        @solved.def_vmap
+        def many(size: int, batched: Any, columns: Any, lower: Any, pushes: Any, pivots: Any, b: Any) -> tuple[Any, bool]:
+            arguments = columns, lower, pushes, pivots, b
+            if not batched[3]:  # Only right-hand sides are: several of one world.
+                wide = jnp.moveaxis(b, 0, -1)
+                several = solved(columns, lower, pushes, pivots, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
+                return jnp.moveaxis(several, -1, 0), True
+            last = worlds_last(size, batched, arguments)
+            return jnp.moveaxis(sweep(levels, last[0], *last[2:]), -1, 0), True
+
+        return solved(self.columns, self.lower, self.pushes, self.pivots, b)
+
+
+def _is_large(levels: Levels) -> bool:
+    return levels.count > DENSE_UP_TO
+
+
+def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
+    """Returns columns, lower, pushes and pivots; in a batch by articulated bodies."""
+    levels, space, kind = mass.levels, mass.space, type(mass.inertia)
+    nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
+
+    @custom_vmap
+    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
+        if _is_large(levels):
+            return jnp.zeros((nodes, nodes), dtype), *_articulated(levels, kind, columns, inertia, armature)
+        matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
+        return small_matrix.lower_cholesky(matrix), jnp.zeros((nodes, width), dtype), jnp.ones((nodes,), dtype)
+
+    @factors.def_vmap
+    def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        if not any(batched):
+            return factors(*arguments), (False, False, False)
+        pushes, pivots = _articulated(levels, kind, *worlds_last(size, batched, arguments))
+        no_matrix = jnp.zeros((nodes, nodes), dtype)
+        return (no_matrix, jnp.moveaxis(pushes, -1, 0), jnp.moveaxis(pivots, -1, 0)), (False, True, True)
+
+    columns = jnp.stack(mass.columns, axis=1)
+    return columns, *factors(columns, jnp.stack(mass.inertia, axis=1), mass.armature)
+
+
+def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
+    """Returns U (nv, k, ...) and D (nv, ...) of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
+
+    A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
+    """
+    limit = small_matrix.rounding(levels.count, columns.dtype)
+    width = columns.shape[1]
+
+    def step(own: Any, below: Any) -> tuple[Any, Any]:
+        (s, inertia, armature, present), (shown, carried) = own, below
+        shown, carried = shown + _matrix(kind, inertia), carried + inertia
+        push = _product(shown, s)
+        pivot = _dot_rows(s, push) + armature
+        entry = _dot_rows(s, _product(_matrix(kind, carried), s)) + armature
+        safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
+        return (shown - push[:, :, None] * push[:, None, :] / safe[:, None, None], carried), (push, safe)
+
+    own = columns, inertia, armature, jnp.ones_like(armature)
+    none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])
+    return levels.inward(step, own, none)
+
+
+def _inward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+    """Returns R^-1 B (nv, m, ...)."""
+    roots = jnp.sqrt(pivots)
+
+    def step(own: Any, below: Any) -> tuple[Any, Any]:
+        s, push, root, b = own
+        # Empty places have no pivot.
+        safe: Any = jnp.where(root == 0.0, 1.0, root)
+        u = (b - jnp.sum(s[:, :, None] * below, axis=1)) / safe[:, None]
+        return below + (push / safe[:, None])[:, :, None] * u[:, None], u
+
+    return levels.inward(step, (columns, pushes, roots, b), jnp.zeros_like(columns[0][:, None] * b[0][None]))
+
+
+def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+    """Returns R^-T B (nv, m, ...)."""
+    roots: Any = jnp.sqrt(pivots)
+    scaled, ahead = b / roots[:, None], pushes / pivots[:, None]
+
+    def step(own: Any, above: Any) -> tuple[Any, Any]:
+        s, push, b = own
+        x = b - jnp.sum(push[:, :, None] * above, axis=1)
+        return above + s[:, :, None] * x[:, None], x
+
+    return levels.outward(step, (columns, ahead, scaled), jnp.zeros_like(columns[0][:, None] * b[0][None]))
+
+
+def _matrix(kind: Any, inertia: Any) -> Any:
+    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...)."""
+    rows = kind(*jnp.moveaxis(inertia, 1, 0)).rows()
+    return jnp.stack([jnp.stack(row, axis=1) for row in rows], axis=1)
+
+
+def _product(matrix: Any, x: Any) -> Any:
+    """Returns A x (nodes, k, ...)."""
+    return jnp.sum(matrix * x[:, None], axis=2)
+
+
+def _dot_rows(a: Any, b: Any) -> Any:
+    return jnp.sum(a * b, axis=1)

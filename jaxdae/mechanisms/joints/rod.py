@@ -1,0 +1,40 @@
+"""A rod between two points, which is the same in the plane and in space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints import parts
+
+
+@pytree
+class RodBetweenPoints(Joint):
+    """What the rods of both spaces share."""
+
+    rows: ClassVar[dict[str, str]] = {"length": "m"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    at_a: Place = fields.world("the end on a")
+    at_b: Place = fields.world("the end on b")
+    point_a: Place = fields.point("the end on a", "a", "at_a")
+    point_b: Place = fields.point("the end on b", "b", "at_b")
+    length: Number = fields.at_start("the distance", "m", parts.distance, above=0.0)
+
+    def residual(self, a: Any, b: Any, t: Any) -> Rows:
+        """Returns (d^2 - L^2) / (2 L) in m: the elongation to first order, and smooth at d = 0; the multiplier is the thrust in N."""
+        gap = parts.gap(self, a, b)
+        return ((gap.dot(gap) - self.length**2) / (2.0 * self.length),)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a length that would be zero."""
+        ends = places["point_a"], places["point_b"]
+        if self.length is None and ends[0] is not None and ends[1] is not None and np.array_equal(*ends):
+            yield "its points coincide at the start pose, so that its length would be 0; give length"

@@ -1,0 +1,254 @@
+"""The Cholesky factor of J J^T where each row of J connects two bodies: elimination over a tree, linear in rows.
+
+J J^T has a block for every two joints that share a body. The joints are eliminated one after another, each with all rows that connect its
+two bodies; what is left of the matrix then has new blocks only among the neighbors of the eliminated joint, its border. A joint's parent is
+the joint of its border that is eliminated first, and every joint is done when its children are: from the leaves of this tree to its roots,
+
+    [A  B^T]   [L    ] [L^T  X^T]
+    [B   E ] = [X   1] [      E'],        X = B L^-T,        E' = E - X X^T goes to the parent,
+
+with A of the joint's own rows and B of its border. The trees of chains, of ladders and of most robots have small borders, whatever their
+size. All joints are padded to one size, so that the elimination is a recursion over levels (`jaxdae.levels`) and the program does not
+depend on how many there are.
+
+A body on which many branches hang would make neighbors of all their joints. Its own motion is an unknown then: with z = F_b^T lam and F_b
+the entries of the rows in the motion of that body, (J J^T + C) lam = r becomes
+
+    (D + C) lam + F_b z = r,        F_b^T lam - z = 0,
+
+D from the other bodies, and its joints are neighbors of the body instead. The matrix is K = L S L^T then, with S = 1 for rows and -1 for
+motions: eliminating rows first leaves -(1 + F_b^T (D + C)^-1 F_b) there, which is negative definite. D alone has to be positive definite on
+rows that are eliminated before the motion. It is for branches that are connected to that body only: moving such a branch as a whole does
+what moving the body does, so that the columns of the body add nothing to the rank of its rows. All other joints of the body come later.
+
+Which is eliminated when is chosen once, for the structure: always the one with the smallest border (minimum degree), and of these the one
+with the fewest levels below it, so that a chain is eliminated from both of its ends.
+
+References:
+    I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear equations", ACM Trans. Math. Softw. 9 (1983).
+    D. Baraff, "Linear-time dynamics using Lagrange multipliers", SIGGRAPH (1996), for trees of bodies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from jaxdae.levels import Levels
+
+CROWDED = 4
+"""The number of branches from which the motion of the body on which they hang is an unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Elimination:
+    """Who is eliminated when; structure, not data.
+
+    Attributes:
+        a: the first body of each row; `bodies` for the ground.
+        b: the second body of each row.
+        bodies: how many there are.
+        width: how many velocities a body has.
+    """
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    bodies: int
+    width: int
+
+    @functools.cached_property
+    def _joints(self) -> list[tuple[tuple[int, int], list[int]]]:
+        """The pairs of bodies, with the rows of each."""
+        rows: dict[tuple[int, int], list[int]] = {}
+        for row, (a, b) in enumerate(zip(self.a, self.b, strict=True)):
+            rows.setdefault((min(a, b), max(a, b)), []).append(row)
+        return list(rows.items())
+
+    @functools.cached_property
+    def _hanging(self) -> dict[int, list[int]]:
+        """The joints that hang on crowded bodies, by body: beyond each are bodies that are connected to that body alone."""
+        joints: dict[int, list[tuple[int, int]]] = {}
+        for joint, ((a, b), _) in enumerate(self._joints):
+            for body, other in ((a, b), (b, a)):
+                joints.setdefault(body, []).append((joint, other))
+        crowded = {body for body, found in joints.items() if len(found) >= CROWDED and body < self.bodies}
+        while True:
+            ends = crowded | {self.bodies}
+            # Parts of the graph without crowded bodies and ground: a number for each body, and what each of them is connected to.
+            part: dict[int, int] = {}
+            touched: dict[int, set[int]] = {}
+            for start in sorted(set(joints) - ends):
+                waiting = [] if start in part else [start]
+                while waiting:
+                    body = waiting.pop()
+                    part[body] = start
+                    beside = {other for _, other in joints[body]}
+                    touched.setdefault(start, set()).update(beside & ends)
+                    waiting.extend(other for other in beside - ends if other not in part)
+            hanging = {
+                body: [joint for joint, other in joints[body] if other not in ends and touched[part[other]] == {body}]
+                for body in sorted(crowded)
+            }
+            enough = {body for body, found in hanging.items() if len(found) >= CROWDED}
+            if enough == crowded:
+                return hanging
+            crowded = enough
+
+    @property
+    def _crowded(self) -> list[int]:
+        """The bodies whose motions are unknowns."""
+        return list(self._hanging)
+
+    @functools.cached_property
+    def _order(self) -> list[tuple[int, list[int]]]:
+        """The nodes as they are eliminated, with the borders that they have then: joints by number, crowded bodies after them."""
+        count, crowded = len(self._joints), {body: len(self._joints) + k for k, body in enumerate(self._crowded)}
+        of_body: dict[int, list[int]] = {}
+        around: dict[int, set[int]] = {node: set() for node in range(count + len(crowded))}
+        for joint, (pair, _) in enumerate(self._joints):
+            for body in pair:
+                if body in crowded:
+                    around[joint].add(crowded[body])
+                    around[crowded[body]].add(joint)
+                elif body < self.bodies:
+                    of_body.setdefault(body, []).append(joint)
+        for joints in of_body.values():
+            for joint in joints:
+                around[joint].update(other for other in joints if other != joint)
+        hanging = {joint for joints in self._hanging.values() for joint in joints}
+        late = {joint: {crowded[body] for body in pair if body in crowded} for joint, (pair, _) in enumerate(self._joints)}
+        late = {joint: bodies for joint, bodies in late.items() if joint not in hanging}
+        order, heights = [], dict.fromkeys(around, 0)
+        while around:
+            ready = (node for node in around if not late.get(node, set()) & around.keys())
+            node = min(ready, key=lambda k: (sum(self._size(other) for other in around[k]), heights[k], -k))
+            border = around.pop(node)
+            for other in border:
+                heights[other] = max(heights[other], heights[node] + 1)
+                around[other].discard(node)
+                around[other].update(border - {other})
+            order.append((node, sorted(border)))
+        return order
+
+    def _size(self, node: int) -> int:
+        return len(self._joints[node][1]) if node < len(self._joints) else self.width
+
+    @property
+    def unknowns(self) -> int:
+        """The number of rows and motions of crowded bodies."""
+        return len(self.a) + self.width * len(self._crowded)
+
+    @functools.cached_property
+    def _nodes(self) -> tuple[list[int], list[list[int]]]:
+        """The nodes with the last eliminated first, and their borders by their places in this order, nearest first."""
+        nodes = [node for node, _ in reversed(self._order)]
+        place = {node: k for k, node in enumerate(nodes)}
+        return nodes, [sorted((place[other] for other in border), reverse=True) for _, border in reversed(self._order)]
+
+    @functools.cached_property
+    def levels(self) -> Levels:
+        """The tree of the nodes."""
+        return Levels(tuple(border[0] if border else len(self._order) for border in self._nodes[1]))
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, int]:
+        """The largest number of unknowns of a node, and of a border."""
+        nodes, borders = self._nodes
+        own = max((self._size(node) for node in nodes), default=0)
+        return own, max((sum(self._size(nodes[k]) for k in border) for border in borders), default=0)
+
+    @functools.cached_property
+    def signs(self) -> np.ndarray:
+        """Of each node, 1 for a joint and -1 for a crowded body."""
+        return np.where(np.asarray(self._nodes[0], int) < len(self._joints), 1.0, -1.0)
+
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """Where the unknowns of each node are (nodes, own): rows by number, then motions of crowded bodies, then nothing."""
+        places = np.full((len(self._nodes[0]), self.sizes[0]), self.unknowns)
+        for at, node in enumerate(self._nodes[0]):
+            places[at, : self._size(node)] = self._places_of(node)
+        return places
+
+    def _places_of(self, node: int) -> list[int]:
+        joints = len(self._joints)
+        if node < joints:
+            return self._joints[node][1]
+        first = len(self.a) + self.width * (node - joints)
+        return list(range(first, first + self.width))
+
+    @functools.cached_property
+    def fronts(self) -> np.ndarray:
+        """Where the unknowns of each node and of its border are (nodes, own + border)."""
+        (own, border), (nodes, borders) = self.sizes, self._nodes
+        fronts = np.full((len(nodes), own + border), self.unknowns)
+        fronts[:, :own] = self.places
+        for at, others in enumerate(borders):
+            found = [place for k in others for place in self._places_of(nodes[k])]
+            fronts[at, own : own + len(found)] = found
+        return fronts
+
+    @functools.cached_property
+    def passed(self) -> np.ndarray:
+        """Where each border stands in the parent's front: 0/1 matrices (nodes, own + border, border)."""
+        own, border = self.sizes
+        passed = np.zeros((len(self.fronts), own + border, border))
+        nothing = self.unknowns
+        for at, parent in enumerate(self.levels.parents):
+            if parent < len(self.fronts):
+                where = {place: k for k, place in enumerate(self.fronts[parent]) if place < nothing}
+                for k, place in enumerate(self.fronts[at, own:]):
+                    if place < nothing:
+                        passed[at, where[place], k] = 1.0
+        return passed
+
+    @functools.cached_property
+    def products(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which sides of rows make the entries of the first columns of each front: two terms of two sides (2, 2, nodes, front, own).
+
+        Sides are numbered as those of `first`, then of `second`, then one of zeros.
+        """
+        rows, (own, _), fronts = len(self.a), self.sizes, self.fronts
+        bodies = self.a, self.b
+        nothing = 2 * rows
+        crowded = set(self._crowded)
+        left, right = (np.full((2, *fronts.shape, own), nothing) for _ in range(2))
+        for at in range(len(fronts)):
+            for i, one in enumerate(fronts[at]):
+                for j, two in enumerate(fronts[at, :own]):
+                    if one >= rows or two >= rows:
+                        continue
+                    shared = [
+                        (x * rows + one, y * rows + two)
+                        for x in range(2)
+                        for y in range(2)
+                        if bodies[x][one] == bodies[y][two] and bodies[x][one] < self.bodies and bodies[x][one] not in crowded
+                    ]
+                    for term, (x, y) in enumerate(shared):
+                        left[term, at, i, j], right[term, at, i, j] = x, y
+        return left, right
+
+    @functools.cached_property
+    def motions(self) -> np.ndarray:
+        """Which single number of the sides (flat) couples a row with the motion of a crowded body (nodes, front, own)."""
+        rows, (own, _), fronts = len(self.a), self.sizes, self.fronts
+        found = np.full((*fronts.shape, own), 2 * rows * self.width)
+        for at in range(len(fronts)):
+            for i, one in enumerate(fronts[at]):
+                for j, two in enumerate(fronts[at, :own]):
+                    row, motion = min(one, two), max(one, two) - rows
+                    if row >= rows or not 0 <= motion < self.width * len(self._crowded):
+                        continue
+                    body, k = self._crowded[motion // self.width], motion % self.width
+                    for x, side in enumerate((self.a, self.b)):
+                        if side[row] == body:
+                            found[at, i, j] = (x * rows + row) * self.width + k
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def elimination(a: tuple[int, ...], b: tuple[int, ...], bodies: int, width: int) -> Elimination:
+    """Returns the elimination of rows; its order is found once."""
+    return Elimination(a, b, bodies, width)

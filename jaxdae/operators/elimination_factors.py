@@ -1,0 +1,145 @@
+"""The numbers of an elimination: the factors of J J^T + C, and solutions with them; see `jaxdae.operators.elimination`.
+
+A front is the matrix of the unknowns of a node and of its border, own unknowns first. Arrays of nodes may have further axes at their ends,
+those of worlds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import over_worlds
+from jaxdae.checkpointing import FACTOR, named
+from jaxdae.operators.elimination import Elimination
+from jaxdae.typing import Leaf
+
+
+@pytree
+class EliminationFactors:
+    """The factors of J J^T + C by elimination.
+
+    Attributes:
+        order: who is eliminated when (static).
+        columns: [L; X] of all nodes (nodes, own + border, own).
+    """
+
+    order: Elimination = static()
+    columns: Leaf
+
+    def solve(self, b: Float[Array, " nc"]) -> Float[Array, " nc"]:
+        """Returns (J J^T + C)^-1 b."""
+        order = self.order
+        return over_worlds(lambda columns, b: _solved(order, columns, b))(self.columns, b)
+
+
+def eliminate(order: Elimination, first: Any, second: Any, compliance: Any) -> EliminationFactors:
+    """Returns the factors of J J^T + C; NaN where a pivot is no more than rounding.
+
+    Args:
+        order: who is eliminated when.
+        first: the entries of each row in the velocities of its first body (nc, width).
+        second: those of its second body.
+        compliance: C (nc,).
+    """
+
+    def factorized(first: Any, second: Any, compliance: Any) -> Any:
+        return _factorized(order, _assembled(order, first, second, compliance))
+
+    return EliminationFactors(order, named(over_worlds(factorized)(first, second, compliance), FACTOR))
+
+
+def _constant(values: Any, like: Any, axes: int) -> Any:
+    """Returns constants as an array with so many axes of size one at the end."""
+    return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
+
+
+def _assembled(order: Elimination, first: Any, second: Any, compliance: Any) -> Any:
+    """Returns the first columns of all fronts (nodes, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
+    rows, worlds = len(order.a), first.ndim - 2
+    sides = jnp.concatenate([first, second, jnp.zeros_like(first[:1])])
+    left, right = order.products
+    columns = jnp.sum(sides[left[0]] * sides[right[0]], axis=3) + jnp.sum(sides[left[1]] * sides[right[1]], axis=3)
+    if order.unknowns > rows:
+        columns = columns + sides.reshape(-1, *sides.shape[2:])[order.motions]
+    # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
+    soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.places, rows)]
+    ones = np.where(order.places < rows, 0.0, order.signs[:, None])
+    eye = _constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
+    return columns + eye * (soft + _constant(ones, first, worlds))[:, None]
+
+
+def _factorized(order: Elimination, columns: Any) -> Any:
+    """Returns [L; X] (nodes, own + border, own, ...) from the first columns of the fronts."""
+    own, border = order.sizes
+    worlds, sizes = columns.ndim - 3, columns.shape[3:]
+    limit = small_matrix.rounding(len(order.a), columns.dtype)
+    numbers = _constant(np.arange(own + border), columns, worlds)
+
+    def step(mine: Any, given: Any) -> tuple[Any, Any]:
+        columns, sign, passed, entries = mine
+        front = given + jnp.concatenate([columns, jnp.zeros((*columns.shape[:2], border, *sizes), columns.dtype)], axis=2)
+        done: list[Any] = []
+        for j in range(own):
+            pivot = sign[:, 0] * front[:, j, j]
+            regular: Any = jnp.where(pivot > limit * jnp.abs(entries[:, j]), pivot, jnp.nan)
+            # Empty places of a row have no sign, and their pivots are one.
+            safe: Any = jnp.where(sign[:, 0] == 0.0, 1.0, regular)
+            column: Any = jnp.where(numbers >= j, sign * front[:, :, j] / jnp.sqrt(safe)[:, None], 0.0)
+            front = front - sign[:, None] * column[:, :, None] * column[:, None, :]
+            done.append(column)
+        wide = jnp.sum(passed[:, :, :, None] * front[:, None, own:, own:], axis=2)
+        return jnp.sum(wide[:, :, None] * passed[:, None], axis=3), jnp.stack(done, axis=2)
+
+    # What pivots are compared with: the diagonal before anything is subtracted.
+    entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
+    signs, passed = _constant(order.signs[:, None], columns, worlds), _constant(order.passed, columns, worlds)
+    nothing = jnp.zeros((own + border, own + border, *sizes), columns.dtype)
+    return order.levels.inward(step, (columns, signs, passed, entries), nothing)
+
+
+def _solved(order: Elimination, columns: Any, b: Any) -> Any:
+    """Returns (J J^T + C)^-1 b (nc, ...) with the factors (nodes, own + border, own, ...)."""
+    own, border = order.sizes
+    worlds, sizes = b.ndim - 1, b.shape[1:]
+    padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
+    pivots = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
+    passed = _constant(order.passed, b, worlds)
+
+    def down(mine: Any, given: Any) -> tuple[Any, Any]:
+        columns, pivots, passed, b = mine
+        front = given + jnp.concatenate([b, jnp.zeros((b.shape[0], border, *sizes), b.dtype)], axis=1)
+        done = []
+        for j in range(own):
+            done.append(front[:, j] / _present(pivots[:, j]))
+            front = front - columns[:, :, j] * done[-1][:, None]
+        return jnp.sum(passed * front[:, None, own:], axis=2), jnp.stack(done, axis=1)
+
+    def up(mine: Any, front: Any) -> tuple[Any, Any]:
+        columns, pivots, passed, y = mine
+        beyond = jnp.sum(passed * front[:, :, None], axis=1)
+        rest = y - jnp.sum(columns[:, own:] * beyond[:, :, None], axis=1)
+        found: list[Any] = [None] * own
+        for j in reversed(range(own)):
+            later = [columns[:, k, j] * found[k] for k in range(j + 1, own)]
+            found[j] = (rest[:, j] - sum(later, jnp.zeros_like(rest[:, j]))) / _present(pivots[:, j])
+        x = jnp.stack(found, axis=1)
+        return jnp.concatenate([x, beyond], axis=1), x
+
+    nothing = jnp.zeros((own + border, *sizes), b.dtype)
+    y = order.levels.inward(down, (columns, pivots, passed, padded[order.places]), nothing)
+    x = order.levels.outward(up, (columns, pivots, passed, y * _constant(order.signs[:, None], b, worlds)), nothing)
+    where = np.zeros(order.unknowns + 1, int)
+    where[order.places.reshape(-1)] = np.arange(order.places.size)
+    return x.reshape(-1, *sizes)[where[: b.shape[0]]]
+
+
+def _present(pivot: Any) -> Any:
+    """Returns the pivot; one for empty places of a row, which have none."""
+    return jnp.where(pivot == 0.0, 1.0, pivot)
