@@ -2,6 +2,8 @@
 
 from jaxdae.app.animation import write_animation
 from jaxdae.app.config import load
+from jaxdae.app.findings import conclude
+from jaxdae.app.picture_space import skeleton
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.run import begin, finish, run, table
@@ -12,6 +14,7 @@ __all__ = [
     "ConfigError",
     "Script",
     "begin",
+    "conclude",
     "finish",
     "line_style",
     "load",
@@ -19,6 +22,7 @@ __all__ = [
     "run",
     "script",
     "settings",
+    "skeleton",
     "styled",
     "table",
     "write_animation",

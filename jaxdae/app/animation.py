@@ -1,4 +1,7 @@
-"""Animations of experiments: polylines that move, paths that grow, markers that stand still; written as a GIF without a display."""
+"""Animations of experiments: polylines that move, paths that grow, markers that stand still, in the plane or in space.
+
+Written as a GIF without a display.
+"""
 
 import pathlib
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxdae.app.failure import Failure, entries_in_view, first_failure
+from jaxdae.app.picture_space import box
 from jaxdae.app.style import GRAY, line_style, styled
 
 _FASTEST, _SLOWEST = 30.0, 10.0  # frames a second: beyond, viewers skip frames; below, motion looks like slides
@@ -25,7 +29,7 @@ def write_animation(
     title: str = "",
     frames: int = 100,
 ) -> pathlib.Path:
-    """Writes a GIF of plane motion, and returns its path. Axes have one scale, and limits that hold everything at all times.
+    """Writes a GIF of motion in the plane or in space, and returns its path. Axes have one scale, and limits that hold everything.
 
     Played in real time where 10 to 30 frames a second can do that, else as near to it as they can. NaN is not drawn: a line with NaN is
     hidden, or interrupted there. What belongs to a world that failed is drawn up to its failure, which the title tells; where all lines
@@ -34,9 +38,9 @@ def write_animation(
     Args:
         path: the file, ending in ".gif"; written whole or not at all.
         times: (time,) in s, ascending.
-        lines: polylines by name, each (time, vertices, 2) in m.
-        traces: paths by name, each (time, 2) in m, drawn up to the present.
-        points: fixed markers by name, each (k, 2) in m.
+        lines: polylines by name, each (time, vertices, 2) in m, in space (time, vertices, 3).
+        traces: paths by name, each (time, 2) or (time, 3) in m, drawn up to the present.
+        points: fixed markers by name, each (k, 2) or (k, 3) in m.
         status: `jaxdae.Status` of the world of lines by their names, each (time,); it holds for the trace of the same name too.
         title: above the picture, before the time.
         frames: how many pictures, spread evenly over the entries; fewer where there are fewer entries.
@@ -85,7 +89,8 @@ def _check(
         raise ValueError(f"frames must be at least 1, got {frames}")
     if times.ndim != 1 or times.size == 0:
         raise ValueError(f"times must have shape (time,) with at least one entry, got {times.shape}")
-    expected = {"lines": (times.size, None, 2), "traces": (times.size, 2), "points": (None, 2)}
+    size = _dimension(groups)
+    expected = {"lines": (times.size, None, size), "traces": (times.size, size), "points": (None, size)}
     for group, entries in groups.items():
         for name, x in entries.items():
             shape = expected[group]
@@ -100,6 +105,12 @@ def _check(
         raise ValueError("nothing to draw: no lines, traces or points with finite numbers")
 
 
+def _dimension(groups: dict[str, dict[str, np.ndarray]]) -> int:
+    """Returns 3 where all is in space, else 2."""
+    sizes = {x.shape[-1] for entries in groups.values() for x in entries.values() if x.ndim}
+    return 3 if sizes == {3} else 2
+
+
 def _write(
     path: pathlib.Path,
     figure_class: Any,
@@ -111,24 +122,31 @@ def _write(
     from matplotlib.animation import PillowWriter
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    low, high = _limits(groups)
-    width, height = _INCHES * (high - low) / (high - low).max()
-    figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
-    index = 0
+    size = _dimension(groups)
+    if size == 3:
+        figure = figure_class(figsize=(_INCHES + 0.8, _INCHES + 0.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot(projection="3d")
+        box(axes, _places(groups))
+    else:
+        low, high = _limits(groups)
+        width, height = _INCHES * (high - low) / (high - low).max()
+        figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
+    nothing, index = [[]] * size, 0
     for name, place in groups["points"].items():
         style = {**line_style(index), "linestyle": "none"}
         axes.plot(*place.T, marker="+", markersize=9, label=name, **style)
         index += 1
     paths = {}
     for name in groups["traces"]:
-        paths[name] = axes.plot([], [], linewidth=1.0, alpha=0.8, label=name, **line_style(index))[0]
+        paths[name] = axes.plot(*nothing, linewidth=1.0, alpha=0.8, label=name, **line_style(index))[0]
         index += 1
     bars = {}
     for name in groups["lines"]:
-        bars[name] = axes.plot([], [], marker="o", markersize=3.5, linewidth=2.2, label=name, **line_style(index))[0]
+        bars[name] = axes.plot(*nothing, marker="o", markersize=3.5, linewidth=2.2, label=name, **line_style(index))[0]
         index += 1
     axes.tick_params(colors=GRAY)
     figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
@@ -144,18 +162,31 @@ def _write(
     with writer.saving(figure, str(partial), dpi=80):
         for k in shown:
             for name, bar in bars.items():
-                bar.set_data(*groups["lines"][name][k].T)
+                _set(bar, groups["lines"][name][k])
             for name, trace in paths.items():
-                trace.set_data(*groups["traces"][name][: k + 1].T)
+                _set(trace, groups["traces"][name][: k + 1])
             axes.set_title("\n".join([f"{heading}   t = {times[k]:.2f} s".strip(), *told]))
             writer.grab_frame()
     partial.replace(path)
 
 
+def _set(line: Any, places: np.ndarray) -> None:
+    """Moves a line to places (k, 2) or (k, 3)."""
+    if places.shape[-1] == 3:
+        line.set_data_3d(*places.T)
+    else:
+        line.set_data(*places.T)
+
+
+def _places(groups: dict[str, dict[str, np.ndarray]]) -> np.ndarray:
+    """Returns all places that are finite (k, 2) or (k, 3)."""
+    places = np.concatenate([x.reshape(-1, x.shape[-1]) for entries in groups.values() for x in entries.values()])
+    return places[np.isfinite(places).all(axis=-1)]
+
+
 def _limits(groups: dict[str, dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the lower left and upper right corner of all that is finite, with a margin."""
-    places = np.concatenate([x.reshape(-1, 2) for entries in groups.values() for x in entries.values()])
-    places = places[np.isfinite(places).all(axis=-1)]
+    places = _places(groups)
     low, high = places.min(axis=0), places.max(axis=0)
     side = (high - low).max() or 1.0
     # A motion along one axis still gets a picture with an area.

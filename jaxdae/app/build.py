@@ -16,6 +16,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae import control, mechanisms
+from jaxdae.app import naming
 from jaxdae.app.schema import Config, Vary
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.app.source import Location, find, value_at
@@ -115,19 +116,13 @@ def worlds(config: Config) -> Worlds:
     """Returns the worlds of a config; world 0 is the nominal one. Call it inside `precision`.
 
     Raises:
-        ValueError: what `jaxdae.mechanisms.planar_mechanism` finds wrong.
+        ValueError: what `jaxdae.mechanisms.mechanism` finds wrong.
     """
     values = config.model_dump()
     locations, samples = sample(config)
 
     def closed(numbers: Any) -> Any:
-        world = with_numbers(values, locations, numbers)
-        system, guess, velocities, integrator = construct(world)
-        fixed, fixed_velocity = (
-            np.array([name in held for name in system.coordinate_names]) for held in (world["start"]["fixed"], world["start"]["velocities"])
-        )
-        state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
-        return system, integrator, state, info, guess
+        return started(with_numbers(values, locations, numbers))
 
     size = config.batch.size
     numbers = [jnp.asarray(column) for column in samples]
@@ -143,13 +138,58 @@ def worlds(config: Config) -> Worlds:
 def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Returns mechanism, start coordinates, start velocities and integrator from plain values, which may be traced."""
     section = values["mechanism"]
-    bodies = [mechanisms.Body(**{key: body[key] for key in ("name", "mass", "inertia", "pose")}) for body in section["bodies"]]
-    joints = [described(joint) for joint in section["joints"]]
-    forces = [described(force) for force in section["forces"]]
-    system, q = mechanisms.planar_mechanism(bodies, joints, forces, gravity=section["gravity"])
-    velocities = values["start"]["velocities"]
-    v = jnp.stack([jnp.asarray(velocities.get(name, 0.0), q.dtype) for name in system.coordinate_names])
-    return system, q, v, integrator(values)
+    chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
+    system, q = mechanisms.mechanism(description(values), chosen)
+    rates, v = naming.of_system(system).rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
+    for name, velocity in values["start"]["velocities"].items():
+        v[rates[name]] = jnp.asarray(velocity, q.dtype)
+    return system, q, jnp.stack(v), integrator(values)
+
+
+def description(values: dict[str, Any]) -> mechanisms.Description:
+    """Returns what a mechanism is made of, from the plain values of a config, which may be traced."""
+    section = values["mechanism"]
+    space = section["space"]
+    body = _spatial_body if space == "space" else _planar_body
+    return mechanisms.Description(
+        space=mechanisms.SPACE if space == "space" else mechanisms.PLANE,
+        bodies=[body(each) for each in section["bodies"]],
+        joints=[described(joint, space) for joint in section["joints"]],
+        forces=[described(force, space) for force in section["forces"]],
+        gravity=section["gravity"],
+    )
+
+
+def _planar_body(body: dict[str, Any]) -> mechanisms.Body:
+    return mechanisms.Body(**{key: body[key] for key in ("name", "mass", "inertia", "pose")})
+
+
+def _spatial_body(body: dict[str, Any]) -> mechanisms.SpatialBody:
+    return mechanisms.SpatialBody(body["name"], body["mass"], body["inertia"], body["pose"]["place"], orientation(body["pose"]))
+
+
+def orientation(pose: dict[str, Any]) -> Any:
+    """Returns the orientation of a start pose in space as a quaternion wxyz of any length (4,)."""
+    if pose["rpy"] is None:
+        return (1.0, 0.0, 0.0, 0.0) if pose["quaternion"] is None else pose["quaternion"]
+    (sr, cr), (sp, cp), (sy, cy) = ((jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)) for angle in pose["rpy"])
+    # The product of the quaternions of the turns about z, y and x.
+    return (
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    )
+
+
+def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
+    """Returns mechanism, integrator, consistent start, how closing the loops went, and q before that, from plain values of a config."""
+    system, guess, velocities, method = construct(values)
+    rates = naming.of_system(system).rates
+    held = (np.isin(np.arange(velocities.shape[0]), [rates[name] for name in values["start"][key]]) for key in ("fixed", "velocities"))
+    fixed, fixed_velocity = held
+    state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
+    return system, method, state, info, guess
 
 
 def integrator(values: dict[str, Any]) -> Any:
@@ -264,10 +304,10 @@ def _draw(vary: Vary, nominal: float, generator: np.random.Generator, size: int)
     return generator.uniform(float(vary.low or 0.0), float(vary.high or 0.0), size)
 
 
-def described(element: dict[str, Any]) -> Any:
-    """Returns a joint or a force of `jaxdae.mechanisms` from plain values, which may be traced."""
+def described(element: dict[str, Any], space: str) -> Any:
+    """Returns a joint or a force of `jaxdae.mechanisms`, in the plane or in space, from plain values, which may be traced."""
     given = {key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"}
-    return TYPES[element["type"]](**given)
+    return TYPES[space][element["type"]](**given)
 
 
 def _motion(type: str, **numbers: Any) -> Any:

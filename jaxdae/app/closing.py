@@ -1,17 +1,22 @@
 """Closes the loops of a config's mechanism, and says which joint stays open where they cannot be closed."""
 
+import math
+
 import annotated_types
+import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae.app import build
+from jaxdae.app import build, naming
 from jaxdae.app.build import Worlds
 from jaxdae.app.explain import field_at
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
-from jaxdae.app.source import Document
+from jaxdae.app.source import Document, value_at
+from jaxdae.mechanisms.check import DescriptionError
 
+_UNIT = 1e-6  # a quaternion whose length is farther from one is told about
 _CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
 
 
@@ -28,10 +33,23 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
     with precision(config):
         try:
             worlds = build.worlds(config)
+        except DescriptionError as error:
+            return None, [_unsound(document, mistake) for mistake in error.mistakes]
         except ValueError as error:
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
         failed = np.flatnonzero(worlds.closed.status != jaxdae.Status.OK)
         return (None, [_open(config, document, worlds, failed)]) if failed.size else (worlds, [])
+
+
+def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
+    """Returns the problem of a mistake that the library finds in a body, a joint or a force, such as axes that are parallel."""
+    what, name, text = mistake
+    key = {"body": "bodies"}.get(what, f"{what}s")
+    elements = value_at(document.data, ("mechanism", key)) or ()
+    index = next((k for k, element in enumerate(elements) if value_at(element, ("name",)) == name), None)
+    place = ("mechanism",) if index is None else ("mechanism", key, index)
+    what = what or "mechanism"
+    return document.problem(place, f"a {what} that cannot be built: {text}", f"a sound {what}")
 
 
 def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
@@ -90,8 +108,22 @@ def diagnosis(config: Config, worlds: Worlds) -> jaxdae.Diagnosis:
         return jaxdae.diagnose(system, state)
 
 
-def moved(worlds: Worlds) -> list[tuple[str, float]]:
-    """Returns how far closing the loops moved each coordinate of the nominal world."""
+def moved(config: Config, worlds: Worlds) -> list[tuple[str, float]]:
+    """Returns how far closing the loops moved each coordinate of the nominal world, rotations in space about the axes of the body."""
     system, _, state = worlds.one()
-    change = np.asarray(state.q, float) - np.asarray(worlds.guess[0], float)
-    return list(zip(system.coordinate_names, change.tolist(), strict=True))
+    with precision(config):
+        change = np.asarray(system.difference(jnp.asarray(worlds.guess[0]), state.q), float)
+    names = {number: name for name, number in reversed(naming.of_system(system).rates.items())}
+    return [(names[number], float(by)) for number, by in enumerate(change)]
+
+
+def notes(config: Config) -> list[str]:
+    """Returns what a reader of a config should know that is no mistake: quaternions that were made unit quaternions."""
+    if config.mechanism.space != "space":
+        return []
+    lengths = {body.name: math.hypot(*body.pose.quaternion) for body in config.mechanism.bodies if body.pose.quaternion is not None}
+    return [
+        f"bodies.{name}.pose.quaternion has the length {length:.6g}: it is made a unit quaternion"
+        for name, length in lengths.items()
+        if abs(length - 1.0) > _UNIT
+    ]

@@ -46,14 +46,14 @@ def run(
     out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
-    from jaxdae.app import closing, space
+    from jaxdae.app import closing, results, space
     from jaxdae.app.run import run as run_config
     from jaxdae.app.run import table
 
     checked, worlds = _load(config, set_)
     console = _console()
-    rows = len(worlds.one()[0].row_names)
-    space.check(out, space.results_bytes(checked, rows), "save less often (save_every), simulate fewer worlds or a shorter time")
+    entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
+    space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
     _make(out)
     redundant = closing.diagnosis(checked, worlds).redundant
     if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
@@ -107,17 +107,19 @@ def check(
     set_: Annotated[list[str] | None, _SET] = None,
     gradients: Annotated[bool, _GRADIENTS] = False,
 ) -> None:
-    """Validate a config, close its loops and print mobility and diagnosis, without simulating."""
-    from jaxdae.app import closing
+    """Validate a config, close its loops and print tree, loops, mobility and diagnosis, without simulating."""
+    from jaxdae.app import closing, structure
 
     checked, worlds = _load(config, set_)
     console = _console()
     mechanism, batch = checked.mechanism, checked.batch
     parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {len(mechanism.forces)} forces"
     lines = [f"{config}: {checked.name}: {parts}; {batch.size} worlds, {checked.steps} steps"]
-    name, change = max(closing.moved(worlds), key=lambda pair: abs(pair[1]))
+    name, change = max(closing.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0))
     lines.append(f"loops close; closing them moved the coordinates by at most {abs(change):.3g} ({name})")
-    lines.append(str(closing.diagnosis(checked, worlds)))
+    lines += structure.lines(checked)
+    found = closing.diagnosis(checked, worlds)
+    lines += [str(found), f"{'redundant joints':<28}{', '.join(found.redundant) or 'none'}"]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if gradients and not _certificate(checked, worlds, console):
@@ -214,6 +216,10 @@ def _load(config: str, overrides: list[str] | None) -> tuple:
     except ConfigError as error:
         count = len(error.problems)
         _stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
+    from jaxdae.app import closing
+
+    for note in closing.notes(loaded[0]):
+        _note(note)
     interrupts.check()
     return loaded
 

@@ -1,7 +1,7 @@
 """Reads and checks a config: all of its mistakes at once, closed loops included."""
 
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import pydantic
 import yaml
@@ -10,7 +10,7 @@ from jaxdae.app.crosscheck import crosscheck
 from jaxdae.app.explain import default_at, explain
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.schema import Config
-from jaxdae.app.schema_mechanism import JOINTS
+from jaxdae.app.schema_mechanism import SECTIONS, space_of
 from jaxdae.app.source import Document, read, value_at
 
 
@@ -65,14 +65,18 @@ def _skeleton(document: Document) -> Config | None:
     fixed = value_at(document.data, ("start", "fixed"))
     if not isinstance(bodies, list) or not isinstance(joints, list) or not joints:
         return None
-    stand_ins = {"mass": 1.0, "inertia": 1.0, "free": True}
+    space = space_of(mechanism)
+    form = {key: mechanism[key] for key in ("coordinates", "cut") if key in mechanism}
+    stand_ins = {"mass": 1.0, "inertia": [1.0, 1.0, 1.0] if space == "space" else 1.0, "free": True}
     values = {
         "name": "skeleton",
         "duration": 1.0,
         "dt": 1.0,
-        "mechanism": {
+        "mechanism": form
+        | {
+            "space": space,
             "bodies": [{"name": value_at(body, ("name",)), "pose": value_at(body, ("pose",)), **stand_ins} for body in bodies],
-            "joints": [_known_keys(joint) for joint in joints],
+            "joints": [_known_keys(joint, space) for joint in joints],
         },
         "start": {"fixed": [] if fixed is None else fixed},
     }
@@ -84,7 +88,7 @@ def _skeleton(document: Document) -> Config | None:
     return None if crosscheck(skeleton) else config
 
 
-def _known_keys(joint: Any) -> Any:
+def _known_keys(joint: Any, space: str) -> Any:
     """Returns a joint without the keys that the schema does not know, and without its damping."""
-    model = next((m for m in JOINTS if value_at(joint, ("type",)) in get_args(m.model_fields["type"].annotation)), None)
-    return joint if model is None else {k: v for k, v in joint.items() if k in model.model_fields and k != "damping"}
+    section = SECTIONS[space].get(str(value_at(joint, ("type",))))
+    return joint if section is None else {k: v for k, v in joint.items() if k in section.model_fields and k != "damping"}

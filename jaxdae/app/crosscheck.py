@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from jaxdae.app import naming
 from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
-from jaxdae.app.schema_mechanism import MOVABLE, TYPES
-from jaxdae.app.source import AXES, Document, Location, find, value_at
+from jaxdae.app.schema_mechanism import MOVABLE, TYPES, space_of
+from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
 from jaxdae.mechanisms.kinds import JointName
 
 GROUND = "ground"
@@ -31,6 +32,7 @@ def crosscheck(document: Document, config: Config | None = None) -> list[Problem
             check.names,
             check.references,
             check.connections,
+            check.cut,
             check.coordinates,
             check.steps,
             check.output,
@@ -50,6 +52,8 @@ class _Check:
         self.joints = list(self._elements("joints"))
         self.forces = list(self._elements("forces"))
         self.body_names = [body["name"] for _, body in self.bodies if isinstance(body.get("name"), str)]
+        self.space = space_of(self._at("mechanism"))
+        self.entries = naming.of_values(self.data)
 
     def _elements(self, key: str) -> Iterator[tuple[Location, dict]]:
         elements = self._at("mechanism", key)
@@ -93,23 +97,27 @@ class _Check:
                 yield self.document.problem(
                     (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
                 )
-            kind = TYPES.get(str(element.get("type")))
+            kind = TYPES[self.space].get(str(element.get("type")))
             for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
                 yield from self._joint_reference(location, element, key)
 
     def _joint_reference(self, location: Location, element: dict, key: str) -> Iterator[Problem]:
         named = element.get(key)
+        types, movable_types = TYPES[self.space], MOVABLE[self.space]
         if not isinstance(named, str):
             return
         joints = {joint["name"]: joint for _, joint in self.joints if isinstance(joint.get("name"), str)}
-        movable = [name for name, joint in joints.items() if joint.get("type") in MOVABLE]
-        if named not in joints:
-            got = f"the unknown joint {named!r}"
-        elif named not in movable:
-            got = f"the joint {named!r} of type {show(joints[named].get('type'))}"
-        else:
+        movable = [name for name, joint in joints.items() if joint.get("type") in movable_types]
+        if named in movable:
+            where = "along" if key == "joint" else f"{key}_along"
+            along, known = element.get(where), list(getattr(types[joints[named]["type"]], "coordinates", ()))
+            if isinstance(along, str) and known and along not in known:
+                got = f"{along!r}, which is no coordinate of {named!r}"
+                yield self.document.problem((*location, where), got, "a coordinate of the joint", did_you_mean(along, known, "one"))
             return
-        yield self.document.problem((*location, key), got, f"a {' or '.join(MOVABLE)} joint", did_you_mean(named, movable, "joints"))
+        got = f"the joint {named!r} of type {show(joints[named].get('type'))}" if named in joints else f"the unknown joint {named!r}"
+        expected = f"a {' or '.join(movable_types)} joint"
+        yield self.document.problem((*location, key), got, expected, did_you_mean(named, movable, "joints"))
 
     # connections
 
@@ -140,23 +148,55 @@ class _Check:
                 remedy = "add the missing joint, or `free: true` to the body where it is meant to fly"
                 yield self.document.problem(location, got, "a chain of joints or springs to the ground", remedy)
 
-    # start state
+    # coordinates
+
+    def cut(self) -> Iterator[Problem]:
+        given = self._at("mechanism", "cut")
+        if not isinstance(given, list) or self._at("mechanism", "coordinates") != "joints":
+            return
+        known = [joint["name"] for _, joint in self.joints if isinstance(joint.get("name"), str)]
+        unknown = [(index, name) for index, name in enumerate(given) if isinstance(name, str) and name not in known]
+        for index, name in unknown:
+            place = ("mechanism", "cut", index)
+            yield self.document.problem(
+                place, f"the unknown joint {name!r}", "a joint of the mechanism", did_you_mean(name, known, "joints")
+            )
+        if unknown:
+            return
+        try:
+            naming.tree(self.data)
+        except ValueError as error:
+            got, _, remedy = str(error).removeprefix("Joints.cut leaves ").partition(";")
+            yield self.document.problem(("mechanism", "cut"), f"joints that leave {got}", "joints that cut all loops", remedy.strip())
 
     def coordinates(self) -> Iterator[Problem]:
-        known = self._coordinates()
+        if self.entries is None:
+            return
+        known = list(self.entries.rates)
         fixed = self._at("start", "fixed")
         velocities = self._at("start", "velocities")
         places = [(("start", "fixed", i), name, False) for i, name in enumerate(fixed if isinstance(fixed, list) else [])]
         places += [(("start", "velocities", name), name, True) for name in (velocities if isinstance(velocities, dict) else {})]
+        seen: dict[tuple[str | int, int], str] = {}
         for location, name, key in places:
-            if isinstance(name, str) and name not in known:
-                yield self.document.problem(
-                    location,
-                    f"the unknown coordinate {name!r}",
-                    "body.x, body.y or body.theta",
-                    did_you_mean(name, known),
-                    key=key,
-                )
+            if not isinstance(name, str):
+                continue
+            if name not in known:
+                got = f"the unknown coordinate {name!r}"
+                yield self.document.problem(location, got, self._coordinate_words(), did_you_mean(name, known), key=key)
+                continue
+            number = location[1], self.entries.rates[name]
+            if seen.setdefault(number, name) != name:
+                got = f"{name!r}, which is {seen[number]!r} by another name"
+                yield self.document.problem(location, got, "each velocity once", "remove one of them", key=key)
+
+    def _coordinate_words(self) -> str:
+        """Returns what coordinates of this mechanism are, in words."""
+        if self._at("mechanism", "coordinates") == "joints":
+            return "a coordinate of a joint of the tree, such as joint.angle"
+        if self.space == "space":
+            return "body.x, body.y, body.z or body.omega_x, body.omega_y, body.omega_z"
+        return "body.x, body.y or body.theta"
 
     # numbers that must fit together
 
@@ -215,7 +255,7 @@ class _Check:
                 continue
             place = ("batch", "vary", index, "path")
             target, rest = find(self.resolved, path.split("."))
-            target_below = (*target, *(AXES.get(word, int(word) if word.isdecimal() else word) for word in rest))
+            target_below = (*target, *(AXES.get(word, 2 if word == "z" else int(word) if word.isdecimal() else word) for word in rest))
             if rest and not (isinstance(value_at(self.resolved, target), dict) and self._field(target_below)):
                 got, expected = f"the unknown path {path!r}", "the path of a number of this config"
                 yield self.document.problem(place, got, expected, self._near(target, rest))
@@ -227,28 +267,26 @@ class _Check:
                 yield from self._variable(place, path, target_below, entry)
 
     def tuning(self) -> Iterator[Problem]:
-        yield from tuning_problems(self.document, self.resolved, self._coordinates())
+        yield from tuning_problems(self.document, self.resolved, self.entries)
 
     def _field(self, target: Location) -> tuple | None:
         """Returns the schema's entry for a place; coordinates must exist."""
-        if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in self._coordinates()):
+        known = {} if self.entries is None else self.entries.rates
+        if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in known):
             return None
         return field_at(Config, self.resolved, target)
-
-    def _coordinates(self) -> list[str]:
-        return [f"{name}.{axis}" for name in dict.fromkeys(self.body_names) for axis in AXES]
 
     def _near(self, target: Location, rest: list[str]) -> str:
         value = value_at(self.resolved, target)
         inside = f"after {self.document.path(target)!r} " if target else ""
         names: list[str] = []
         if target == ("start", "velocities"):
-            names = self._coordinates()
+            names = [] if self.entries is None else list(self.entries.rates)
         elif isinstance(value, dict):
             names = list(value)
         elif isinstance(value, list | tuple):
             named = [element["name"] for element in value if isinstance(value_at(element, ("name",)), str)]
-            names = named or list(AXES)[: len(value)]
+            names = named or entry_names(target[-1] if target else "", value)
         return inside + did_you_mean(rest[0], names, "keys")
 
     def _variable(self, place: Location, path: str, target: Location, entry: dict) -> Iterator[Problem]:
@@ -265,19 +303,23 @@ class _Check:
         yield from self._pose(place, target)
 
     def _pose(self, place: Location, target: Location) -> Iterator[Problem]:
-        if len(target) != 5 or target[1] != "bodies" or target[3] != "pose" or not isinstance(target[4], int):
+        """A start pose that differs from world to world has to stay: its coordinate held, the joints of the body placed in bodies."""
+        if len(target) < 5 or target[1] != "bodies" or target[3] != "pose":
             return
         body = value_at(self.data, target[:3])
         name = body.get("name") if isinstance(body, dict) else None
-        coordinate = f"{name}.{list(AXES)[target[4]]}"
+        if self._at("mechanism", "coordinates") == "joints":
+            got = f"the start pose of {name!r}, from which joint coordinates are measured"
+            yield self.document.problem(place, got, "a number other than a pose", "use coordinates: absolute, or vary start.velocities")
+            return
+        held = self._held(str(name), target)
         fixed = self._at("start", "fixed")
-        if not (isinstance(fixed, list) and coordinate in fixed):
-            yield self.document.problem(
-                place,
-                f"the start value of {coordinate}, which closing the loops may move",
-                "a fixed coordinate",
-                f"add {coordinate} to start.fixed",
-            )
+        missing = [coordinate for coordinate in held if not (isinstance(fixed, list) and coordinate in fixed)]
+        if missing:
+            listed = " and ".join(missing)
+            got = f"the start value of {listed}, which closing the loops may move"
+            what = "a fixed coordinate" if len(missing) == 1 else "fixed coordinates"
+            yield self.document.problem(place, got, what, f"add {', '.join(missing)} to start.fixed")
         for location, element in (*self.joints, *self.forces):
             if name in (element.get("a"), element.get("b"), element.get("body")) and any(k in element for k in ("at", "at_a", "at_b")):
                 yield self.document.problem(
@@ -286,6 +328,14 @@ class _Check:
                     "joints of that body placed by point_a and point_b",
                     f"give {self.document.path(location)} its places in body frames",
                 )
+
+    def _held(self, name: str, target: Location) -> list[str]:
+        """Returns the coordinates that hold a number of a start pose."""
+        if self.space == "plane":
+            return [f"{name}.{list(AXES)[int(target[4])]}"]
+        if target[4] == "place":
+            return [f"{name}.{'xyz'[int(target[5])]}"]
+        return [f"{name}.omega_{axis}" for axis in "xyz"]
 
 
 def _positive(value: object) -> bool:

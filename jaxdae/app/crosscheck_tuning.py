@@ -5,13 +5,17 @@ from typing import Any
 
 import annotated_types
 
+from jaxdae.app import naming
 from jaxdae.app.explain import expectation, field_at
+from jaxdae.app.naming import Entries
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
-from jaxdae.app.source import Document, Location, find, value_at
+from jaxdae.app.schema_mechanism import space_of
+from jaxdae.app.source import Document, Location, entry_names, find, value_at
 
 TRAINABLE = ("mechanism", "start", "stabilization", "integrator")
-_INPUTS = {"torque": "torque", "joint_force": "force"}
+_INPUTS = {"plane": {"torque": "torque", "joint_force": "force"}, "space": {"joint_force": "force"}}
+_DIMENSIONS = {"plane": 2, "space": 3}
 
 
 def target(resolved: Any, path: str) -> tuple[Location, list[str]]:
@@ -33,17 +37,18 @@ def bounds(resolved: Any, location: Location, lower: Any, upper: Any) -> tuple[A
     return lower, upper
 
 
-def tuning_problems(document: Document, resolved: Any, coordinates: list[str]) -> Iterator[Problem]:
+def tuning_problems(document: Document, resolved: Any, entries: Entries | None) -> Iterator[Problem]:
     """Yields what is wrong between the sections `tune` and `optimize` and the rest.
 
     Args:
         document: the config as written.
         resolved: its values, with defaults where it has a validated form.
-        coordinates: the names of the coordinates.
+        entries: the names of coordinates and velocities; None where mistakes hide them.
     """
+    rates = None if entries is None else list(entries.rates)
     parameters = value_at(document.data, ("tune", "parameters"))
     for index, entry in enumerate(parameters if isinstance(parameters, list) else []):
-        yield from _parameter(document, resolved, coordinates, ("tune", "parameters", index), entry, parameters[:index])
+        yield from _parameter(document, resolved, rates, ("tune", "parameters", index), entry, parameters[:index])
     inputs = value_at(document.data, ("optimize", "inputs"))
     for index, entry in enumerate(inputs if isinstance(inputs, list) else []):
         yield from _input(document, ("optimize", "inputs", index), entry, inputs[:index])
@@ -51,20 +56,23 @@ def tuning_problems(document: Document, resolved: Any, coordinates: list[str]) -
         terms = value_at(document.data, (section, "loss"))
         for index, term in enumerate(terms if isinstance(terms, list) else []):
             if isinstance(term, dict):
-                yield from _term(document, coordinates, (section, "loss", index), term)
+                yield from _term(document, entries, (section, "loss", index), term)
 
 
-def _parameter(document: Document, resolved: Any, coordinates: list[str], place: Location, entry: Any, before: list) -> Iterator[Problem]:
+def _parameter(document: Document, resolved: Any, rates: list[str] | None, place: Location, entry: Any, before: list) -> Iterator[Problem]:
     path = value_at(entry, ("path",))
     if not isinstance(path, str) or not path:
         return
     where = (*place, "path")
     location, rest = target(resolved, path)
     field = None if rest else field_at(Config, resolved, location)
-    unknown_velocity = location[:2] == ("start", "velocities") and (len(location) != 3 or location[2] not in coordinates)
+    velocity = location[:2] == ("start", "velocities")
+    if velocity and rates is None:
+        return
+    unknown_velocity = velocity and (len(location) != 3 or location[2] not in (rates or []))
     if rest or field is None or unknown_velocity:
         value = value_at(resolved, location)
-        known = coordinates if location[:2] == ("start", "velocities") else _names(value)
+        known = rates or [] if velocity else _names(value, location)
         word = location[2] if unknown_velocity and len(location) == 3 else (rest or [path])[0]
         inside = f"after {document.path(location)!r} " if location and not unknown_velocity else ""
         remedy = inside + did_you_mean(word, known, "keys")
@@ -82,7 +90,7 @@ def _parameter(document: Document, resolved: Any, coordinates: list[str], place:
     if any(target(resolved, v)[0] == location for v in varied):
         yield document.problem(where, f"{path!r}, which batch.vary scatters", "a number that is the same in all worlds", "remove one")
     start = value_at(resolved, location)
-    if start is None and location[:2] == ("start", "velocities"):
+    if start is None and velocity:
         start = 0.0
     lower, upper = (value_at(entry, (key,)) for key in ("lower", "upper"))
     if any(isinstance(bound, bool | str | list | dict) for bound in (lower, upper)):
@@ -100,11 +108,23 @@ def _inside(document: Document, place: Location, what: str, start: float, lower:
         yield document.problem(place, f"{what}, which starts at {start:g}", f"a start {limit}", "change the start value or the bound")
 
 
-def _names(value: Any) -> list[str]:
+def _in_tree(document: Document) -> list[str]:
+    """Returns the joints of the tree of joint coordinates; none in absolute coordinates, and where mistakes hide the tree."""
+    if value_at(document.data, ("mechanism", "coordinates")) != "joints":
+        return []
+    try:
+        found = naming.tree(document.data)
+    except ValueError:
+        return []
+    return [] if found is None else [edge.joint.name for edge in found.edges if edge.joint is not None]
+
+
+def _names(value: Any, location: Location = ()) -> list[str]:
     if isinstance(value, dict):
         return [str(key) for key in value]
     if isinstance(value, list | tuple):
-        return [element["name"] for element in value if isinstance(value_at(element, ("name",)), str)] or ["x", "y", "theta"][: len(value)]
+        named = [element["name"] for element in value if isinstance(value_at(element, ("name",)), str)]
+        return named or entry_names(location[-1] if location else "", value)
     return []
 
 
@@ -112,31 +132,45 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
     name = value_at(entry, ("force",))
     forces = value_at(document.data, ("mechanism", "forces"))
     named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
-    motors = [key for key, force in named.items() if force.get("type") in _INPUTS]
+    numbers = _INPUTS[space_of(value_at(document.data, ("mechanism",)))]
+    motors = [key for key, force in named.items() if force.get("type") in numbers]
     if not isinstance(name, str):
         return
     where = (*place, "force")
     if name not in motors:
         got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
-        yield document.problem(where, got, "a torque or a joint_force", did_you_mean(name, motors, "one"))
+        yield document.problem(where, got, " or ".join(f"a {kind}" for kind in numbers), did_you_mean(name, motors, "one"))
         return
     if any(value_at(other, ("force",)) == name for other in before):
         yield document.problem(where, f"{name!r} a second time", "each force once", "remove one of them")
-    start, lower, upper = named[name].get(_INPUTS[named[name]["type"]]), entry.get("lower"), entry.get("upper")
+    start, lower, upper = named[name].get(numbers[named[name]["type"]]), entry.get("lower"), entry.get("upper")
     if all(x is None or (isinstance(x, int | float) and not isinstance(x, bool)) for x in (start, lower, upper)) and start is not None:
         yield from _inside(document, place, name, float(start), lower, upper)
 
 
-def _term(document: Document, coordinates: list[str], place: Location, term: dict) -> Iterator[Problem]:
-    bodies, joints = (value_at(document.data, ("mechanism", key)) for key in ("bodies", "joints"))
-    for key, known, what in (
-        ("coordinate", coordinates, "body.x, body.y or body.theta"),
+def _term(document: Document, entries: Entries | None, place: Location, term: dict) -> Iterator[Problem]:
+    mechanism = value_at(document.data, ("mechanism",))
+    bodies, joints = (value_at(mechanism, (key,)) for key in ("bodies", "joints"))
+    planar = value_at(mechanism, ("coordinates",)) != "joints" and space_of(mechanism) == "plane"
+    known: list[str] = []
+    if entries is not None:
+        known = list(entries.rates) if term.get("type") == "velocity" else entries.names
+    for key, there, what in (
+        ("coordinate", known, "body.x, body.y or body.theta" if planar else "a coordinate of the mechanism"),
         ("body", _names(bodies if isinstance(bodies, list) else []), "a body of the mechanism"),
         ("joint", _names(joints if isinstance(joints, list) else []), "a joint of the mechanism"),
     ):
         named = term.get(key)
-        if isinstance(named, str) and named not in known:
-            yield document.problem((*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, known))
+        if isinstance(named, str) and named not in there and (entries is not None or key != "coordinate"):
+            yield document.problem((*place, key), f"the unknown {key} {named!r}", what, did_you_mean(named, there))
+    if term.get("type") == "reaction" and term.get("joint") in _in_tree(document):
+        got = f"the joint {term['joint']!r}, which is in the tree of joint coordinates and has no multipliers"
+        yield document.problem((*place, "joint"), got, "a joint that closes a loop", "use coordinates: absolute, or name it in cut")
+    for key in ("point", "target") if term.get("type") == "point" else ():
+        given, size = term.get(key), _DIMENSIONS[space_of(mechanism)]
+        if isinstance(given, list) and len(given) != size and len(given) in _DIMENSIONS.values():
+            where = "in space" if size == 3 else "in the plane"
+            yield document.problem((*place, key), f"a list of {len(given)}", f"{size} numbers {where}", "give a place in m")
     if term.get("type") == "effort" and place[0] == "tune":
         yield document.problem(
             (*place, "type"), "effort, but section tune has no inputs", "a term of the motion", "use it in the section optimize"

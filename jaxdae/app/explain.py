@@ -2,7 +2,7 @@
 
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Union
 
 import annotated_types
@@ -10,8 +10,10 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from jaxdae.app.problems import Problem, did_you_mean, show
-from jaxdae.app.schema_mechanism import PYTHON_ONLY
+from jaxdae.app.schema_mechanism import PYTHON_ONLY, PYTHON_TYPES
 from jaxdae.app.source import Document, Location, value_at
+
+_TAG_KEYS = ("type", "space")
 
 
 def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError, document: Document) -> list[Problem]:
@@ -29,29 +31,35 @@ def field_at(model: type[pydantic.BaseModel], data: object, location: Location) 
     """
     found = _Walk(model)
     for part in location:
-        found.choose(data.get("type") if isinstance(data, dict) else None)
-        if not found.step(part):
-            return None
+        found.choose_by(data)
         data = value_at(data, (part,))
+        if not found.step(part, data):
+            return None
     return found.annotation, found.constraints, found.description
 
 
-def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...]) -> Any:
+def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: Callable[[tuple[str, ...]], Any]) -> Any:
     """Returns the default at a path of keys as plain values, of a section what it was given; None where there is none.
 
     Args:
         model: the schema.
         path: keys of sections, from the outside in.
+        written: keys -> the text that is written there, None where there is none; it chooses between sections.
     """
     value: Any = None
-    for key in path:
+    for depth, key in enumerate(path):
         field = model.model_fields.get(key)
         if field is None:
             return None
         value = None if field.is_required() else field.get_default()
         inside = [type(value)] if isinstance(value, pydantic.BaseModel) else list(_alternatives(field.annotation))
+        sections = [each for each in inside if _is_section(each)]
+        if len(sections) > 1:
+            word = _tag_key(sections[0])
+            tag = written((*path[: depth + 1], word)) or sections[0].model_fields[word].get_default()
+            sections = [each for each in sections if tag in _tags(each)]
         # What is no section has no keys: the loop ends at the next one.
-        model = inside[0] if len(inside) == 1 and _is_section(inside[0]) else pydantic.BaseModel
+        model = sections[0] if len(sections) == 1 else pydantic.BaseModel
     return value.model_dump(exclude_unset=True) if isinstance(value, pydantic.BaseModel) else value
 
 
@@ -94,10 +102,17 @@ class _Walk:
         """Picks the member of a union by its tag; False where there is nothing to choose or no such tag."""
         if len(self.models) < 2:
             return False
-        self.chosen = next((m for m in self.models if tag in typing.get_args(m.model_fields["type"].annotation)), None)
+        self.chosen = next((m for m in self.models if tag in _tags(m)), None)
         return self.chosen is not None
 
-    def step(self, part: str | int) -> bool:
+    def choose_by(self, data: object) -> None:
+        """Picks the member of a union that suits the data."""
+        if len(self.models) > 1 and isinstance(data, dict):
+            key = _tag_key(self.models[0])
+            self.choose(data.get(key, self.models[0].model_fields[key].get_default()))
+
+    def step(self, part: str | int, data: object = None) -> bool:
+        """Goes to a part; `data` is what is there, where it is known. False where the schema has no such part."""
         for model in self.models:
             if part in model.model_fields:
                 self._enter(model.model_fields[str(part)])
@@ -106,6 +121,8 @@ class _Walk:
             origin, arguments = typing.get_origin(alternative), typing.get_args(alternative)
             if origin in (list, tuple) and isinstance(part, int):
                 element = arguments[0] if origin is list or Ellipsis in arguments else arguments[min(part, len(arguments) - 1)]
+                if isinstance(data, list | tuple) and not _is_list(element):
+                    continue
                 self.annotation, self.constraints, self.chosen = element, _metadata(element), None
                 return True
             if origin is dict:
@@ -132,7 +149,7 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
     if kind == "extra_forbidden":
         key = place[-1]
         known = sorted({name for candidate in last.models for name in candidate.model_fields})
-        remedy = "inputs are driven from Python (controls of jaxdae.rollout)" if key in PYTHON_ONLY else did_you_mean(key, known, "keys")
+        remedy = PYTHON_ONLY.get(str(key)) or did_you_mean(key, known, "keys")
         return document.problem(place, "an unknown key", "a key of the config", remedy, key=True)
     if kind == "missing":
         described = _describe(walk)
@@ -150,12 +167,13 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
 
 
 def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, document: Document) -> Problem:
-    known = [tag for model in walk.models for tag in typing.get_args(model.model_fields["type"].annotation)]
+    known, key = [tag for model in walk.models for tag in _tags(model)], _tag_key(walk.models[0])
     if kind == "union_tag_not_found":
-        return document.problem(place, "no type", "a type", f"add type: one of {', '.join(known)}")
-    tag = value.get("type") if isinstance(value, dict) else value
-    place = (*place, "type") if isinstance(value, dict) and isinstance(value_at(document.data, place), dict) else place
-    return document.problem(place, f"the unknown type {tag!r}", f"one of {', '.join(known)}", did_you_mean(tag, known))
+        return document.problem(place, f"no {key}", f"a {key}", f"add {key}: one of {', '.join(known)}")
+    tag = value.get(key) if isinstance(value, dict) else value
+    place = (*place, key) if isinstance(value, dict) and isinstance(value_at(document.data, place), dict) else place
+    from_python = "it needs a function: build this mechanism in Python" if tag in PYTHON_TYPES else ""
+    return document.problem(place, f"the unknown {key} {tag!r}", f"one of {', '.join(known)}", from_python or did_you_mean(tag, known))
 
 
 def _remedy(walk: _Walk, value: object) -> str:
@@ -186,6 +204,20 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
                 yield from _alternatives(argument)
     else:
         yield annotation
+
+
+def _tag_key(section: type[pydantic.BaseModel]) -> str:
+    """Returns the key that chooses between sections of a union."""
+    return next(key for key in _TAG_KEYS if key in section.model_fields)
+
+
+def _tags(section: type[pydantic.BaseModel]) -> tuple[Any, ...]:
+    """Returns what the key that chooses between sections may say for this one."""
+    return typing.get_args(section.model_fields[_tag_key(section)].annotation)
+
+
+def _is_list(annotation: Any) -> bool:
+    return any(typing.get_origin(alternative) in (list, tuple) for alternative in _alternatives(annotation))
 
 
 def _is_section(annotation: Any) -> bool:

@@ -17,7 +17,7 @@ import optax
 
 import jaxdae
 from jaxdae import tuning
-from jaxdae.app import build
+from jaxdae.app import build, naming
 from jaxdae.app.build import Worlds, with_numbers
 from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.schema import Config
@@ -63,7 +63,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
     if isinstance(section, Optimize):
         return _of_inputs(config, worlds, section, values)
     if section is None:
-        entries = [(f"bodies.{body.name}.{key}", None, None) for body in config.mechanism.bodies for key in ("mass", "inertia")]
+        entries = [(path, None, None) for body in config.mechanism.bodies for path in _of_body(body)]
         entries += [(f"stabilization.{key}", None, None) for key in ("alpha", "beta") if config.stabilization.type != "none"]
     else:
         entries = [(entry.path, entry.lower, entry.upper) for entry in section.parameters]
@@ -83,7 +83,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
             system, _, state = worlds.one()
         else:
             world = with_numbers(values, [*locations.values(), *varied[: len(sample)]], [*(numbers[name] for name in locations), *sample])
-            system, state = _started(world)
+            system, _, state, _, _ = build.started(world)
         changed = with_numbers(values, list(locations.values()), [numbers[name] for name in locations])
         return system, build.integrator(changed), state, None
 
@@ -119,6 +119,15 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
 
     loss = _rollout_loss(config, section, lambda p: (system, method, state, controls(p)), _terms(config, section, worlds, controls))
     return Objective(loss, None, None, parameters, trainable, {}, controls)
+
+
+def _of_body(body: Any) -> list[str]:
+    """Returns the paths of mass and moments of inertia of a body."""
+    names = [f"bodies.{body.name}.mass", f"bodies.{body.name}.inertia"]
+    if not isinstance(body.inertia, tuple):
+        return names
+    rows = (f"{k}.{k}" if isinstance(row, tuple) else f"{k}" for k, row in enumerate(body.inertia))
+    return [names[0], *(f"{names[1]}.{row}" for row in rows)]
 
 
 def _rollout_loss(config: Config, section: Tune | Optimize | None, setup: Any, terms: Any) -> tuning.RolloutLoss:
@@ -167,31 +176,26 @@ def _range(lower: Any, upper: Any) -> Any:
     return tuning.Unbounded() if upper is None else tuning.AtMost(upper)
 
 
-def _started(world: dict[str, Any]) -> tuple[Any, jaxdae.State]:
-    """Returns mechanism and consistent start of a config as plain values, some of them traced."""
-    system, guess, velocities, _ = build.construct(world)
-    held = [np.array([name in world["start"][key] for name in system.coordinate_names]) for key in ("fixed", "velocities")]
-    state, _ = jaxdae.initialize(system, guess, velocities, fixed=held[0], fixed_velocity=held[1])
-    return system, state
-
-
 # Terms.
 
 
 def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
     """Returns what a coordinate, velocity or point term looks at, as a function of a state."""
     if term.type == "point":
-        body = system.body_names.index(term.body)
-        x, y = term.point
+        body, dimension = system.body_names.index(term.body), system.space.dimension
+        point = (0.0,) * dimension if term.point is None else term.point
 
         def place(state: jaxdae.State) -> Any:
-            pose = state.q[3 * body : 3 * body + 3]
-            c, s = jnp.cos(pose[2]), jnp.sin(pose[2])
-            return jnp.stack([pose[0] + c * x - s * y, pose[1] + s * x + c * y])
+            frame = jax.tree.map(lambda entry: entry[body], system.frames(state.q))
+            return frame.point(jnp.asarray(point, state.q.dtype)).array()
 
         return place
-    index = system.coordinate_names.index(term.coordinate)
-    return (lambda state: state.v[index]) if term.type == "velocity" else (lambda state: state.q[index])
+    entries = naming.of_system(system)
+    if term.type == "velocity":
+        number = entries.rates[term.coordinate]
+        return lambda state: state.v[number]
+    index = entries.names.index(term.coordinate)
+    return lambda state: state.q[index]
 
 
 def _terms(config: Config, section: Tune | Optimize | None, worlds: Worlds, controls: Any) -> Callable[[Any, Any], Any]:
@@ -231,12 +235,12 @@ def _terms(config: Config, section: Tune | Optimize | None, worlds: Worlds, cont
     return loss
 
 
-def random_guesses(q: Any, count: int) -> Any:
-    """Returns a start pose and copies of it whose bodies are turned at random, (count, nq)."""
-    poses = jnp.tile(q, (count, 1)).reshape(count, -1, 3)
-    turns = np.random.default_rng(0).uniform(-np.pi, np.pi, (count, poses.shape[1]))
-    turns[0] = 0.0
-    return poses.at[:, :, 2].add(jnp.asarray(turns, q.dtype)).reshape(count, -1)
+def random_guesses(system: Any, q: Any, count: int) -> Any:
+    """Returns a start pose and copies of it whose bodies, or in joint coordinates joints, are turned at random, (count, nq)."""
+    turning = np.array([unit == "rad/s" for unit in system.names.velocity_units])
+    turns = np.zeros((count, len(turning)))
+    turns[1:, turning] = np.random.default_rng(0).uniform(-np.pi, np.pi, (count, int(turning.sum())))[1:]
+    return jax.vmap(system.retract, in_axes=(None, 0))(q, jnp.asarray(turns, q.dtype))
 
 
 def jitted_closing(system: Any, t: Any) -> Callable[[Any], Any]:

@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxdae.app import picture
+from jaxdae.app import picture, picture_space, results
 from jaxdae.app.failure import Failures, entries_in_view
+from jaxdae.app.outline import places
 from jaxdae.app.schema import Config
 from jaxdae.app.style import COLORS, GRAY, line_style, styled
 
 _POINTS = 2000
 _WORLDS_IN_BAND = 1024
+_STILL = 1e-11  # in m or rad
 _RAN_AWAY = 100.0  # times the usual size
-_ROWS = (("x", "m"), ("y", "m"), ("theta", "rad"))
+_PLANAR = (("x", "m"), ("y", "m"), ("theta", "rad"))
+_SPATIAL = (("x", "m"), ("y", "m"), ("z", "m"), ("turned by", "rad"))
 
 
 def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pathlib.Path]:
@@ -22,7 +25,8 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
     folder.mkdir(exist_ok=True)
     files = []
     with styled() as figure_class:
-        for drawing in (positions, violation, energy, overlay):
+        joints = (coordinates,) if config.mechanism.coordinates == "joints" else ()
+        for drawing in (positions, *joints, violation, energy, overlay):
             figure = drawing(figure_class, config, data)
             files.append(folder / f"{drawing.__name__}.png")
             figure.savefig(files[-1], bbox_inches="tight")
@@ -30,31 +34,85 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
 
 
 def positions(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
-    """Returns a figure of x, y and theta of all bodies; a band spans the worlds that did not fail."""
+    """Returns a figure of x, y and theta of all bodies, in space of x, y, z and the angle turned since the start.
+
+    A band spans the worlds that did not fail.
+    """
     names = [body.name for body in config.mechanism.bodies]
+    rows, angle = (_SPATIAL, "the angle of their turn") if config.mechanism.space == "space" else (_PLANAR, "angles")
+
+    def of_bodies(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
+        poses = drawn(results.poses(part, len(names)).values)
+        shown = np.concatenate([poses[..., :3], _turn(poses[..., 3:])[..., None]], axis=-1) if poses.shape[-1] == 7 else poses
+        return [shown[..., row] for row in range(len(rows))]
+
+    labels = [(f"{quantity} in {unit}", names) for quantity, unit in rows]
+    return _panels(figure_class, config, data, labels, of_bodies, f"centers of mass and {angle}")
+
+
+def _turn(quaternions: np.ndarray) -> np.ndarray:
+    """Returns by how much quaternions (..., time, body, 4) differ from the first ones, in rad, at most pi."""
+    start = quaternions[..., :1, :, :]
+    scalar = np.sum(start * quaternions, axis=-1)
+    vector = np.linalg.norm(quaternions - scalar[..., None] * start, axis=-1)
+    return 2.0 * np.arctan2(vector, np.abs(scalar))
+
+
+def coordinates(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
+    """Returns a figure of joint coordinates, a panel for each unit; a band spans the worlds that did not fail."""
+    names, units = data.coordinate.values, data.unit.values
+    chosen = [(unit, np.flatnonzero(units == unit)) for unit in ("rad", "m", "") if np.any(units == unit)]
+    labels = [(f"in {unit}" if unit else "quaternions", [str(name) for name in names[indices]]) for unit, indices in chosen]
+
+    def of_joints(part: xr.Dataset, drawn: Any) -> list[np.ndarray]:
+        q = drawn(part.q.values)
+        return [q[..., indices] for _, indices in chosen]
+
+    return _panels(figure_class, config, data, labels, of_joints, "joint coordinates")
+
+
+def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tuple[str, list[str]]], read: Any, what: str) -> Any:
+    """Returns a figure of what `read` takes from the results, panels (world, time, line).
+
+    Args:
+        figure_class: matplotlib's.
+        config: the config.
+        data: the results.
+        labels: of each panel the label of its axis and the names of its lines.
+        read: (part of the results, what hides values (world, time, ...) that are not to be drawn) -> panels.
+        what: they are, for the title.
+    """
     failures = Failures(data.status.values, data.time.values)
     chosen = _thinned(failures)
     time, survived = data.time.values[chosen], failures.survived[:_WORLDS_IN_BAND]
-    nominal = failures.drawn(data.q.isel(world=slice(0, 1)).values)[0, chosen]
-    band = data.q.isel(world=survived, time=chosen).values
-    figure = figure_class(figsize=(9, 7.5), layout="constrained")
-    panels = figure.subplots(3, 1, sharex=True)
-    for row, (axes, (coordinate, unit)) in enumerate(zip(panels, _ROWS, strict=True)):
-        for index, name in enumerate(names):
+    nominal = [panel[0, chosen] for panel in read(data.isel(world=slice(0, 1)), failures.drawn)]
+    band = read(data.isel(world=survived, time=chosen), lambda values: values)
+    figure = figure_class(figsize=(9, 2.5 * max(len(labels), 2)), layout="constrained")
+    panels = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
+    shared = len({tuple(lines) for _, lines in labels}) == 1
+    for row, (axes, (label, lines)) in enumerate(zip(panels, labels, strict=True)):
+        for index, name in enumerate(lines):
             style = line_style(index)
-            if data.sizes["world"] > 1 and len(band):
-                values = band[..., 3 * index + row]
-                axes.fill_between(time, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.18, linewidth=0)
-            _draw_nominal(axes, failures, time, nominal[:, 3 * index + row], label=name, **style)
-        axes.set_ylabel(f"{coordinate} in {unit}")
+            if data.sizes["world"] > 1 and len(survived):
+                one = band[row][..., index]
+                axes.fill_between(time, one.min(axis=0), one.max(axis=0), color=style["color"], alpha=0.18, linewidth=0)
+            _draw_nominal(axes, failures, time, nominal[row][:, index], label=name, **style)
+        axes.set_ylabel(label)
+        low, high = axes.get_ylim()
+        if high - low < _STILL:
+            # Round-off of what stands still does not look like a mountain range.
+            axes.set_ylim(low - 1.0, high + 1.0)
         _fit_time(axes, failures)
         if failures.nominal is not None:
-            _fit_values(axes, nominal[:, row::3], band[..., row::3])
-    worlds = f"; bands: {len(band)} worlds" if data.sizes["world"] > 1 and len(band) else ""
+            _fit_values(axes, nominal[row], band[row])
+        if not shared:
+            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    worlds = f"; bands: {len(survived)} worlds" if data.sizes["world"] > 1 and len(survived) else ""
     worlds += " that did not fail" if worlds and str(failures) else ""
-    _set_title(panels[0], f"{config.name}: centers of mass and angles, nominal world{worlds}", failures)
+    _set_title(panels[0], f"{config.name}: {what}, nominal world{worlds}", failures)
     panels[-1].set_xlabel("time in s")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+    if shared:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
@@ -105,20 +163,27 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
 
 def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     """Returns a figure of the mechanism of the nominal world at several instants, up to its failure where it failed."""
-    nominal = data.q.isel(world=0).values.reshape(data.sizes["time"], len(config.mechanism.bodies), 3)
+    mechanism = config.mechanism
+    nominal = results.poses(data.isel(world=slice(0, 1)), len(mechanism.bodies)).values[0]
     failures = Failures(data.status.values, data.time.values)
     title = f"{config.name}: nominal world"
     if failures.nominal is not None:
         nominal = nominal[failures.good[0]]
-        seen = entries_in_view(picture.places(config.mechanism, nominal))
+        seen = entries_in_view(places(mechanism, nominal))
         if seen < len(nominal):
             nominal = nominal[:seen]
             title += f"\ndrawn up to t = {data.time.values[seen - 1]:.4g} s, where it runs out of the picture"
     time = data.time.values[: len(nominal)]
     chosen = _instants(config, time)
     figure = figure_class(figsize=(8.5, 6.5), layout="constrained")
+    drawn = time[chosen], nominal[chosen], nominal[:: max(1, len(time) // _POINTS)]
+    if mechanism.space == "space":
+        axes = figure.add_subplot(projection="3d")
+        picture_space.draw(axes, mechanism, *drawn)
+        _set_title(axes, title, failures)
+        return figure
     axes = figure.subplots()
-    picture.draw(axes, config.mechanism, time[chosen], nominal[chosen], nominal[:: max(1, len(time) // _POINTS)])
+    picture.draw(axes, mechanism, *drawn)
     _set_title(axes, title, failures)
     axes.grid(color="#f0f0f0")
     axes.tick_params(colors=GRAY)

@@ -32,6 +32,13 @@ class _Reaching(jaxdae.System):
     target: Any
     term: Any = jaxdae.static()
 
+    @property
+    def flat(self) -> bool:
+        return self.system.flat
+
+    def retract(self, q: Any, xi: Any) -> Any:
+        return self.system.retract(q, xi)
+
     def mass_matrix(self, q: Any) -> Any:
         return self.system.mass_matrix(q)
 
@@ -67,12 +74,13 @@ def _one(config: Config, document: Document, worlds: Worlds, term: Any, place: L
     with precision(config):
         system, _, state = worlds.one()
         wanted = np.asarray(term.target, float)
-        if term.type == "coordinate" and term.coordinate.endswith(".theta"):
+        units = dict(zip(system.names.coordinates, system.names.coordinate_units, strict=True))
+        if term.type == "coordinate" and units[term.coordinate] == "rad":
             # Full turns are no question of geometry.
             start = float(observer(term, system)(state))
             wanted = start + (wanted - start + np.pi) % (2.0 * np.pi) - np.pi
         reaching = _Reaching(system, jnp.asarray(wanted, state.q.dtype), term)
-        info = jitted_closing(reaching, jnp.asarray(config.duration, state.q.dtype))(random_guesses(state.q, _GUESSES))
+        info = jitted_closing(reaching, jnp.asarray(config.duration, state.q.dtype))(random_guesses(system, state.q, _GUESSES))
     if np.any(np.asarray(info.status) == jaxdae.Status.OK):
         return []
     best = np.nanmin(np.linalg.norm(np.asarray(info.residual), axis=1))

@@ -7,7 +7,7 @@ from jaxdae.mechanisms.describe import Element
 
 def table(types: Iterable[type[Element]]) -> str:
     """Returns the table of types in Markdown: their names in configs, their keys with units, and what they are."""
-    rows = [f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', ' ')} |" for kind in types]
+    rows = [f"| `{kind.type_key()}` | {', '.join(_keys(kind))} | {kind.summary().replace('|', chr(92) + '|')} |" for kind in types]
     return "\n".join(["| type | keys | what it is |", "|---|---|---|", *rows]) + "\n"
 
 

@@ -57,10 +57,7 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
     system = worlds.one()[0]
     writer = results.Writer(
         folder / run_folder.RESULTS,
-        list(system.coordinate_names),
-        list(system.coordinate_units),
-        list(system.row_names),
-        list(system.row_units),
+        system,
         worlds.parameters,
         {
             "name": config.name,

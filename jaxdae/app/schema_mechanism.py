@@ -1,4 +1,4 @@
-"""The `mechanism` section of a config: bodies, joints, forces, as `jaxdae.mechanisms` names them.
+"""The `mechanism` section of a config: bodies, joints, forces, as `jaxdae.mechanisms` names them, in the plane or in space.
 
 Every field has a description that error messages show as the remedy. `at` places are points of the world at the start
 pose; `point` places are in the frame of the body (the ground's frame is the world's). SI units. The sections of joints and forces are made
@@ -6,28 +6,61 @@ from the fields of their types.
 """
 
 import functools
+import math
 import operator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, create_model, model_validator
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, create_model, model_validator
 
+from jaxdae.mechanisms.build import TYPES as LIBRARY
 from jaxdae.mechanisms.describe import Element
-from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
-from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
-from jaxdae.mechanisms.kinds import Kind
+from jaxdae.mechanisms.kinds import Input, Kind
+from jaxdae.mechanisms.places import JointAxes
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
 Pair = Annotated[tuple[float, float], Strict(False)]
 Triple = Annotated[tuple[float, float, float], Strict(False)]
+Quadruple = Annotated[tuple[float, float, float, float], Strict(False)]
+Moment = Annotated[float, Field(gt=0)]
+Moments = Annotated[tuple[Moment, Moment, Moment], Strict(False)]
+Matrix = Annotated[tuple[Triple, Triple, Triple], Strict(False)]
 
-TYPES: dict[str, type[Element]] = {kind.type_key(): kind for kind in (*PLANAR_JOINTS, *PLANAR_FORCES)}
-"""The types of joints and forces by their names in configs."""
+SPACES = tuple(LIBRARY)
+"""Where mechanisms are: plane and space."""
 
-MOVABLE = tuple(kind.type_key() for kind in PLANAR_JOINTS if kind.movable)
-"""The types of joints that have a coordinate."""
+SYMMETRIC = 1e-9  # of the largest entry: round-off where a tensor was turned or moved is no mistake
 
-PYTHON_ONLY = frozenset(name for kind in TYPES.values() for name, field in kind.kinds().items() if not field.in_config)
-"""Fields that a config cannot use."""
+
+def _usable(kind: type[Element]) -> bool:
+    """Returns whether a config can give all that a type needs."""
+    return all(field.in_config or kind.default_of(name) is not ... for name, field in kind.kinds().items())
+
+
+TYPES: dict[str, dict[str, type[Element]]] = {
+    space: {kind.type_key(): kind for kinds in LIBRARY[space] for kind in kinds if _usable(kind)} for space in SPACES
+}
+"""The types of joints and forces by their names in configs, in each space."""
+
+MOVABLE = {space: tuple(kind.type_key() for kind in LIBRARY[space][0] if kind.movable) for space in SPACES}
+"""The types of joints that have a coordinate, in each space."""
+
+PYTHON_TYPES = frozenset(kind.type_key() for space in SPACES for kinds in LIBRARY[space] for kind in kinds if not _usable(kind))
+"""Types that need what a config cannot give, functions."""
+
+
+def _hidden() -> Iterable[tuple[str, str]]:
+    for kind in (kind for kinds in TYPES.values() for kind in kinds.values()):
+        of_inputs = any(isinstance(field, Input) for field in kind.kinds().values())
+        for name, field in kind.kinds().items():
+            if not field.in_config:
+                driven = of_inputs and kind.default_of(name) is not ... and not getattr(field, "at_start", None)
+                yield name, "inputs are driven from Python (controls of jaxdae.rollout)" if driven else "it is that of the start pose"
+
+
+PYTHON_ONLY: dict[str, str] = dict(_hidden())
+"""Fields that a config cannot use, and why."""
 
 
 class Section(BaseModel):
@@ -37,12 +70,74 @@ class Section(BaseModel):
 
 
 class Body(Section):
-    """A rigid body."""
+    """A rigid body in the plane."""
 
     name: Name = Field(description="the name of the body, a word; not 'ground'")
     mass: float = Field(gt=0, description="the mass in kg")
     inertia: float = Field(gt=0, description="the moment of inertia about the center of mass in kg m^2")
     pose: Triple = Field(description="the start pose of the center of mass, [x in m, y in m, theta in rad]; a guess is enough")
+    free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _no_null_vector(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) in (2, 3, 4) and all(_is_number(v) and v == 0 for v in value):
+        if len(value) == 4:
+            raise ValueError(f"{list(value)}|a quaternion that is not zero|give the orientation, for example [1, 0, 0, 0]")
+        example = [1, *(0,) * (len(value) - 1)]
+        raise ValueError(f"{list(value)}|a direction of non-zero length|give the axis, for example {example}")
+    return value
+
+
+def _inertia(value: Any) -> Any:
+    """Returns moments of inertia that a body can have; tensors are judged whole, because a union would judge each of its members."""
+    rows = [row if isinstance(row, list | tuple) else [row] for row in value] if isinstance(value, list | tuple) else []
+    sizes = [len(row) for row in rows]
+    if sizes not in ([1, 1, 1], [3, 3, 3]) or not all(_is_number(x) for row in rows for x in row):
+        got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
+        remedy = "about the center of mass in the axes of the body, in kg m^2"
+        raise ValueError(f"{got}|three principal moments, or three rows of three numbers|{remedy}")
+    given = np.array(rows, float)
+    matrix = np.diag(given[:, 0]) if given.shape[1] == 1 else given
+    if not np.allclose(matrix, matrix.T, rtol=0.0, atol=SYMMETRIC * np.max(np.abs(matrix))):
+        raise ValueError(f"{list(value)}|a symmetric matrix|products of inertia stand on both sides of the diagonal")
+    moments = np.linalg.eigvalsh(matrix)
+    if not moments[0] > 0.0:
+        listed = ", ".join(f"{moment:.4g}" for moment in moments)
+        raise ValueError(f"{list(value)} with the principal moments {listed}|principal moments > 0|check the signs")
+    return value
+
+
+class SpatialPose(Section):
+    """Where a body in space is at the start."""
+
+    place: Triple = Field(description="the place of the center of mass, [x, y, z] in m; a guess is enough")
+    quaternion: Annotated[Quadruple, BeforeValidator(_no_null_vector)] | None = Field(
+        default=None, description="the orientation, body to world, [w, x, y, z]; of any length but zero"
+    )
+    rpy: Triple | None = Field(
+        default=None, description="the orientation as [roll, pitch, yaw] in rad: R = Rz(yaw) Ry(pitch) Rx(roll), as in URDF"
+    )
+
+    @model_validator(mode="after")
+    def _one_orientation(self) -> "SpatialPose":
+        if self.quaternion is not None and self.rpy is not None:
+            raise ValueError("quaternion and rpy|one of them|remove one; without both the axes of the body are those of the world")
+        return self
+
+
+class SpatialBody(Section):
+    """A rigid body in space."""
+
+    name: Name = Field(description="the name of the body, a word; not 'ground'")
+    mass: float = Field(gt=0, description="the mass in kg")
+    inertia: Annotated[Moments | Matrix, BeforeValidator(_inertia)] = Field(
+        description="about the center of mass in the axes of the body in kg m^2: three principal moments, or a symmetric matrix"
+    )
+    pose: SpatialPose = Field(description="the start pose, {place: [x, y, z], quaternion: [w, x, y, z]} or {place: ..., rpy: [r, p, y]}")
     free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
 
 
@@ -65,24 +160,29 @@ class Sinusoid(Section):
     offset: float = Field(default=0.0, description="the mean in rad or m")
 
 
-class _Element(Section):
-    """A joint or a force, its places given in one of the ways of its type, whole and alone."""
+class ElementSection(Section):
+    """A joint or a force, its places and axes given in one of the ways of its type, whole and alone."""
+
+    kind: ClassVar[type[Element]]
+    """The type in the library."""
 
     @model_validator(mode="after")
-    def _one_way_to_give_the_place(self) -> "_Element":
-        kind = TYPES[getattr(self, "type")]  # noqa: B009 (a field of all models made below)
-        keys = [key for pair in kind.places() for key in pair]
+    def _one_way_to_give_the_place(self) -> "ElementSection":
+        keys = [key for pair in self.kind.places() for key in pair]
         given = {key for key in keys if getattr(self, key) is not None}
-        if keys and not any(given == set(way) for way in kind.ways()):
-            ways = " or ".join(" with ".join(way) for way in kind.ways())
+        if keys and not any(given == set(way) for way in self.kind.ways()):
+            ways = " or ".join(" with ".join(way) for way in self.kind.ways())
             raise ValueError(f"{', '.join(sorted(given)) or 'no place'}|the place as {ways}|give the place in one of these ways")
         return self
 
-
-def _no_null_direction(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int | float) and v == 0 for v in value):
-        raise ValueError(f"{list(value)}|a direction of non-zero length|give the axis, for example [1, 0]")
-    return value
+    @model_validator(mode="after")
+    def _one_way_to_give_the_axes(self) -> "ElementSection":
+        columns = next((f.columns for n, f in self.kind.kinds().items() if isinstance(f, JointAxes) and n == "axes_a"), ())
+        given = [name for name in (*columns, "axes_a") if columns and getattr(self, name) is not None]
+        if columns and given not in ([*columns], ["axes_a"]):
+            ways = f"{' with '.join(columns)}, or axes_a"
+            raise ValueError(f"{', '.join(given) or 'no axis'}|the axes as {ways}|give the axes in one of these ways")
+        return self
 
 
 _ANNOTATIONS: dict[str, Any] = {
@@ -90,47 +190,104 @@ _ANNOTATIONS: dict[str, Any] = {
     "text": str,
     "number": float,
     "numbers": Annotated[tuple[float, ...], Strict(False), Field(min_length=1)],
-    "vector": Pair,
-    "direction": Annotated[Pair, BeforeValidator(_no_null_direction)],
     "truth": bool,
     "motion": Annotated[Polynomial | Sinusoid, Field(discriminator="type")],
+    "quaternion": Annotated[Quadruple, BeforeValidator(_no_null_vector)],
 }
+_VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
+
+
+def _annotation(kind: Kind) -> Any:
+    vector = _VECTORS[kind.dimension]
+    vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
+    return (_ANNOTATIONS | vectors)[kind.plain]
 
 
 def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
     """Returns a field of a type as pydantic takes it: annotation and default, bounds and description."""
-    annotation = _ANNOTATIONS[kind.plain]
+    annotation = _annotation(kind)
     options = {"description": kind.description, **kind.bounds}
     if kind.required or default is ...:
         return annotation, Field(**options)
     return (annotation | None if default is None else annotation), Field(default=default, **options)
 
 
-def _model(kind: type[Element]) -> type[_Element]:
+def _model(kind: type[Element]) -> type[ElementSection]:
     """Returns the section of a type of joint or force."""
     entries: dict[str, Any] = {name: _entry(field, kind.default_of(name)) for name, field in kind.kinds().items() if field.in_config}
-    return create_model(
-        kind.__name__,
-        __base__=_Element,
+    made = create_model(
+        kind.__name__ if kind.space.name == "plane" else f"Spatial{kind.__name__}",
+        __base__=ElementSection,
         __module__=__name__,
         __doc__=kind.summary(),
         type=(Literal[kind.type_key()], ...),  # pyright: ignore[reportArgumentType, reportCallIssue]
         **entries,
     )
+    made.kind = kind
+    return made
 
 
-JOINTS = tuple(_model(kind) for kind in PLANAR_JOINTS)
-FORCES = tuple(_model(kind) for kind in PLANAR_FORCES)
+SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
+    space: {key: _model(kind) for key, kind in kinds.items()} for space, kinds in TYPES.items()
+}
+"""The sections of all types of joints and forces by their names in configs, in each space."""
+
+
+def _one_of(space: str, number: int) -> Any:
+    """Returns the sections of the types of joints (0) or of forces (1) as one annotation."""
+    models = [SECTIONS[space][kind.type_key()] for kind in LIBRARY[space][number] if _usable(kind)]
+    return Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
+
+
 if TYPE_CHECKING:
-    Joint = Force = Any
+    PlanarJoint = PlanarForce = SpatialJoint = SpatialForce = Any
 else:
-    Joint, Force = (Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")] for models in (JOINTS, FORCES))
+    PlanarJoint, PlanarForce = _one_of("plane", 0), _one_of("plane", 1)
+    SpatialJoint, SpatialForce = _one_of("space", 0), _one_of("space", 1)
 
 
-class Mechanism(Section):
-    """Bodies, the joints between them and to the ground, and what acts on them."""
+class _Mechanism(Section):
+    coordinates: Literal["absolute", "joints"] = Field(
+        default="absolute", description="absolute (the pose of every body) or joints (angles and slides of a spanning tree)"
+    )
+    cut: list[str] = Field(default=[], description="the joints that close the loops of the tree, by name; left out: as the tree grows")
 
+    @model_validator(mode="after")
+    def _cut_where_there_is_a_tree(self) -> "_Mechanism":
+        if self.cut and self.coordinates != "joints":
+            raise ValueError(f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut")
+        return self
+
+
+class PlanarMechanism(_Mechanism):
+    """Bodies in the plane, the joints between them and to the ground, and what acts on them."""
+
+    space: Literal["plane"] = Field(default="plane", description="plane or space")
     gravity: Pair = Field(default=(0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y]")
     bodies: list[Body] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
-    joints: list[Joint] = Field(default=[], description="the joints, a list of {type, name, ...}")
-    forces: list[Force] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+    joints: list[PlanarJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
+    forces: list[PlanarForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+
+
+class SpatialMechanism(_Mechanism):
+    """Bodies in space, the joints between them and to the ground, and what acts on them."""
+
+    space: Literal["space"] = Field(description="plane or space")
+    gravity: Triple = Field(default=(0.0, 0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y, z]")
+    bodies: list[SpatialBody] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
+    joints: list[SpatialJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
+    forces: list[SpatialForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+
+
+def space_of(mechanism: Any) -> str:
+    """Returns the space of a mechanism, of its section or of plain values; `plane` where they do not say or say nonsense."""
+    given = mechanism.get("space", "plane") if isinstance(mechanism, dict) else getattr(mechanism, "space", "plane")
+    return given if given in SPACES else "plane"
+
+
+def _tag(mechanism: Any) -> Any:
+    return mechanism.get("space", "plane") if isinstance(mechanism, dict) else getattr(mechanism, "space", "plane")
+
+
+Mechanism = Annotated[Annotated[PlanarMechanism, Tag("plane")] | Annotated[SpatialMechanism, Tag("space")], Discriminator(_tag)]
+"""The section `mechanism` in either space."""

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
-from jaxdae.app.schema_mechanism import Pair, Section
+from jaxdae.app.schema_mechanism import Section
+
+Place = Annotated[tuple[float, ...], Strict(False), Field(min_length=2, max_length=3)]
 
 
 class Parameter(Section):
@@ -29,7 +31,7 @@ def check_order(lower: float | None, upper: float | None) -> None:
 class Input(Section):
     """A torque or joint force that becomes a sequence of values over time, linear between knots."""
 
-    force: str = Field(min_length=1, description="the name of a torque or joint_force; its number is the start of all knots")
+    force: str = Field(min_length=1, description="the name of a torque (in the plane) or joint_force; its number is the start of all knots")
     knots: int = Field(default=20, ge=2, le=100_000, description="how many values, evenly spread over the duration")
     lower: float | None = Field(default=None, description="the lower limit in N m or N")
     upper: float | None = Field(default=None, description="the upper limit in N m or N")
@@ -49,7 +51,9 @@ class CoordinateTerm(_Term):
     """(coordinate - target)^2."""
 
     type: Literal["coordinate", "velocity"]
-    coordinate: str = Field(description="the coordinate, for example crank.theta; of type velocity its rate")
+    coordinate: str = Field(
+        description="the coordinate, for example crank.theta or elbow.angle; of type velocity its rate, or a velocity such as base.omega_x"
+    )
     target: float = Field(description="the target in m, rad, m/s or rad/s")
 
 
@@ -58,8 +62,8 @@ class PointTerm(_Term):
 
     type: Literal["point"]
     body: str = Field(description="the body of the point")
-    point: Pair = Field(default=(0.0, 0.0), description="the point in the frame of the body, [x, y] in m")
-    target: Pair = Field(description="the target in the world, [x, y] in m")
+    point: Place | None = Field(default=None, description="the point in the frame of the body in m; left out: the mass center")
+    target: Place = Field(description="the target in the world in m, [x, y], in space [x, y, z]")
 
 
 class ReactionTerm(_Term):

@@ -15,13 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae.app import interrupts
+from jaxdae import mechanisms
+from jaxdae.app import interrupts, naming
 from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
 from jaxdae.integrators.method import roles_of
 
 _BLOCKS = 40
+_NEIGHBORS = 5  # entries that a slope of the power is taken from
+_BEFORE = _NEIGHBORS - 1  # entries that a block knows of those before it
 _BLOCK_BYTES = 128_000_000
 _ALONE = {"devices": 1, "chunk": 1, "chunks": 1, "added_worlds": 0}
 Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
@@ -69,7 +72,7 @@ def simulate(
         config: the config.
         worlds: its worlds, from `jaxdae.app.build.worlds`.
         sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
-            `jaxdae.app.results.VARIABLES`. The first block is the start state alone.
+            `jaxdae.app.results.variables`. The first block is the start state alone.
         progress: told the number of steps done after each block.
         summary: filled block by block, so that a caller whose simulation was interrupted knows what there is; left out, a new one.
     """
@@ -107,15 +110,17 @@ def simulate(
 
 def _is_driven(config: Config) -> bool:
     """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
-    elements = (*config.mechanism.joints, *config.mechanism.forces)
+    mechanism = config.mechanism
+    elements = (*mechanism.joints, *mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return varied or any(not described(element.model_dump()).conserves_energy for element in elements)
+    return varied or any(not described(element.model_dump(), mechanism.space).conserves_energy for element in elements)
 
 
 def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
     """Returns how many steps a block takes: a multiple of `every`, a divisor of all steps where one is near."""
     saved = steps // every
-    entry = worlds.size * (4 * worlds.state.q.shape[1] + 40) * worlds.state.q.dtype.itemsize
+    bodies = 0 if naming.is_absolute(worlds.one()[0]) else 13 * len(worlds.system.body_names)
+    entry = worlds.size * (4 * worlds.state.q.shape[1] + bodies + 40) * worlds.state.q.dtype.itemsize
     wanted = max(1, min(-(-saved // _BLOCKS), _BLOCK_BYTES // entry))
     divisors = [n for n in range(max(1, wanted // 2), 2 * wanted + 1) if saved % n == 0]
     return every * (min(divisors, key=lambda n: abs(n - wanted)) if divisors else wanted)
@@ -173,41 +178,44 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
         roles = roles_of(i)
         a, lam = jaxdae.forward_dynamics(s, x, None, solver=roles.solver, stabilization=roles.stabilization)
 
-        def power(shift: Any) -> Any:
-            moved = jaxdae.State(x.t + shift, s.retract(x.q, shift * x.v), x.v + shift * a)
-            return _power(s, moved, roles.solver)
-
-        zero = jnp.zeros_like(x.t)
-        rate = jax.jvp(power, (zero,), (jnp.ones_like(x.t),)) if driven else (zero, zero)
-        return {
+        bodies = {} if naming.is_absolute(s) else _bodies(s, x)
+        return bodies | {
             "q": x.q,
             "v": x.v,
             "a": a,
             "lam": lam,
             "kinetic_energy": s.kinetic_energy(x.q, x.v),
             "potential_energy": s.potential_energy(x.t, x.q),
-            "power": rate[0],
-            "power_rate": rate[1],
+            "power": _power(s, x, lam) if driven else jnp.zeros_like(x.t),
         }
 
     over_time = jax.vmap(one, in_axes=(None, None, 0))
     return jax.vmap(over_time, in_axes=(*axes, 0))(system, integrator, saved)
 
 
-def _power(system: Any, state: Any, solver: Any) -> Any:
+def _bodies(system: Any, state: Any) -> dict[str, Any]:
+    """Returns poses and twists of all bodies (body, ...), as absolute coordinates have them."""
+    absolute = mechanisms.to_absolute(system, state)
+    count = len(system.body_names)
+    return {"pose": absolute.q.reshape(count, -1), "twist": absolute.v.reshape(count, -1)}
+
+
+def _power(system: Any, state: Any, lam: Any) -> Any:
     """Returns what enters a mechanism other than from its potential, in W.
 
-    That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move.
+    That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move. Where M depends on
+    q, f holds what the motion at constant v takes, whose power is that of M' in the kinetic energy.
     """
     t, q, v = state.t, state.q, state.v
     force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype))
 
-    def potential(s: Any) -> Any:
-        return system.potential_energy(t + s, system.retract(q, s * v))
+    def stored(s: Any) -> Any:
+        moved = system.retract(q, s * v)
+        energy = system.potential_energy(t + s, moved)
+        return energy if naming.is_absolute(system) else energy + system.kinetic_energy(moved, v)
 
     zero, one = jnp.zeros_like(t), jnp.ones_like(t)
-    from_forces = v @ force + jax.jvp(potential, (zero,), (one,))[1]
-    _, lam = jaxdae.forward_dynamics(system, state, None, solver=solver)
+    from_forces = v @ force + jax.jvp(stored, (zero,), (one,))[1]
     moving = jax.jvp(lambda s: system.constraint(t + s, q), (zero,), (one,))[1]
     moving = jnp.concatenate([moving, system.velocity_constraint(t, q, jnp.zeros_like(v))])
     return from_forces - lam @ moving
@@ -230,12 +238,13 @@ class _Track:
     def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink):
         self._config, self._worlds, self._summary, self._sink = config, worlds, summary, sink
         self._work = np.zeros(worlds.size)
+        self._powers = np.zeros((worlds.size, 0))
         self._first_energy: float | None = None
 
     def take(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
         """Takes a block: instants (time,) with its start, arrays (world, at least time, ...)."""
         block = {name: x[:, : len(instants)] for name, x in block.items()}
-        work = self._integrated(instants, block.pop("power"), block.pop("power_rate"), block["status"])
+        work = self._integrated(instants, block.pop("power"), block["status"])
         block["work"] = work.astype(block["q"].dtype)
         if self._first_energy is None:
             for name in ("violation", "velocity_violation"):
@@ -246,10 +255,14 @@ class _Track:
         self._look(instants, block)
         self._sink(instants, block)
 
-    def _integrated(self, instants: np.ndarray, power: np.ndarray, rate: np.ndarray, status: np.ndarray) -> np.ndarray:
-        """Returns the integral of the power: trapezoids corrected by the slopes, exact for cubics."""
+    def _integrated(self, instants: np.ndarray, power: np.ndarray, status: np.ndarray) -> np.ndarray:
+        """Returns the integral of the power (world, time): trapezoids corrected by the slopes, exact for cubics."""
         moving = (status == jaxdae.Status.OK).astype(float)
-        h, p, r = np.diff(instants), power * moving, rate * moving
+        p = power * moving
+        # The slopes at the beginning of a block know of the entries before it, those at its end do without what comes after.
+        known = np.concatenate([self._powers, p], axis=1)
+        self._powers = known[:, max(0, known.shape[1] - _BEFORE - 1) : -1]
+        h, r = np.diff(instants), _slopes(known, instants)[:, -p.shape[1] :] * moving
         gained = h / 2 * (p[:, 1:] + p[:, :-1]) + h**2 / 12 * (r[:, :-1] - r[:, 1:])
         work = self._work[:, None] + np.concatenate([np.zeros_like(p[:, :1]), np.cumsum(gained, axis=1)], axis=1)
         self._work = work[:, -1]
@@ -275,3 +288,24 @@ class _Track:
         codes, counts = np.unique(block["status"][:, -1], return_counts=True)
         names = [jaxdae.Status(int(code)).name for code in codes]
         summary.status = dict(zip(names, counts.tolist(), strict=True))
+
+
+def _slopes(values: np.ndarray, instants: np.ndarray) -> np.ndarray:
+    """Returns the slopes of values (world, k) at evenly spread times, by polynomials through five neighbors, or through all."""
+    count = values.shape[1]
+    size, slopes = min(count, _NEIGHBORS), np.zeros_like(values)
+    if size < 2:
+        return slopes
+    middle = size // 2
+    for at in (*range(middle), *range(count - size + middle, count)):
+        first = min(max(at - middle, 0), count - size)
+        slopes[:, at] = values[:, first : first + size] @ _weights(first - at, size)
+    for offset, weight in enumerate(_weights(-middle, size)):
+        slopes[:, middle : count - size + middle] += weight * values[:, offset : offset + count - size]
+    return slopes / float(instants[1] - instants[0])
+
+
+def _weights(first: int, size: int) -> np.ndarray:
+    """Returns the weights of values at first, first + 1, ... that give the slope at zero of the polynomial through them."""
+    powers = np.vander(np.arange(first, first + size), increasing=True).T.astype(float)
+    return np.linalg.solve(powers, np.eye(size)[1])

@@ -3,7 +3,8 @@
 YAML is composed into nodes, `--set` overrides are grafted into the nodes, and only then the nodes become plain Python
 values; a key that stands twice in a mapping is an error. A place in the config is a *location*: a tuple of keys and
 list indices. It is written with dots, elements of a list by their names: `mechanism.bodies.crank.mass`. The leading
-`mechanism.` may be left out, and `x`, `y`, `theta` name the entries of a vector.
+`mechanism.` may be left out, and `x`, `y`, `theta`, in space `x`, `y`, `z`, name the entries of a vector, `w`, `x`, `y`, `z` those of
+a quaternion.
 """
 
 import difflib
@@ -23,7 +24,21 @@ CONFIG_BYTES = 10_000_000
 _DEPTH = 40
 _SIZE = 200_000
 AXES = {"x": 0, "y": 1, "theta": 2}
-_SECTIONS_OF_MECHANISM = ("bodies", "joints", "forces", "gravity")
+_ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
+    2: ({"x": 0, "y": 1},),
+    3: (AXES, {"x": 0, "y": 1, "z": 2}),
+    4: ({"w": 0, "x": 1, "y": 2, "z": 3},),
+}
+"""The names of the entries of vectors and quaternions, by their length."""
+_SECTIONS_OF_MECHANISM = ("bodies", "joints", "forces", "gravity", "space", "coordinates", "cut")
+Defaults = Callable[[tuple[str, ...], Callable[[tuple[str, ...]], str | None]], Any]
+"""Keys, and what tells the text that is written at keys -> what a config holds there where nothing is written."""
+
+
+def _no_defaults(path: tuple[str, ...], written: Callable[[tuple[str, ...]], str | None]) -> Any:
+    return None
+
+
 _DOTTED_KEYS = ("velocities",)
 
 
@@ -36,16 +51,14 @@ class Document:
         name: the file, as it was given.
     """
 
-    def __init__(
-        self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Callable[[tuple[str, ...]], Any] = lambda path: None
-    ):
+    def __init__(self, name: str, text: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults):
         """Reads a config from its text.
 
         Args:
             name: the file, as messages should call it.
             text: YAML.
             overrides: `path.to.key=value` each, the value in YAML.
-            defaults: keys -> what the config holds there where nothing is written; None where it holds nothing.
+            defaults: what the config holds at keys where nothing is written; None where it holds nothing.
 
         Raises:
             ConfigError: where the text is no YAML at all, so that nothing else can be looked at.
@@ -189,6 +202,14 @@ class Document:
 
     # overrides
 
+    def _text_at(self, keys: tuple[str, ...]) -> str | None:
+        """Returns the text that is written at keys; None where there is none."""
+        node = self._root
+        for key in keys:
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            node = next((value for name, value in pairs if _key_text(name) == key), None)
+        return node.value if isinstance(node, yaml.ScalarNode) else None
+
     def _override(self, override: str) -> None:
         path, equals, value = override.partition("=")
         label = f"--set {shorten(override)}"
@@ -248,13 +269,13 @@ class Document:
 
     def _default(self, path: list[str], label: str) -> yaml.Node:
         """Returns what an override changes a part of where the file says nothing: the default, or an empty mapping."""
-        default = self._defaults(tuple(path))
+        default = self._defaults(tuple(path), self._text_at)
         if not isinstance(default, dict | list | tuple):
             default = {}
         return self._compose(yaml.safe_dump(default), label)
 
 
-def read(path: str, overrides: tuple[str, ...] = (), defaults: Callable[[tuple[str, ...]], Any] = lambda path: None) -> Document:
+def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults) -> Document:
     """Returns the config in a file, with overrides.
 
     Args:
@@ -349,7 +370,8 @@ def _name_of(node: yaml.Node) -> str | None:
 
 
 def _index_in_nodes(node: yaml.SequenceNode, word: str) -> int | None:
-    values = [{"name": _name_of(child)} if isinstance(child, yaml.MappingNode) else None for child in node.value]
+    kinds = {yaml.SequenceNode: []}
+    values = [{"name": _name_of(c)} if isinstance(c, yaml.MappingNode) else kinds.get(type(c)) for c in node.value]
     return _index_in_values(values, word)
 
 
@@ -359,10 +381,22 @@ def _index_in_values(values: list | tuple, word: str) -> int | None:
             return index
     if re.fullmatch(r"[0-9]+", word) and int(word) < len(values):
         return int(word)
-    index = AXES.get(word)
-    if index is not None and index < len(values) and not any(isinstance(value, dict) for value in values):
-        return index
-    return None
+    if any(isinstance(value, dict | list | tuple) for value in values):
+        return None
+    return next((names[word] for names in _ENTRIES.get(len(values), ()) if word in names), None)
+
+
+def entry_names(key: object, values: list | tuple) -> list[str]:
+    """Returns the names of the entries of a vector, as paths write them; none of those that have none.
+
+    Args:
+        key: what the vector is in a config, such as gravity.
+        values: its entries.
+    """
+    if key == "inertia" or any(isinstance(value, dict | list | tuple) for value in values):
+        return []
+    names = _ENTRIES.get(len(values), ({},))
+    return list(names[0] if key == "pose" else names[-1])
 
 
 def _longest_key(node: yaml.MappingNode, parts: list[str]) -> tuple[int, int | None]:

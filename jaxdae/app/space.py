@@ -8,20 +8,16 @@ from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 
 _OVERHEAD = 10_000_000  # bytes of plots, reports, records and metadata
-_SCALARS = 5  # violations, energies and work, a number each
-_STATUS = 4  # bytes
 _WORD = 25  # bytes of a number in a table of text
 
 
-def results_bytes(config: Config, rows: int) -> int:
+def results_bytes(config: Config, entry: int) -> int:
     """Returns how many bytes the results of `jaxdae run` take at most; compression may save some of them.
 
     Args:
         config: the config.
-        rows: the number of constraint rows.
+        entry: bytes of one saved state of one world.
     """
-    real = 8 if config.precision == "float64" else 4
-    entry = real * (3 * 3 * len(config.mechanism.bodies) + rows + _SCALARS) + _STATUS
     return config.batch.size * (config.steps // config.save_every + 1) * entry
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from jaxdae.app.schema_mechanism import TYPES
+from jaxdae.app import naming
+from jaxdae.app.schema_mechanism import TYPES, space_of
 from jaxdae.app.source import Location, value_at
 
 _OF_KEYS = {
@@ -26,19 +27,23 @@ def unit_of(values: Any, location: Location) -> str:
         location: the place of the number.
     """
     if location[:2] == ("start", "velocities"):
-        return "rad/s" if str(location[-1]).endswith(".theta") else "m/s"
+        entries = naming.of_values(values)
+        return "" if entries is None else entries.rate_unit(str(location[-1]))
     keys = [part for part in location if isinstance(part, str)]
     key, index = keys[-1], location[-1]
     if key == "pose":
         return "rad" if index == 2 else "m"
+    if "pose" in keys:
+        return {"place": "m", "rpy": "rad"}.get(key, "")
     if "motion" in keys:
         return _of_motion(values, location, key)
     section = value_at(values, location[: location.index(key)])
     kind = value_at(section, ("type",))
     if kind == "joint_force" and key == "force":
         return force_unit(values, section)
-    if kind in TYPES:
-        return TYPES[kind].kinds()[key].unit
+    types = TYPES[space_of(value_at(values, ("mechanism",)))]
+    if kind in types:
+        return types[kind].kinds()[key].unit
     return _OF_TYPES.get((str(kind), key), _OF_KEYS.get(key, ""))
 
 
@@ -46,20 +51,28 @@ def force_unit(values: Any, force: Any) -> str:
     """Returns the unit of a torque or of a force along a joint, both as plain values of a config."""
     if value_at(force, ("type",)) == "torque":
         return "N m"
-    return "N m" if _turns(values, value_at(force, ("joint",))) else "N"
+    return "N m" if _turns(values, force) else "N"
 
 
 def _of_motion(values: Any, location: Location, key: str) -> str:
     """Returns the unit of a number of a prescribed motion."""
     if key in _OF_KEYS:
         return _OF_KEYS[key]
-    joint = value_at(values, (*location[: location.index("motion")], "joint"))
-    unit, power = "rad" if _turns(values, joint) else "m", location[-1]
+    moved = value_at(values, location[: location.index("motion")])
+    unit, power = "rad" if _turns(values, moved) else "m", location[-1]
     if key != "coefficients" or not isinstance(power, int) or power == 0:
         return unit
     return f"{unit}/s" if power == 1 else f"{unit}/s^{power}"
 
 
-def _turns(values: Any, joint: Any) -> bool:
-    found = [each for each in value_at(values, ("mechanism", "joints")) or () if value_at(each, ("name",)) == joint]
-    return bool(found) and value_at(found[0], ("type",)) == "revolute"
+def _turns(values: Any, element: Any) -> bool:
+    """Returns whether the coordinate of a joint along which a force or a motor acts is an angle."""
+    mechanism = value_at(values, ("mechanism",))
+    named = value_at(element, ("joint",))
+    found = [each for each in value_at(mechanism, ("joints",)) or () if value_at(each, ("name",)) == named]
+    if not found:
+        return False
+    kind: Any = TYPES[space_of(mechanism)][str(value_at(found[0], ("type",)))]
+    if not kind.coordinates:
+        return kind.type_key() == "revolute"
+    return kind.coordinates[value_at(element, ("along",)) or next(iter(kind.coordinates))] == "rad"

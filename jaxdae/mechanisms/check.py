@@ -18,6 +18,19 @@ from jaxdae.mechanisms.values import concrete, is_vector
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body,), "space": (SpatialBody,)}
 
 
+class DescriptionError(ValueError):
+    """Mistakes in a description.
+
+    Attributes:
+        mistakes: what each is of ("body", "joint", "force", or empty), its name, and the mistake in words.
+    """
+
+    def __init__(self, caller: str, mistakes: Sequence[tuple[str, str, str]]) -> None:
+        """Keeps the mistakes."""
+        self.mistakes = tuple(mistakes)
+        super().__init__(f"{caller}: " + "; ".join(text for _, _, text in self.mistakes))
+
+
 def check_description(
     caller: str,
     space: Plane | Space,
@@ -28,7 +41,10 @@ def check_description(
     joint_types: tuple[Any, ...],
     force_types: tuple[Any, ...],
 ) -> None:
-    """Raises ValueError listing every mistake: names, places, axes, values that no mechanism has. Warns of what no body has."""
+    """Raises DescriptionError, a ValueError, listing every mistake: names, places, axes, values that no mechanism has.
+
+    Warns of what no body has.
+    """
     lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
@@ -39,17 +55,22 @@ def check_description(
     with jax.ensure_compile_time_eval():
         frames = {} if wrong else {body.name: body.frame() for body in bodies} | {GROUND: space.frame(*space.frame.GROUND)}
     mistakes = [
-        *(m for what, items, _ in lists for m in _name_mistakes(what, items)),
-        *(f"body {body.name!r}: {mistake}" for body, mistake in wrong),
-        *(f"{what} {item.name!r}{m}" for what, items, _ in lists[1:] for item in items for m in _element_mistakes(item, names, frames)),
+        *((what, name, m) for what, items, _ in lists for name, m in _name_mistakes(what, items)),
+        *(("body", body.name, f"body {body.name!r}: {mistake}") for body, mistake in wrong),
+        *(
+            (what, item.name, f"{what} {item.name!r}{mistake}")
+            for what, items, _ in lists[1:]
+            for item in items
+            for mistake in _element_mistakes(item, names, frames)
+        ),
     ]
     if not bodies:
-        mistakes.insert(0, "a mechanism needs at least one body")
+        mistakes.insert(0, ("", "", "a mechanism needs at least one body"))
     if not is_vector(gravity, space.dimension):
         count = "two finite numbers (x, y)" if space.dimension == 2 else "three finite numbers (x, y, z)"
-        mistakes.append(f"gravity must be {count} in m/s^2, got {gravity}")
+        mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {gravity}"))
     if mistakes:
-        raise ValueError(f"{caller}: " + "; ".join(mistakes))
+        raise DescriptionError(caller, mistakes)
     doubts = [f"body {body.name!r}: {doubt}" for body in bodies for doubt in body.doubts()]
     if doubts:
         # At the line that builds the mechanism.
@@ -69,13 +90,13 @@ def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[st
             yield f"{plural}[{k}]: name must be text, got {item.name!r}"
 
 
-def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[str]:
+def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]:
     seen: set[str] = set()
     for item in items:
         if item.name in seen:
-            yield f"{what} name {item.name!r} is used twice"
+            yield item.name, f"{what} name {item.name!r} is used twice"
         if item.name == GROUND:
-            yield f"a {what} cannot be named {GROUND!r}: that is the fixed world"
+            yield item.name, f"a {what} cannot be named {GROUND!r}: that is the fixed world"
         seen.add(item.name)
 
 

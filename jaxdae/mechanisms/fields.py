@@ -68,7 +68,7 @@ def fixed_axis(text: str, body: str) -> Any:
 
 def joint_axes(body: str, columns: tuple[str, ...] = ("axis",)) -> Any:
     """Declares the axes of a joint in the frame of a body, None where they follow from directions or the start pose."""
-    return _leaf(JointAxes(text="the axes of the joint", body=body, columns=columns, in_config=False), default=None)
+    return _leaf(JointAxes(text="the axes of the joint", body=body, columns=columns), default=None)
 
 
 def inner() -> Any:

@@ -7,7 +7,7 @@ import rich.console
 
 from jaxdae.app import progress as display
 from jaxdae.app.picture import outline
-from jaxdae.app.schema_mechanism import Mechanism
+from jaxdae.app.schema_mechanism import PlanarMechanism
 
 
 def shown(monkeypatch, terminal):
@@ -46,7 +46,7 @@ def test_long_times_are_readable():
 
 def test_places_in_the_world_are_drawn_in_the_frames_of_the_bodies():
     quarter = np.pi / 2
-    mechanism = Mechanism.model_validate(
+    mechanism = PlanarMechanism.model_validate(
         {
             "bodies": [
                 {"name": "plate", "mass": 1.0, "inertia": 1.0, "pose": [1, 2, quarter]},

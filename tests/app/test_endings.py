@@ -212,7 +212,9 @@ def test_a_run_that_does_not_fit_the_disk(config, loaded, closed, tmp_path, monk
         assert "nothing was written" in err
         assert not (tmp_path / "deep").exists()
     # 8 bytes for q, v, a of one body, two multipliers and five scalars, and 4 of a status, of 41 instants.
-    assert space.results_bytes(loaded[0], 2) == 41 * (8 * 16 + 4)
+    entry = results.entry_bytes(loaded[1].one()[0], 8)
+    assert entry == 8 * 16 + 4
+    assert space.results_bytes(loaded[0], entry) == 41 * entry
 
 
 def test_configs_that_are_no_files(tmp_path):

@@ -1,0 +1,53 @@
+"""How an experiment ends: its table and sentences on the console and in a report, its figure, and the record of its run folder."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rich.table
+
+from jaxdae.app import files
+from jaxdae.app.run import begin, finish
+from jaxdae.app.run_folder import REPORT
+from jaxdae.app.script import Script
+
+
+def conclude(
+    asked: Script,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    sentences: Sequence[str],
+    figures: dict[str, Any],
+    draw: Callable[[pathlib.Path], None] | None = None,
+) -> pathlib.Path:
+    """Prints what an experiment found, writes it into a new run folder with its figures, and returns the folder.
+
+    Args:
+        asked: what the experiment was asked to do.
+        headings: of the table.
+        rows: of the table.
+        sentences: what the numbers say.
+        figures: of matplotlib, by the names of their files without ending.
+        draw: writes more files into the folder, such as animations.
+    """
+    config, console = asked.config, asked.console
+    folder, record = begin(config, asked.out, asked.source)
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", bbox_inches="tight")
+    if draw is not None:
+        draw(folder)
+    table = rich.table.Table(title=config.description or config.name, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for sentence in sentences:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
+    lines += [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows)]
+    lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
+    files.write_text(folder / REPORT, "\n".join(lines))
+    finish(folder, record, table=[dict(zip(headings, row, strict=True)) for row in rows], findings=list(sentences))
+    console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)
+    return folder

@@ -1,0 +1,104 @@
+"""The overlay picture of a mechanism in space, in perspective with one scale for all axes; and its lines, for animations."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxdae.app.outline import outline, placed, shown
+from jaxdae.app.picture import PATH, shades
+from jaxdae.app.schema_mechanism import SpatialMechanism
+from jaxdae.app.style import GRAY
+from jaxdae.mechanisms.kinds import GROUND
+
+_AT_REST = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+_TICKS = 6  # at most, on the longest axis
+_MARGIN = 0.04  # of the larger side
+_THINNEST = 0.35  # the shortest side of the box over the longest: a flat mechanism still gets a box that one can look into
+
+
+def draw(axes: Any, mechanism: SpatialMechanism, instants: np.ndarray, poses: np.ndarray, path: np.ndarray) -> None:
+    """Draws a mechanism at several instants into matplotlib's 3-D axes, early ones pale, the last one strong.
+
+    Args:
+        axes: where to draw.
+        mechanism: what.
+        instants: times (k,) in s.
+        poses: of the bodies (k, bodies, 7) at these times, places in m and quaternions wxyz.
+        path: the same (time, bodies, 7) of the whole motion, for the paths of the joints.
+    """
+    shape = outline(mechanism)
+    names = list(shape.bodies)
+    seen = [np.array(shape.ground_points).reshape(-1, 3)]
+    for index, name in enumerate(names):
+        for place in shape.joints[name]:
+            axes.plot(*placed(path[:, index], place).T, color=PATH, linewidth=0.6)
+        seen += [placed(path[:, index], place) for place in shown(shape, name)]
+    for k, (instant, color) in enumerate(zip(instants, shades(len(instants)), strict=True)):
+        last = k == len(instants) - 1
+        strength, width = (1.0, 2.2) if last else (0.75, 1.3)
+        pose = dict(zip(names, poses[k], strict=True)) | {GROUND: _AT_REST}
+        for name in names:
+            for line in shape.lines[name]:
+                corners = placed(pose[name], line)
+                _fill(axes, corners, color)
+                axes.plot(*corners.T, color=color, alpha=strength, linewidth=width, solid_capstyle="round")
+            joints = placed(pose[name], shape.joints[name])
+            axes.plot(*joints.T, "o", color=color, alpha=strength, markersize=3.2 if last else 2.4)
+        for kind, a, point_a, b, point_b in shape.links:
+            ends = np.stack([placed(pose[a], point_a), placed(pose[b], point_b)])
+            axes.plot(*ends.T, color=color, linestyle="--" if kind == "spring" else "-", alpha=strength, linewidth=0.8 * width)
+        axes.plot([], [], [], color=color, linewidth=width, label=f"at {instant:.4g} s")
+    size = box(axes, np.concatenate([np.concatenate(seen), *(placed(poses[:, k], np.zeros(3)) for k in range(len(names)))]))
+    for number, point in enumerate(shape.ground_points):
+        label = "on the ground" if number == 0 else None
+        marker = {"marker": "^", "markersize": 8, "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": ""}
+        axes.plot(*np.reshape(point, (3, 1)), **marker, label=label)
+    for point, axis in shape.slides:
+        axes.plot(*np.stack([point - 0.5 * size * axis, point + 0.5 * size * axis]).T, color=GRAY, linewidth=0.8, linestyle=":")
+    if any(kind == "spring" for kind, *_ in shape.links):
+        axes.plot([], [], [], color=GRAY, linestyle="--", linewidth=1.1, label="spring")
+    axes.plot([], [], [], color=PATH, linewidth=1.0, label="paths of the joints")
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+
+
+def skeleton(mechanism: SpatialMechanism, poses: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the lines of the bodies over time, for `write_animation`: by the name of the body, each (time, vertices, 3) in m.
+
+    Args:
+        mechanism: what.
+        poses: of the bodies (time, bodies, 7), places in m and quaternions wxyz.
+    """
+    shape = outline(mechanism)
+    lines = {}
+    for index, name in enumerate(shape.bodies):
+        # Lines of one body become one, with gaps between them.
+        gap = np.full((1, 3), np.nan)
+        points = np.concatenate([part for line in shape.lines[name] for part in (line, gap)])[:-1]
+        lines[name] = np.stack([placed(poses[:, index], point) for point in points], axis=1)
+    return lines
+
+
+def box(axes: Any, places: np.ndarray) -> float:
+    """Gives 3-D axes limits that hold places (n, 3) in m with one scale; returns the longest side in m."""
+    from matplotlib.ticker import MaxNLocator
+
+    places = places[np.isfinite(places).all(axis=-1)]
+    low, high = places.min(axis=0), places.max(axis=0)
+    side = float((high - low).max()) or 1.0
+    middle, half = 0.5 * (low + high), np.maximum(0.5 * (high - low), 0.5 * _THINNEST * side) + _MARGIN * side
+    low, high = middle - half, middle + half
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]), xlabel="x in m", ylabel="y in m", zlabel="z in m")
+    axes.set_box_aspect(high - low)
+    for axis, length in zip((axes.xaxis, axes.yaxis, axes.zaxis), high - low, strict=True):
+        axis.set_pane_color((1.0, 1.0, 1.0, 0.0))
+        axis.set_major_locator(MaxNLocator(max(2, round(_TICKS * length / (high - low).max()))))
+        axis.labelpad = 8.0
+    return side
+
+
+def _fill(axes: Any, corners: np.ndarray, color: Any) -> None:
+    """Fills a closed polygon."""
+    if len(corners) > 3 and np.allclose(corners[0], corners[-1]):
+        from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+        axes.add_collection3d(Poly3DCollection([corners], facecolor=(*color[:3], 0.12), edgecolor="none"))

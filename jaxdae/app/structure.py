@@ -1,0 +1,52 @@
+"""How a mechanism hangs together, in words: the tree of bodies with the joints that carry them, and the joints that close its loops."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jaxdae.app import naming
+from jaxdae.app.build import description
+from jaxdae.app.schema import Config
+from jaxdae.mechanisms.graph import Tree, spanning_tree
+from jaxdae.mechanisms.kinds import GROUND
+
+
+def lines(config: Config) -> list[str]:
+    """Returns the spanning tree of a mechanism, one body a line below the one that carries it, and the loops.
+
+    The tree is that of joint coordinates, with `cut` where the config has it; in absolute coordinates it is the one that they would have.
+    """
+    values = config.model_dump()
+    joints = description(values).joints
+    tree = spanning_tree([body.name for body in config.mechanism.bodies], joints, tuple(config.mechanism.cut))
+    in_joints = config.mechanism.coordinates == "joints"
+    heading = "tree (joint coordinates):" if in_joints else "tree (that of joint coordinates; here all joints are rows):"
+    found = [heading, GROUND, *(f"  {line}" for line in _below(tree, GROUND))]
+    kinds = {joint.name: joint.type_key() for joint in joints}
+    found.append("loops closed by:" if tree.loops else "loops closed by: none")
+    found += [f"  {joint.name} ({_ends(joint)})" for joint in tree.loops]
+    if in_joints:
+        entries = naming.of_values(values)
+        names = [] if entries is None else entries.names
+        found.append(f"coordinates: {', '.join(names) or 'none'}")
+    used = ", ".join(f"{list(kinds.values()).count(kind)} {kind}" for kind in dict.fromkeys(kinds.values()))
+    found.append(f"joints: {used or 'none'}")
+    return found
+
+
+def _below(tree: Tree, carrier: str) -> Iterator[str]:
+    """Yields what a body carries, with all that this carries, indented."""
+    for edge in tree.edges:
+        if edge.parent != carrier:
+            continue
+        joint = "moves freely" if edge.joint is None else f"{edge.joint.type_key()} {edge.joint.name}"
+        backward = f", given from {edge.child} to {edge.parent}" if edge.reversed else ""
+        yield f"{edge.child} ({joint}{backward})"
+        for line in _below(tree, edge.child):
+            yield f"  {line}"
+
+
+def _ends(joint: Any) -> str:
+    """Returns the type of a joint and what it connects; of a motor the joint that it moves."""
+    if "joint" in joint.kinds():
+        return f"{joint.type_key()} of {joint.joint}"
+    return f"{joint.type_key()} between {joint.a} and {joint.b}"

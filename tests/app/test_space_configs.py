@@ -1,0 +1,444 @@
+"""Configs in space and in joint coordinates: what they build, what a run holds of them, and every mistake that they can have."""
+
+import copy
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from jaxdae import mechanisms as jm
+from jaxdae.app import build, naming, structure
+from jaxdae.app.closing import notes
+from jaxdae.app.config import load
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.reference import table
+from jaxdae.app.schema import Config
+from jaxdae.app.schema_mechanism import PYTHON_TYPES, SECTIONS
+from jaxdae.app.simulate import simulate
+from jaxdae.app.units import unit_of
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+
+ROOT = pathlib.Path(__file__).parents[2]
+HALF = np.sqrt(0.5)
+
+EVERYTHING = """
+name: everything
+mechanism:
+  space: space
+  gravity: [0, 1, -9]
+  bodies:
+    - {name: one, mass: 1, inertia: [0.1, 0.2, 0.3], pose: {place: [1, 0, 0]}}
+    - {name: two, mass: 2, inertia: [[0.3, 0.01, 0], [0.01, 0.2, 0.02], [0, 0.02, 0.4]], pose: {place: [2, 0, 1], rpy: [0.1, 0.2, 0.3]}}
+    - {name: three, mass: 3, inertia: [0.1, 0.2, 0.3], pose: {place: [0, 2, 0], quaternion: [2, 0, 0, 2]}}
+  joints:
+    - {type: revolute, name: A, a: ground, b: one, axis: [0, 0, 2], at: [0, 0, 0], damping: 0.1}
+    - {type: prismatic, name: B, a: one, b: two, axis: [1, 0, 0], point_a: [1, 0, 0], point_b: [0, 0, 0]}
+    - {type: cylindrical, name: C, a: ground, b: three, axis: [0, 1, 0], at: [0, 2, 0]}
+    - {type: screw, name: D, a: ground, b: three, axis: [0, 1, 0], at: [0, 2, 0], lead: -0.1}
+    - {type: universal, name: E, a: one, b: two, axis: [1, 0, 0], second: [0, 1, 0], at: [1, 0, 0]}
+    - {type: ball, name: F, a: one, b: two, at: [1.5, 0, 0]}
+    - {type: planar, name: G, a: one, b: two, axis: [0, 1, 1], at: [1.5, 0, 0]}
+    - {type: weld, name: H, a: one, b: three, point_a: [0, 0, 0], point_b: [1, 0, 0], axes_a: [1, 0, 0, 0], axes_b: [3, 0, 0, 4]}
+    - {type: rod, name: I, a: one, b: two, at_a: [1, 0, 0], at_b: [2, 0, 1], length: 1.5}
+    - {type: point_on_line, name: J, a: one, b: two, axis: [1, 0, 0], at: [1, 0, 0]}
+    - {type: point_on_plane, name: K, a: one, b: two, axis: [1, 0, 0], at: [1, 0, 0]}
+    - {type: constant_velocity, name: L, a: one, b: two, axis: [1, 0, 0], at: [1, 0, 0]}
+    - {type: gear, name: M, a: one, b: two, axis_a: [1, 0, 0], axis_b: [0, 1, 0], ratio: -2}
+    - {type: bevel_gear, name: N, a: one, b: two, axis_a: [1, 0, 0], axis_b: [0, 1, 0], ratio: -2}
+    - {type: rack_and_pinion, name: O, a: one, b: two, axis: [1, 0, 0], pinion_axis: [0, 1, 0], radius: 0.2, at: [1, 0, 0]}
+    - {type: prescribed_motion, name: P, joint: C, along: angle, motion: {type: sinusoid, amplitude: 1, frequency_hz: 2}}
+  forces:
+    - {type: linear_spring, name: a, a: ground, b: one, at_a: [0, 0, 1], at_b: [1, 0, 0], stiffness: 3, damping: 0.1}
+    - {type: force, name: b, body: one, point: [0, 0, 0], force: [1, 2, 3], body_frame: true}
+    - {type: torque, name: c, a: ground, b: one, torque: [1, 2, 3]}
+    - {type: joint_force, name: d, joint: C, along: slide, force: 1, stiffness: 2, rest: 0.1}
+    - {type: rotational_damper, name: e, a: one, b: two, damping: 0.5}
+    - {type: drag, name: f, body: two, at: [2, 0, 1], linear: 0.1, quadratic: 0.2}
+    - {type: bushing, name: g, a: one, b: two, at: [1, 0, 0], stiffness: [1, 2, 3], damping: [0.1, 0, 0]}
+duration: 1
+dt: 0.1
+"""
+
+
+def in_python():
+    """Returns the description of `EVERYTHING` as a user of the library writes it."""
+    bodies = [
+        js.Body("one", 1.0, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0)),
+        js.Body("two", 2.0, ((0.3, 0.01, 0.0), (0.01, 0.2, 0.02), (0.0, 0.02, 0.4)), (2.0, 0.0, 1.0), of_rpy(0.1, 0.2, 0.3)),
+        js.Body("three", 3.0, (0.1, 0.2, 0.3), (0.0, 2.0, 0.0), (HALF, 0.0, 0.0, HALF)),
+    ]
+    x, y, z, here = (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)
+    joints = [
+        js.Revolute("A", "ground", "one", z, (0, 0, 0), damping=0.1),
+        js.Prismatic("B", "one", "two", x, point_a=(1, 0, 0), point_b=(0, 0, 0)),
+        js.Cylindrical("C", "ground", "three", y, (0, 2, 0)),
+        js.Screw("D", "ground", "three", y, (0, 2, 0), lead=-0.1),
+        js.Universal("E", "one", "two", x, y, here),
+        js.Ball("F", "one", "two", (1.5, 0, 0)),
+        js.Planar("G", "one", "two", (0, 1, 1), (1.5, 0, 0)),
+        js.Weld("H", "one", "three", point_a=(0, 0, 0), point_b=(1, 0, 0), axes_a=(1, 0, 0, 0), axes_b=(0.6, 0, 0, 0.8)),
+        js.Rod("I", "one", "two", here, (2, 0, 1), length=1.5),
+        js.PointOnLine("J", "one", "two", x, here),
+        js.PointOnPlane("K", "one", "two", x, here),
+        js.ConstantVelocity("L", "one", "two", x, here),
+        js.Gear("M", "one", "two", x, y, -2.0),
+        js.BevelGear("N", "one", "two", x, y, -2.0),
+        js.RackAndPinion("O", "one", "two", x, y, here, radius=0.2),
+        js.PrescribedMotion("P", "C", jm.Sinusoid(1.0, 2.0), along="angle"),
+    ]
+    forces = [
+        js.LinearSpring("a", "ground", "one", (0, 0, 1), here, stiffness=3.0, damping=0.1),
+        js.Force("b", "one", point=(0, 0, 0), force=(1, 2, 3), body_frame=True),
+        js.Torque("c", "ground", "one", (1, 2, 3)),
+        js.JointForce("d", "C", 1.0, along="slide", stiffness=2.0, rest=0.1),
+        js.RotationalDamper("e", "one", "two", 0.5),
+        js.Drag("f", "two", (2, 0, 1), linear=0.1, quadratic=0.2),
+        js.Bushing("g", "one", "two", here, stiffness=(1.0, 2.0, 3.0), damping=(0.1, 0.0, 0.0)),
+    ]
+    return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0))
+
+
+def of_rpy(roll, pitch, yaw):
+    """Returns the quaternion of R = Rz(yaw) Ry(pitch) Rx(roll), from the matrices."""
+
+    def about(axis, angle):
+        # The columns are the products of the axis with the unit vectors.
+        cross = np.cross(np.eye(3)[axis], np.eye(3)).T
+        return np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * cross @ cross
+
+    r = about(2, yaw) @ about(1, pitch) @ about(0, roll)
+    w = 0.5 * np.sqrt(1.0 + np.trace(r))
+    return np.array([w, *(np.array([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]) / (4.0 * w))])
+
+
+def test_a_config_builds_what_python_builds():
+    config = Config.model_validate(yaml.safe_load(EVERYTHING))
+    used = {element.type for element in (*config.mechanism.joints, *config.mechanism.forces)}
+    assert used == set(SECTIONS["space"])
+    ours, q, v, _ = build.construct(config.model_dump())
+    theirs, expected = jm.mechanism(in_python())
+    assert (ours.names, ours.joint_names) == (theirs.names, theirs.joint_names)
+    np.testing.assert_allclose(q, expected, atol=1e-15)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-15)
+    np.testing.assert_array_equal(v, np.zeros(18))
+
+
+def test_roll_pitch_yaw_and_quaternions_of_any_length():
+    config = Config.model_validate(yaml.safe_load(EVERYTHING))
+    poses = [body.pose.model_dump() for body in config.mechanism.bodies]
+    quarter = build.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
+    np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], atol=1e-15)
+    # The x axis of a body that is first rolled by a quarter turn, then pitched by one, points down.
+    x = np.asarray(
+        js.Body("b", 1.0, (1, 1, 1), quaternion=build.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
+        .frame()
+        .axes[0]
+        .array()
+    )
+    np.testing.assert_allclose(x, [0, 0, -1], atol=1e-15)
+    assert poses[0] == {"place": (1.0, 0.0, 0.0), "quaternion": None, "rpy": None}
+    (note,) = notes(config)
+    assert note == "bodies.three.pose.quaternion has the length 2.82843: it is made a unit quaternion"
+
+
+def test_the_tables_of_types_in_space_are_those_of_their_fields():
+    text = (ROOT / "configs" / "README.md").read_text()
+    for types in (SPATIAL_JOINTS, SPATIAL_FORCES):
+        usable = [kind for kind in types if kind.type_key() not in PYTHON_TYPES]
+        assert table(usable) in text, "put this table into configs/README.md:\n" + table(usable)
+
+
+FREE = {
+    "name": "test",
+    "mechanism": {
+        "space": "space",
+        "bodies": [
+            {"name": "base", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [0, 0, 0]}, "free": True},
+            {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [1, 0, 0]}, "free": True},
+        ],
+    },
+    "duration": 1.0,
+    "dt": 0.01,
+}
+HINGED = {
+    "name": "test",
+    "mechanism": {
+        "space": "space",
+        "coordinates": "joints",
+        "bodies": [
+            {"name": "base", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [0, 0, 0]}},
+            {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.2, 0.3], "pose": {"place": [1, 0, 0]}},
+        ],
+        "joints": [
+            {"type": "cylindrical", "name": "shaft", "a": "ground", "b": "base", "axis": [1, 0, 0], "at": [0, 0, 0]},
+            {"type": "ball", "name": "socket", "a": "base", "b": "arm", "at": [0.5, 0, 0]},
+            {"type": "rod", "name": "stay", "a": "ground", "b": "arm", "at_a": [1, 1, 0], "at_b": [1, 0, 0]},
+        ],
+        "forces": [{"type": "joint_force", "name": "motor", "joint": "shaft", "along": "angle", "force": 1.0}],
+    },
+    "duration": 1.0,
+    "dt": 0.01,
+}
+
+
+def messages(tmp_path, data, *overrides):
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    with pytest.raises(ConfigError) as caught:
+        load(str(file), overrides)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(caught.value.problems)
+    return lines
+
+
+ARM = "mechanism.bodies.arm."
+FREE_MISTAKES = {
+    "unknown space": ("space=spce", "mechanism.space", "the unknown space 'spce'", "one of plane, space", "did you mean 'space'?"),
+    "pose of the plane": ("bodies.arm.pose=[0, 0, 0]", ARM + "pose", "a list of 3: [0, 0, 0]", "a mapping", "place: [x, y, z]"),
+    "no place": ("bodies.arm.pose={rpy: [0, 0, 0]}", ARM + "pose.place", "got nothing", "add place", "[x, y, z] in m"),
+    "null quaternion": (
+        "bodies.arm.pose.quaternion=[0, 0, 0, 0]",
+        ARM + "pose.quaternion",
+        "a quaternion that is not zero",
+        "[1, 0, 0, 0]",
+    ),
+    "short quaternion": ("bodies.arm.pose.quaternion=[1, 0, 0]", ARM + "pose.quaternion.3", "got nothing", "[w, x, y, z]"),
+    "two orientations": (
+        "bodies.arm.pose={place: [0, 0, 0], quaternion: [1, 0, 0, 0], rpy: [0, 0, 0]}",
+        ARM + "pose",
+        "quaternion and rpy",
+        "one of them",
+    ),
+    "inertia of the plane": ("bodies.arm.inertia=0.1", ARM + "inertia", "got 0.1", "three principal moments, or three rows"),
+    "inertia of text": ("bodies.arm.inertia=[1, 2, much]", ARM + "inertia", "three principal moments"),
+    "inertia that is not symmetric": (
+        "bodies.arm.inertia=[[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]",
+        ARM + "inertia",
+        "a symmetric matrix",
+        "both sides of the diagonal",
+    ),
+    "negative inertia": ("bodies.arm.inertia=[1, -2, 3]", ARM + "inertia", "principal moments -2, 1, 3", "principal moments > 0"),
+    "indefinite inertia": (
+        "bodies.arm.inertia=[[1, 2, 0], [2, 1, 0], [0, 0, 1]]",
+        ARM + "inertia",
+        "principal moments -1, 1, 3",
+    ),
+    "cut in absolute coordinates": ("cut=[A]", "mechanism", "cut with coordinates absolute", "remove cut"),
+    "unknown coordinates": ("coordinates=joint", "mechanism.coordinates", "absolute or joints", "did you mean 'joints'?"),
+    "coordinate of the plane": ("start.fixed=[arm.theta]", "start.fixed.0", "'arm.theta'", "body.omega_x", "did you mean"),
+    "velocity of the plane": ("start.velocities.arm.theta=1", "start.velocities.arm.theta", "body.x, body.y, body.z"),
+    "a velocity twice": ("start.velocities={arm.x: 1, arm.vx: 2}", "'arm.vx', which is 'arm.x' by another name", "each velocity once"),
+    "gravity of the plane": ("gravity=[0, -9.81]", "mechanism.gravity.2", "got nothing", "[x, y, z]"),
+    "vary a place": (
+        "batch.vary=[{path: bodies.arm.pose.place.z, std: 1}]",
+        "start value of arm.z",
+        "add arm.z to start.fixed",
+    ),
+    "vary an orientation": (
+        "batch.vary=[{path: bodies.base.pose.rpy.0, std: 1}]",
+        "start value of base.omega_x and base.omega_y and base.omega_z",
+        "to start.fixed",
+    ),
+    "vary no entry": ("batch.vary=[{path: bodies.arm.inertia.q, std: 1}]", "batch.vary.0.path", "the unknown path"),
+    "type that needs a function": (
+        "mechanism.joints=[{type: point_on_curve, name: w, a: ground, b: arm}]",
+        "mechanism.joints.w.type",
+        "it needs a function: build this mechanism in Python",
+    ),
+    "type of the plane": (
+        "mechanism.forces=[{type: torsional_spring, name: s, a: ground, b: arm}]",
+        "the unknown type 'torsional_spring'",
+        "linear_spring",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FREE_MISTAKES)
+def test_each_mistake_of_free_bodies_is_told_with_its_place_and_remedy(tmp_path, name):
+    override, *expected = FREE_MISTAKES[name]
+    data = copy.deepcopy(FREE)
+    data["mechanism"]["bodies"][0]["pose"]["rpy"] = [0, 0, 0]
+    (line,) = messages(tmp_path, data, override)
+    for part in expected:
+        assert part in line
+
+
+HINGED_MISTAKES = {
+    "unknown joint to cut": ("cut=[sockt]", "mechanism.cut.0", "the unknown joint 'sockt'", "did you mean 'socket'?"),
+    "unknown coordinate": ("start.fixed=[shaft.turn]", "start.fixed.0", "a coordinate of a joint of the tree", "'shaft.turn'"),
+    "quaternion as a velocity": ("start.velocities={socket.qw: 1}", "start.velocities.socket.qw", "a coordinate of a joint of the tree"),
+    "along": ("forces.motor.along=turn", "mechanism.forces.motor.along", "no coordinate of 'shaft'", "slide, angle"),
+    "joint without coordinate": ("forces.motor.joint=socket", "the joint 'socket' of type the text 'ball'", "revolute or prismatic"),
+    "null axis": ("joints.shaft.axis=[0, 0, 0]", "mechanism.joints.shaft.axis", "a direction of non-zero length", "[1, 0, 0]"),
+    "no axis": ("joints.shaft.axis=null", "mechanism.joints.shaft", "no axis", "the axes as axis, or axes_a"),
+    "axes twice": ("joints.shaft.axes_a=[1, 0, 0, 0]", "mechanism.joints.shaft", "axis, axes_a", "one of these ways"),
+    "place twice": ("joints.socket.point_a=[0, 0, 0]", "mechanism.joints.socket", "at, point_a", "the place as at or point_a with point_b"),
+    "pose varied": (
+        "batch.vary=[{path: bodies.arm.pose.place.x, std: 1}]",
+        "the start pose of 'arm', from which joint coordinates are measured",
+        "coordinates: absolute",
+    ),
+    "point in the plane": (
+        "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: point, body: arm, target: [0, 1]}]}",
+        "tune.loss.0.target",
+        "a list of 2",
+        "3 numbers in space",
+    ),
+    "reaction of the tree": (
+        "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: reaction, joint: shaft}]}",
+        "tune.loss.0.joint",
+        "has no multipliers",
+        "name it in cut",
+    ),
+    "unknown coordinate of a term": (
+        "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: coordinate, coordinate: shaft.turn, target: 1}]}",
+        "the unknown coordinate 'shaft.turn'",
+    ),
+    "torque as an input": (
+        "optimize={inputs: [{force: push}], loss: [{type: effort}]}",
+        "the unknown force 'push'",
+        "a joint_force",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HINGED_MISTAKES)
+def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
+    override, *expected = HINGED_MISTAKES[name]
+    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)  # closing loops is not what is tested here
+    (line,) = messages(tmp_path, HINGED, override)
+    for part in expected:
+        assert part in line
+
+
+def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    data = copy.deepcopy(HINGED)
+    hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "axis": [0, 0, 1], "at": [1, 0, 0]}
+    data["mechanism"]["joints"] += [hinge, hinge | {"name": "other"}]
+    (line,) = messages(tmp_path, data, "cut=[other]")
+    assert "mechanism.cut: got joints that leave a loop: 'socket' would close one, expected joints that cut all loops" in line
+    assert "name a joint of each loop" in line
+
+
+def test_several_mistakes_are_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    lines = messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]", "joints.stay.length=0", "forces.motor.along=turn")
+    # A rod with a mistake hides the tree, and with it which coordinates there are.
+    assert len(lines) == 3
+    for place in ("mechanism.bodies.arm.mass", "mechanism.joints.stay.length", "mechanism.forces.motor.along"):
+        assert any(f": {place}: " in line for line in lines)
+    assert len(messages(tmp_path, HINGED, "bodies.arm.mass=-1", "start.fixed=[shaft.turn]")) == 2
+
+
+def test_what_the_library_finds_wrong_has_its_place_too(tmp_path):
+    data = copy.deepcopy(HINGED)
+    forks = {"type": "universal", "name": "forks", "a": "base", "b": "arm", "axis": [1, 0, 0], "second": [2, 0, 0], "at": [0.5, 0, 0]}
+    data["mechanism"]["joints"][1:] = [
+        forks,
+        {"type": "rod", "name": "stay", "a": "ground", "b": "arm", "at_a": [1, 0, 0], "at_b": [1, 0, 0]},
+    ]
+    lines = messages(tmp_path, data)
+    assert ": mechanism.joints.forks: got a joint that cannot be built: joint 'forks': axis and second must not be parallel" in lines[0]
+    assert ": mechanism.joints.stay: got a joint that cannot be built" in lines[1]
+    assert "its points coincide at the start pose" in lines[1]
+
+
+def test_names_of_coordinates_are_those_of_the_mechanism():
+    for data in (FREE, HINGED, yaml.safe_load(EVERYTHING)):
+        for form in ("absolute", "joints"):
+            given = copy.deepcopy(data)
+            given["mechanism"]["coordinates"] = form
+            config = Config.model_validate(given)
+            system = build.construct(config.model_dump())[0]
+            assert naming.of_values(given) == naming.of_system(system)
+    entries = naming.of_values(HINGED)
+    assert entries is not None
+    assert (entries.rates["shaft.angle"], entries.rates["shaft.angle_rate"], entries.rates["socket.omega_z"]) == (1, 1, 4)
+    assert not any(name.startswith("socket.q") for name in entries.rates)
+    values = Config.model_validate(HINGED | {"start": {"velocities": {"shaft.slide": 1.0, "socket.omega_x": 2.0}}}).model_dump()
+    assert [unit_of(values, ("start", "velocities", name)) for name in ("shaft.slide", "socket.omega_x")] == ["m/s", "rad/s"]
+    places = (("bodies", 0, "pose", "place", 1), ("bodies", 0, "inertia", 2), ("forces", 0, "force"))
+    assert [unit_of(values, ("mechanism", *place)) for place in places] == ["m", "kg m^2", "N m"]
+
+
+def test_the_tree_in_words():
+    config = Config.model_validate(HINGED)
+    assert structure.lines(config) == [
+        "tree (joint coordinates):",
+        "ground",
+        "  base (cylindrical shaft)",
+        "    arm (ball socket)",
+        "loops closed by:",
+        "  stay (rod between ground and arm)",
+        "coordinates: shaft.slide, shaft.angle, socket.qw, socket.qx, socket.qy, socket.qz",
+        "joints: 1 cylindrical, 1 ball, 1 rod",
+    ]
+    free = structure.lines(Config.model_validate(FREE))
+    assert free[1:5] == ["ground", "  base (moves freely)", "  arm (moves freely)", "loops closed by: none"]
+
+
+PENDULUM = """
+name: pendulum
+mechanism:
+  space: space
+  bodies:
+    - {name: arm, mass: 1, inertia: [0.01, 0.02, 0.03], pose: {place: [0.3, 0, 0]}}
+    - {name: bob, mass: 1, inertia: [0.01, 0.02, 0.03], pose: {place: [0.6, 0, -0.3]}}
+  joints:
+    - {type: revolute, name: hinge, a: ground, b: arm, axis: [0, 1, 0], at: [0, 0, 0], damping: 0.3}
+    - {type: ball, name: socket, a: arm, b: bob, at: [0.6, 0, 0]}
+start:
+  velocities: {}
+integrator: rk4
+duration: 0.2
+dt: 1e-3
+save_every: 4
+"""
+
+
+# The socket turns against the arm.
+ABSOLUTE = "{arm.omega_y: 1.0, bob.omega_x: 0.0, bob.omega_y: 1.0, bob.omega_z: 2.0}"
+JOINTS = "{hinge.angle: 1.0, socket.omega_x: 0.0, socket.omega_y: 0.0, socket.omega_z: 2.0}"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Returns config, worlds, summary and what was saved of the pendulum in both forms of coordinates."""
+    file = tmp_path_factory.mktemp("space") / "pendulum.yaml"
+    file.write_text(PENDULUM)
+    found = {}
+    for form, start in (("absolute", ABSOLUTE), ("joints", JOINTS)):
+        config, worlds = load(str(file), (f"coordinates={form}", f"start.velocities={start}"))
+        blocks = []
+        with jax.enable_x64(True):
+            summary = simulate(config, worlds, lambda instants, block, kept=blocks: kept.append(block))
+        saved = {name: np.concatenate([block[name] for block in blocks], axis=1)[0] for name in blocks[0]}
+        found[form] = config, worlds, summary, saved
+    return found
+
+
+@pytest.mark.long
+def test_both_forms_start_alike_and_move_alike(both):
+    (_, _, one, absolute), (_, _, other, joints) = both["absolute"], both["joints"]
+    assert (one.failure, other.failure) == ("", "")
+    poses, theirs = joints["pose"], absolute["q"].reshape(51, 2, 7)
+    sign = np.where(np.sum(poses[..., 3:] * theirs[..., 3:], axis=-1, keepdims=True) < 0, -1.0, 1.0)
+    np.testing.assert_allclose(poses[..., :3], theirs[..., :3], atol=1e-9)
+    np.testing.assert_allclose(poses[..., 3:], sign * theirs[..., 3:], atol=1e-9)
+    np.testing.assert_allclose(joints["twist"].reshape(51, 12), absolute["v"], atol=1e-8)
+    assert "pose" not in absolute
+
+
+@pytest.mark.long
+def test_the_balance_of_energy_knows_of_inertia_that_depends_on_the_coordinates(both):
+    for _, _, summary, saved in both.values():
+        assert saved["work"][-1] < -1e-3
+        assert summary.energy_balance_error < 1e-6 * summary.energy_scale
