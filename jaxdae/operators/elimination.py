@@ -218,7 +218,7 @@ class Elimination:
         """
         rows, nodes = len(self.a), self._nodes[0]
         still = {*self._crowded, self.bodies}
-        found = tuple(np.full(self.fronts.shape, 2 * rows) for _ in range(2))
+        found = np.full(self.fronts.shape, 2 * rows), np.full(self.fronts.shape, 2 * rows)
         for at, node in enumerate(nodes):
             if node >= len(self._joints):
                 continue
