@@ -20,6 +20,8 @@ from jaxdae.app import naming
 from jaxdae.app.schema import Config, Vary
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.app.source import Location, find, value_at
+from jaxdae.geometry.rotation import quat_normalize
+from jaxdae.mechanisms.values import concrete, vector
 
 _MOTIONS = {
     "polynomial": mechanisms.Polynomial,
@@ -165,7 +167,11 @@ def _planar_body(body: dict[str, Any]) -> mechanisms.Body:
 
 
 def _spatial_body(body: dict[str, Any]) -> mechanisms.SpatialBody:
-    return mechanisms.SpatialBody(body["name"], body["mass"], body["inertia"], body["pose"]["place"], orientation(body["pose"]))
+    quaternion = orientation(body["pose"])
+    known = concrete(quaternion)
+    # What is known stays known where a mechanism is built inside of a program.
+    unit = quat_normalize(vector(quaternion)) if known is None else known / np.linalg.norm(known)
+    return mechanisms.SpatialBody(body["name"], body["mass"], body["inertia"], body["pose"]["place"], unit)
 
 
 def orientation(pose: dict[str, Any]) -> Any:

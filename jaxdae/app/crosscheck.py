@@ -166,8 +166,8 @@ class _Check:
         try:
             naming.tree(self.data)
         except ValueError as error:
-            got, _, remedy = str(error).removeprefix("Joints.cut leaves ").partition(";")
-            yield self.document.problem(("mechanism", "cut"), f"joints that leave {got}", "joints that cut all loops", remedy.strip())
+            got, _, remedy = str(error).removeprefix("Joints.cut: ").partition(";")
+            yield self.document.problem(("mechanism", "cut"), f"a cut that {got}", "joints that cut all loops", remedy.strip())
 
     def coordinates(self) -> Iterator[Problem]:
         if self.entries is None:

@@ -84,7 +84,7 @@ def poses(data: xr.Dataset, count: int) -> xr.DataArray:
     """
     if "pose" in data:
         return data.pose
-    shaped = data.q.values.reshape(*data.q.shape[:2], count, -1)
+    shaped = data.q.values.reshape(*data.q.shape[:2], count, data.q.shape[2] // count)
     return xr.DataArray(shaped, dims=("world", "time", "body", "in_pose"))
 
 

@@ -75,7 +75,7 @@ def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edge
         roots[edge.child] = edge.child if edge.joint is None else roots[edge.parent]
     found = []
     for root in (edge.child for edge in edges if edge.joint is None and edge.child not in whole):
-        across = [joint for joint in joints if joint.rows and (roots[joint.a] == root) != (roots[joint.b] == root)]
+        across = [joint for joint in joints if joint.rows and "a" in joint.kinds() and (roots[joint.a] == root) != (roots[joint.b] == root)]
         others = [joint for joint in across if not joint.in_tree]
         if others:
             named = ", ".join(f"{joint.name!r} ({joint.type_key()})" for joint in others)

@@ -52,6 +52,7 @@ mechanism:
     - {type: bevel_gear, name: N, a: one, b: two, axis_a: [1, 0, 0], axis_b: [0, 1, 0], ratio: -2}
     - {type: rack_and_pinion, name: O, a: one, b: two, axis: [1, 0, 0], pinion_axis: [0, 1, 0], radius: 0.2, at: [1, 0, 0]}
     - {type: prescribed_motion, name: P, joint: C, along: angle, motion: {type: sinusoid, amplitude: 1, frequency_hz: 2}}
+    - {type: relation, name: Q, joint: A, other: C, other_along: angle, coefficients: [0.1, 2, 3], reference: 0}
   forces:
     - {type: linear_spring, name: a, a: ground, b: one, at_a: [0, 0, 1], at_b: [1, 0, 0], stiffness: 3, damping: 0.1}
     - {type: force, name: b, body: one, point: [0, 0, 0], force: [1, 2, 3], body_frame: true}
@@ -59,6 +60,7 @@ mechanism:
     - {type: joint_force, name: d, joint: C, along: slide, force: 1, stiffness: 2, rest: 0.1}
     - {type: rotational_damper, name: e, a: one, b: two, damping: 0.5}
     - {type: drag, name: f, body: two, at: [2, 0, 1], linear: 0.1, quadratic: 0.2}
+    - {type: motor, name: h, joint: B, ratio: 3, rotor_inertia: 0.01, torque: 2}
     - {type: bushing, name: g, a: one, b: two, at: [1, 0, 0], stiffness: [1, 2, 3], damping: [0.1, 0, 0]}
 duration: 1
 dt: 0.1
@@ -90,6 +92,7 @@ def in_python():
         js.BevelGear("N", "one", "two", x, y, -2.0),
         js.RackAndPinion("O", "one", "two", x, y, here, radius=0.2),
         js.PrescribedMotion("P", "C", jm.Sinusoid(1.0, 2.0), along="angle"),
+        js.Relation("Q", "A", "C", (0.1, 2.0, 3.0), 0.0, other_along="angle"),
     ]
     forces = [
         js.LinearSpring("a", "ground", "one", (0, 0, 1), here, stiffness=3.0, damping=0.1),
@@ -98,6 +101,7 @@ def in_python():
         js.JointForce("d", "C", 1.0, along="slide", stiffness=2.0, rest=0.1),
         js.RotationalDamper("e", "one", "two", 0.5),
         js.Drag("f", "two", (2, 0, 1), linear=0.1, quadratic=0.2),
+        js.Motor("h", "B", ratio=3.0, rotor_inertia=0.01, torque=2.0),
         js.Bushing("g", "one", "two", here, stiffness=(1.0, 2.0, 3.0), damping=(0.1, 0.0, 0.0)),
     ]
     return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0))
@@ -324,7 +328,7 @@ def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
     hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "axis": [0, 0, 1], "at": [1, 0, 0]}
     data["mechanism"]["joints"] += [hinge, hinge | {"name": "other"}]
     (line,) = messages(tmp_path, data, "cut=[other]")
-    assert "mechanism.cut: got joints that leave a loop: 'socket' would close one, expected joints that cut all loops" in line
+    assert "mechanism.cut: got a cut that leaves a loop: 'socket' would close one, expected joints that cut all loops" in line
     assert "name a joint of each loop" in line
 
 
