@@ -23,7 +23,8 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point.interface import check_solver, solve
+from jaxdae.saddle_point.derivative import solve
+from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import State, System, applied_force, check_fit, check_system, checked, checked_state, constraint_terms
 from jaxdae.typing import Input, Leaf, Rows, Velocity

@@ -32,7 +32,8 @@ from jaxdae.linearization import Linearization, linearize
 from jaxdae.masks import Masked
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.interface import check_solver, solve
+from jaxdae.saddle_point.derivative import solve
+from jaxdae.saddle_point.interface import check_solver
 from jaxdae.status import Status
 from jaxdae.system import (
     State,

@@ -32,117 +32,14 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
 from jaxdae.linearization import linearize
-from jaxdae.names import Names, Sizes
-from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.operators import JacobianOperator
 from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.interface import check_solver, solve
+from jaxdae.saddle_point.derivative import solve
+from jaxdae.saddle_point.interface import check_solver
 from jaxdae.system import State, System, check_system, checked_state, velocity_residual
-from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
-
-
-class Wrapper(System):
-    """A system around another one, `system`, to which everything is passed on."""
-
-    system: System
-
-    def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns M(q) of the system inside."""
-        return self.system.mass_matrix(q)
-
-    def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns the mass operator of the system inside."""
-        return self.system.mass_operator(q)
-
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f of the system inside."""
-        return self.system.force(t, q, v, u)
-
-    def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns g of the system inside."""
-        return self.system.constraint(t, q)
-
-    def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns w of the system inside."""
-        return self.system.velocity_constraint(t, q, v)
-
-    def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
-        """Returns C of the system inside."""
-        return self.system.compliance(t, q)
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi of the system inside."""
-        return self.system.retract(q, xi)
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns the inverse of `retract` of the system inside."""
-        return self.system.difference(q0, q1)
-
-    def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
-        """Returns the kinetic energy of the system inside, in J."""
-        return self.system.kinetic_energy(q, v)
-
-    def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
-        """Returns the potential energy of the system inside, in J."""
-        return self.system.potential_energy(t, q)
-
-    def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Returns g' of the system inside."""
-        return self.system.constraint_rate(t, q, v)
-
-    def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv), that of `jacobian_operator`."""
-        return self.jacobian_operator(t, q, v).as_dense()
-
-    def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J of the system inside."""
-        return self.system.jacobian_operator(t, q, v)
-
-    def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J of the system inside, never formed."""
-        return self.system.jacobian_products(t, q, v)
-
-    def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma of the system inside."""
-        return self.system.constraint_bias(t, q, v)
-
-    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns the wanted velocity of the system inside, where that is a `KinematicSystem`."""
-        return self.system.rate(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def sizes(self, q: Any) -> Sizes:
-        """Returns the sizes of the system inside."""
-        return self.system.sizes(q)
-
-    @property
-    def names(self) -> Names:
-        """The names of the system inside."""
-        return self.system.names
-
-    @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi in the system inside."""
-        return self.system.flat
-
-    @property
-    def first_order(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the system inside is of first order."""
-        return self.system.first_order
-
-    @property
-    def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The number of inputs of the system inside."""
-        return self.system.n_inputs
-
-    @property
-    def coordinate_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The names of the coordinates of the system inside."""
-        return self.names.coordinates
-
-    @property
-    def row_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The names of the constraint rows."""
-        return self.names.rows
+from jaxdae.typing import Coordinates, Leaf, Residual, Rows, Scalar, Velocity, VelocityResidual
+from jaxdae.wrapper import Wrapper
 
 
 @pytree

@@ -15,7 +15,7 @@ where nobody asks for it, because XLA drops what is not used. A batch of matrice
 as well.
 
 The functions with a batching rule are not meant to be differentiated: they stand inside solves whose derivative is given by the implicit
-function theorem (`saddle_point.interface`).
+function theorem (`saddle_point.derivative`).
 """
 
 from __future__ import annotations

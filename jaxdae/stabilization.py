@@ -32,7 +32,8 @@ from jaxdae.masks import hard_rows
 from jaxdae.operators import MassOperator
 from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted, solve
+from jaxdae.saddle_point.derivative import solve
+from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted
 from jaxdae.system import ConstraintTerms, State, System, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 

@@ -55,7 +55,7 @@ from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 

@@ -49,7 +49,7 @@ from jaxdae.masks import hard_rows
 from jaxdae.operators import DenseRows, DiagonalMatrix, MassOperator, as_mass_operator
 from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import NullSpace, SingularValues
-from jaxdae.saddle_point.interface import solve, solve_saddle_point
+from jaxdae.saddle_point.derivative import solve, solve_saddle_point
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System
 from jaxdae.typing import Leaf

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals
-from jaxdae.masks import Wrapper
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator
 from jaxdae.system import State, System
 from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.wrapper import Wrapper
 
 
 @pytree

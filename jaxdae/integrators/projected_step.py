@@ -37,7 +37,7 @@ from jaxdae.integrators.method import PointWrapping
 from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.derivative import solve
 from jaxdae.stabilization import Metric
 from jaxdae.system import State, System, velocity_residual
 from jaxdae.typing import Leaf

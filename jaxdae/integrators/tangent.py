@@ -24,9 +24,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxdae.masks import Wrapper
 from jaxdae.system import System
 from jaxdae.typing import Coordinates, Velocity
+from jaxdae.wrapper import Wrapper
 
 
 def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> Velocity:

@@ -56,7 +56,7 @@ from jaxdae.linearization import Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State, System, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 

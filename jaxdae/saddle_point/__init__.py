@@ -1,7 +1,8 @@
 """Solvers of the saddle-point system [M -J^T; J C] [a; lam] = [f; r]."""
 
 from jaxdae.saddle_point.dense import DenseKKT
-from jaxdae.saddle_point.interface import SaddlePointFactors, SaddlePointSolver, solve, solve_saddle_point
+from jaxdae.saddle_point.derivative import solve, solve_saddle_point
+from jaxdae.saddle_point.interface import SaddlePointFactors, SaddlePointSolver
 from jaxdae.saddle_point.iterative import BiconjugateGradient, ConjugateGradient, block_preconditioner
 from jaxdae.saddle_point.least_squares import LeastSquares
 from jaxdae.saddle_point.null_space import HouseholderQR, NormalEquations, NullSpace, SingularValues, null_projector, pseudoinverse

@@ -38,7 +38,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.operators import DenseRows, DiagonalMatrix, JacobianOperator, MassOperator, as_jacobian_operator
 from jaxdae.requirements import fraction, offers
-from jaxdae.saddle_point.interface import solve
+from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.singular_values import ThinSVD
 from jaxdae.typing import Jacobian, Leaf, Rows, Velocity
 
