@@ -4,6 +4,7 @@
 #   make demo        simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
+#   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo and MJX       (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
@@ -19,7 +20,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all lint bench venv clean broken
+.PHONY: demo test test-all test-robots lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -31,6 +32,10 @@ test: lint
 
 test-all: test
 	.venv/bin/python -m pytest -m long $(PYTEST_ARGS)
+
+test-robots: .venv/.installed
+	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
+	.venv/bin/python -m pytest tests/test_robot_trees.py
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

@@ -52,6 +52,7 @@ FLOORS = {
     "mechanisms": 6,
     "outputs": 6,
     "control": 7,
+    "robots": 7,
     "tuning": 8,
     "app": 9,
 }
@@ -59,7 +60,7 @@ APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", 
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.tuning")
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning")
 
 
 def part(name):

@@ -1,0 +1,76 @@
+"""Published robots from their URDF files against states of other engines; `make test-robots` installs the files.
+
+The files are those of the package example-robot-data 6.0.0. Without it these tests say so.
+"""
+
+import json
+import pathlib
+import site
+
+import numpy as np
+import pytest
+from robot_trees import Tree
+
+REFERENCES = pathlib.Path(__file__).parent / "reference"
+FOLDERS = [pathlib.Path(folder) / "cmeel.prefix" for folder in site.getsitepackages()]
+ROBOTS = ["double_pendulum_continuous", "kinova", "panda", "pr2", "solo12", "g1", "talos"]
+needs_files = pytest.mark.skipif(
+    not any((folder / "share/example-robot-data").exists() for folder in FOLDERS),
+    reason="example-robot-data is not installed: `make test-robots` installs it",
+)
+
+
+def loaded(name):
+    data = json.loads((REFERENCES / f"tree_{name}.json").read_text())
+    path = next(file for folder in FOLDERS if (file := folder / data["source"]["file"]).exists())
+    return Tree(path, data), data
+
+
+def close(found, expected, digits=1e-13):
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=digits * np.abs(expected).max())
+
+
+@needs_files
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROBOTS)
+def test_states(name):
+    tree, data = loaded(name)
+    names = tree.mechanism.body_names
+    for entry in data["states"]:
+        state, turns, bias = tree.state(entry)
+        mass, force, weight, frames, _, kinetic, potential = tree.evaluated(state)
+        own = turns.T @ mass @ turns
+        close(own, entry["mass_matrix"])
+        close(turns.T @ (force + mass @ bias), entry["nonlinear_effects"])
+        close(turns.T @ weight, entry["gravity"])
+        a = np.linalg.solve(own, np.asarray(entry["tau"]) - turns.T @ (force + mass @ bias))
+        close(a, entry["acceleration"], 1e-14 * max(entry["condition_number"], 1e3))
+        close(kinetic, entry["kinetic_energy"])
+        close(potential, entry["potential_energy"])
+        places = np.stack(frames[:3], axis=1)
+        masses = np.asarray(tree.mechanism.mass)
+        close(masses @ places / masses.sum(), entry["com"])
+        np.testing.assert_allclose(masses.sum(), data["total_mass"], rtol=1e-14)
+        rows = np.stack(frames[3:], axis=-1).reshape(-1, 3, 3)
+        for link, expected in entry["frames"].items():
+            frame = tree.report.frames[link]
+            if frame.body in names:
+                number = names.index(frame.body)
+                np.testing.assert_allclose(places[number] + rows[number] @ frame.place, expected["position"], atol=1e-13)
+
+
+@needs_files
+@pytest.mark.long
+def test_a_finger_that_mimics_the_other():
+    tree, data = loaded("panda")
+    expected = json.loads((REFERENCES / "tree_panda_mimic.json").read_text())
+    follows = np.eye(9)[:, :8]
+    follows[tree.joints.index("panda_finger_joint2"), tree.joints.index("panda_finger_joint1")] = 1.0
+    for entry in expected["states"]:
+        velocity = follows @ np.asarray(entry["velocity"])
+        state, turns, _ = tree.state(entry | {"velocity": velocity})
+        mass, force, *_ = tree.evaluated(state)
+        close(follows.T @ turns.T @ mass @ turns @ follows, entry["mass_matrix"])
+        close(follows.T @ turns.T @ force, entry["nonlinear_effects"])
+    assert data["nv"] == 9
