@@ -8,17 +8,17 @@ that it answers with; the derivatives are those of `measures`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.planar import Frame, Twist
+from jaxdae.geometry.planar import Frame
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.motors import GearedMotor
-from jaxdae.mechanisms.forces.resistance import resistance
+from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.kinds import GROUND
@@ -213,20 +213,8 @@ class Motor(GearedMotor):
 
 
 @pytree
-class Drag(describe.Force):
+class Drag(DragOnBody):
     """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
-
-    name: Name = fields.name("force")
-    body: BodyName = fields.body("the body that the force acts on", ground=False)
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "body", "at")
-    linear: Number = fields.number("the drag at low speed", "N s/m", value=0.0, at_least=0.0)
-    quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0, at_least=0.0)
-
-    @property
-    def conserves_energy(self) -> bool:
-        """False: it takes energy out."""
-        return False
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
         """Returns the drag with its body as the second of two."""
@@ -234,27 +222,8 @@ class Drag(describe.Force):
 
 
 @pytree
-class PointDrag(describe.Force):
+class PointDrag(DragOnPoint):
     """The resistance of the surroundings to a point of b: -(linear + quadratic |v|) v, with v its velocity in the world, in N."""
-
-    quasi: ClassVar[bool] = True
-
-    name: Name = fields.name("force")
-    a: BodyName = fields.body("the ground")
-    b: BodyName = fields.body("the body that the force acts on")
-    at: Place = fields.world("the point")
-    point: Place = fields.point("the point", "b", "at")
-    linear: Number = fields.number("the drag at low speed", "N s/m", value=0.0)
-    quadratic: Number = fields.number("the drag at high speed", "N s^2/m^2", value=0.0)
-
-    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the velocity of the point in the world, in m/s."""
-        velocity = moving_b.at(b, b.point(self.point))
-        return velocity.x, velocity.y
-
-    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
-        """Returns the force in the world, in N; differentiable at rest."""
-        return resistance(self.linear, self.quadratic, rate)
 
 
 PLANAR_FORCES = (
