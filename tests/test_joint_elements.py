@@ -11,6 +11,7 @@ import pytest
 import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.mechanisms import spatial as js
+from jaxdae.operators import DiagonalMatrix
 
 ZERO = jnp.zeros(())
 EPS = float(jnp.finfo(float).eps)
@@ -388,3 +389,22 @@ def test_several_numbers_are_for_several_coordinates():
     group = mechanism.joints["cylindrical"]
     np.testing.assert_array_equal(group.damping, [[0.5, 0.5]])
     np.testing.assert_array_equal(group.armature, [[0.1, 0.2]])
+
+
+@pytest.mark.parametrize("space", ["plane", "space"])
+def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_program(space):
+    """Commands build their worlds inside of a compiled function: numbers that are known to be zero are still known there."""
+
+    def built(mass):
+        if space == "plane":
+            bodies, joints = [jm.Body("arm", mass, 1.0)], [jm.Revolute("A", "ground", "arm", at=(0.0, 0.0))]
+            return jm.planar_mechanism(bodies, joints, [jm.Motor("motor", "A", torque=1.0)])
+        bodies, joints = [js.Body("arm", mass, (1.0, 1.0, 1.0))], [js.Cylindrical("A", "ground", "arm", axis=(0, 0, 1), at=(0, 0, 0))]
+        return jm.spatial_mechanism(bodies, joints, [js.Motor("motor", "A", torque=1.0)])
+
+    inside, outside = (jax.tree.structure(make(built, 1.0)) for make in (jax.eval_shape, lambda f, x: f(x)))
+    assert inside == outside
+    mechanism, q = jax.jit(built)(1.0)
+    (group,) = mechanism.joints.values()
+    assert (group.acts, group.reflects, group.springs) == (False, False, False)
+    assert isinstance(mechanism.mass_operator(q), DiagonalMatrix)

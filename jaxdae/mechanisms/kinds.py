@@ -6,6 +6,7 @@ The kind of a field says everything that is asked of it: what a user may give (`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -261,9 +262,11 @@ class PerCoordinate(Number):
             yield f"must not be negative, got {value}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the numbers as an array."""
-        placed = real(super().placed(value, element, start))
-        return jnp.broadcast_to(placed, (self.count,)) if self.count > 1 else placed
+        """Returns the numbers as an array; what is known stays known inside of a program, so that groups can go without what is zero."""
+        known = value is not None and concrete(value) is not None
+        with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+            placed = real(super().placed(value, element, start))
+            return jnp.broadcast_to(placed, (self.count,)) if self.count > 1 else placed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

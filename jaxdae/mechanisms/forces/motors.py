@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Force, Joint, Name, Number
-from jaxdae.mechanisms.values import concrete, real
+from jaxdae.mechanisms.values import concrete, is_there, real
 
 
 @pytree
@@ -41,7 +41,7 @@ class GearedMotor(Force):
 
     def adds_to(self, joint: Joint) -> Joint:
         """Returns the driven joint with the inertia of the rotor, as its coordinate feels it; others as they are."""
-        if joint.name != self.joint:
+        if joint.name != self.joint or not is_there(self.rotor_inertia):
             return joint
         armature, names = joint.elements()["armature"], list(joint.coordinates)
         number = 0 if self.coordinate_name is None else names.index(self.coordinate_name)
