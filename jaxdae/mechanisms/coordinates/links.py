@@ -7,6 +7,7 @@ A link hangs on its parent by a fixed frame and a motion of its own: it turns an
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ class Structure:
         """The last velocity of each link, and for the ground the number of velocities (links + 1,)."""
         return np.append(np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names))
 
-    @property
+    @functools.cached_property
     def levels(self) -> Levels:
         """The velocities as nodes: each below the one before it in its link, the first of a link below the last of the parent."""
         links, last = self.column_links, self.last_columns
@@ -145,10 +146,8 @@ class Structure:
     @property
     def carried(self) -> np.ndarray:
         """Whether a link is carried by the link of a velocity (links + 1, nv), itself included; the ground by none."""
-        own = np.concatenate([np.eye(self.count, dtype=bool), np.zeros((1, self.count), bool)])
-        for k, parent in enumerate(self.parents):
-            own[k] |= own[parent]
-        return own[:, self.column_links]
+        nodes = self.levels.carried
+        return np.concatenate([nodes, np.zeros((1, nodes.shape[1]), bool)])[self.last_columns]
 
     @property
     def roots(self) -> np.ndarray:
