@@ -67,6 +67,12 @@ def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
 @jax.custom_jvp
 def cos_sin(angle: Array) -> tuple[Array, Array]:
     """Returns the cosine and the sine of an angle in rad, of any shape."""
+    return _cos_sin(angle)
+
+
+# A compiled unit: a step asks for it a few dozen times, and JAX then traces its operations once.
+@jax.jit
+def _cos_sin(angle: Array) -> tuple[Array, Array]:
     table = _DOUBLE if jnp.finfo(angle.dtype).bits > 32 else _SINGLE
     k = jnp.round(angle * (2.0 / 3.14159265358979323846))
     r = angle

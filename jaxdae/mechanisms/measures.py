@@ -14,7 +14,7 @@ their own, which is what makes them cheap. Everything is scalars: a frame is a t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,9 +50,9 @@ class Kinematics(NamedTuple):
 Sides = tuple[Any, Any]
 
 
-_SUMMED_UP_TO = 4
-"""The number of bodies up to which entries are selected by sums; measured on CPU: a product costs some 10 us for 1024 worlds, a sum next to
-nothing, because the compiler fuses it into its consumers."""
+_PICKED_UP_TO = 4
+"""The number of bodies or elements up to which entries are picked and added as scalars; measured on CPU: a product costs some 10 us for
+1024 worlds, scalars next to nothing, because the compiler fuses them into their consumers, and those of the transpose too."""
 
 _MULTIPLIED_UP_TO = 8
 """The number of entries up to which they are selected by products; beyond, the zeros of the matrices cost more than indices do. Measured on
@@ -60,24 +60,39 @@ CPU with 1024 worlds: the forces of a chain of 5 take 1.1 us a world by products
 they are even but for the forces, with 20 indices take half the time."""
 
 
-def _select(pair: Pairs, entry: Array, *, fuse: bool = True) -> tuple[Array, Array]:
+def _select(pair: Pairs, entry: Array) -> tuple[Array, Array]:
     """Returns the entry (n,) of the bodies on both sides of every element, 2 x (k,); zero for the ground.
 
-    For few bodies products with 0/1 matrices instead of indices: the compiler would gather element by element. For many the products
-    would be nearly all zeros, and quadratic in the number of bodies.
-
-    Args:
-        pair: the bodies of the elements.
-        entry: what to select.
-        fuse: whether the consumers may recompute the entry; not where it is expensive.
+    For few bodies no indices: the compiler would gather element by element. For many, products with 0/1 matrices would be nearly all
+    zeros, and quadratic in the number of bodies.
     """
-    if fuse and entry.shape[0] <= _SUMMED_UP_TO:
-        sides = (_matrix(side, entry.shape[0]) for side in pair.sides)
-        a, b = (sum(jnp.asarray(side[:, n], entry.dtype) * entry[n] for n in range(entry.shape[0])) for side in sides)
-        return jnp.asarray(a), jnp.asarray(b)
+    if entry.shape[0] <= _PICKED_UP_TO:
+        parts = [*_scalars(entry), None]
+        a, b = (_stacked_sums([[parts[body]] for body in side], entry.dtype) for side in pair.sides)
+        return a, b
     chosen = selected(np.concatenate(pair.sides), entry)
     count = len(pair.a)
     return chosen[:count], chosen[count:]
+
+
+def _select_costly(pair: Pairs, entries: list[Array]) -> list[tuple[Array, Array]]:
+    """Returns several entries as `_select` does, but by one product, whose consumers cannot compute the entries anew."""
+    if entries[0].shape[0] > _PICKED_UP_TO:
+        return [_select(pair, entry) for entry in entries]
+    numbers, count = np.concatenate(pair.sides), len(pair.a)
+    chosen = jnp.asarray(_matrix(numbers, entries[0].shape[0]), entries[0].dtype) @ jnp.stack(entries, axis=1)
+    return [(chosen[:count, k], chosen[count:, k]) for k in range(len(entries))]
+
+
+def _scalars(entry: Array) -> list[Any]:
+    return [jax.lax.index_in_dim(entry, k, keepdims=False) for k in range(entry.shape[0])]
+
+
+def _stacked_sums(terms: Sequence[Sequence[Any]], dtype: Any) -> Array:
+    """Returns the sums of scalars, stacked, (len(terms),); None counts as zero."""
+    given = [[term for term in row if term is not None] for row in terms]
+    rows = [sum(row[1:], row[0]) if row else jnp.zeros((), dtype) for row in given]
+    return jnp.stack(rows) if rows else jnp.zeros((0,), dtype)
 
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
@@ -95,8 +110,15 @@ def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
 def summed(pair: Pairs, a: Array, b: Array) -> Array:
     """Returns the sums (n,) over all elements of entries of their bodies, (k,) of each side; those of the ground fall away.
 
-    The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
+    The transpose of the selection: sums of scalars for few elements, products with 0/1 matrices for few bodies, additions to indexed
+    entries for many.
     """
+    if pair.bodies <= _MULTIPLIED_UP_TO and len(pair.a) <= _PICKED_UP_TO:
+        terms: list[list[Any]] = [[] for _ in range(pair.bodies + 1)]
+        for side, entries in zip(pair.sides, (a, b), strict=True):
+            for body, entry in zip(side, _scalars(entries), strict=True):
+                terms[body].append(entry)
+        return _stacked_sums(terms[:-1], a.dtype)
     if pair.bodies <= _MULTIPLIED_UP_TO:
         side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
         return side_a @ a + side_b @ b
@@ -107,8 +129,9 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
     """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
     kind = type(motion.frame)
+    costly = dict(zip(kind.COSTLY, _select_costly(pair, [getattr(motion.frame, name) for name in kind.COSTLY]), strict=True))
     named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
-    entries = [(_select(pair, entry, fuse=name not in kind.COSTLY), still) for name, entry, still in named]
+    entries = [(costly[name] if name in costly else _select(pair, entry), still) for name, entry, still in named]
     a, b = (kind(*(_on_ground(entry[k], side == pair.bodies, still) for entry, still in entries)) for k, side in enumerate(pair.sides))
     return a, b
 
