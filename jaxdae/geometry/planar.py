@@ -122,6 +122,20 @@ class Frame(NamedTuple):
         cos, sin = self.cos * other.cos - self.sin * other.sin, self.sin * other.cos + self.cos * other.sin
         return Frame(place.x, place.y, self.angle + other.angle, cos, sin)
 
+    def array(self) -> Array:
+        """Returns the entries of stacked frames (5, n)."""
+        return jnp.stack(self)
+
+    @classmethod
+    def of_array(cls, entries: Array) -> Frame:
+        """Returns the frames of entries (5, n)."""
+        return cls(*entries)
+
+    @staticmethod
+    def composed(a: Array, b: Array) -> Array:
+        """Returns the entries of frames b given in frames a."""
+        return Frame(*a).then(Frame(*b)).array()
+
     def seen_from(self, other: Frame) -> Frame:
         """Returns this frame as it is in another one."""
         place = other.turned_back(self.place - other.place)

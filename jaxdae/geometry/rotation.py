@@ -54,6 +54,8 @@ _ARCTANGENT_TERMS = 12
 _ARCTANGENT_RANGE = 0.05
 
 
+# Compiled as units, as those below: steps ask for them many times, and JAX then traces each of them once.
+@jax.jit
 def quat_multiply(p: Quaternion, q: Quaternion) -> Quaternion:
     """Returns the product p q: first the rotation q, then p.
 
@@ -163,6 +165,7 @@ def quat_log(q: Quaternion) -> Vector:
     return 2.0 * factor * u
 
 
+@jax.jit
 def quat_retract(q: Quaternion, phi: Vector) -> Quaternion:
     """Returns q (+) phi = q exp(phi), made a unit quaternion again, so that round-off does not add up over many steps.
 
@@ -173,6 +176,7 @@ def quat_retract(q: Quaternion, phi: Vector) -> Quaternion:
     return quat_normalize(quat_multiply(q, quat_exp(phi)))
 
 
+@jax.jit
 def quat_difference(q0: Quaternion, q1: Quaternion) -> Vector:
     """Returns log(conj(q0) q1), the rotation vector (rad, |phi| <= pi) in the body frame that leads from q0 to q1.
 

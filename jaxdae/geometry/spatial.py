@@ -178,6 +178,22 @@ class Frame(NamedTuple):
         """Returns a frame given in this one, in the world."""
         return Frame.of_axes(self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes))
 
+    def array(self) -> Array:
+        """Returns the matrix [R p] (3, 4, n) of stacked frames, for what is composed many times: one array costs less than twelve."""
+        rows = (self.r11, self.r12, self.r13, self.x), (self.r21, self.r22, self.r23, self.y), (self.r31, self.r32, self.r33, self.z)
+        return jnp.stack([jnp.stack(row) for row in rows])
+
+    @classmethod
+    def of_array(cls, matrix: Array) -> Frame:
+        """Returns the frames of matrices [R p] (3, 4, n)."""
+        return cls(*matrix[:, 3], *(matrix[i, j] for i in range(3) for j in range(3)))
+
+    @staticmethod
+    def composed(a: Array, b: Array) -> Array:
+        """Returns the matrices of frames b given in frames a: [R_a R_b, R_a p_b + p_a]."""
+        place = jnp.concatenate([jnp.zeros_like(a[:, :3]), a[:, 3:]], axis=1)
+        return a[:, 0, None] * b[None, 0] + a[:, 1, None] * b[None, 1] + a[:, 2, None] * b[None, 2] + place
+
     def seen_from(self, other: Frame) -> Frame:
         """Returns this frame as it is in another one."""
         return Frame.of_axes(other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes))

@@ -36,6 +36,7 @@ from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
+from jaxdae.mechanisms.coordinates.poses import poses_of
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, MassOperator
@@ -125,23 +126,29 @@ class TreeCoordinates(BodyCoordinates):
     def near(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree, the place of its first link."""
         shape = self.structure
-        local = self.fixed.then(self._moved(q))
+        poses = poses_of(self.space.frame, shape.count)
+        local = poses.composed(poses.of(self.fixed), poses.of(self._moved(q)))
+        frames = poses.frames(local)
         first = np.asarray([parent == shape.count for parent in shape.parents])
         axes = range(self.space.dimension)
-        roots = [local[k][shape.roots] for k in axes]
-        links = local._replace(**{local._fields[k]: jnp.where(first, 0.0, local[k]) for k in axes})
+        roots = [frames[k][shape.roots] for k in axes]
+        links = poses.of(frames._replace(**{frames._fields[k]: jnp.where(first, 0.0, frames[k]) for k in axes}))
         above = np.asarray(shape.parents, int)
         while np.any(above < shape.count):
-            links = measures.frames_of(above, links).then(links)
+            links = poses.composed(poses.chosen(above, links), links)
             above = np.append(above, shape.count)[above]
         carriers = np.asarray(shape.body_links, int)
-        bodies = measures.frames_of(carriers, links).then(self.held)
-        on_columns = measures.frames_of(shape.column_links, links)
+        bodies = poses.frames(poses.composed(poses.chosen(carriers, links), poses.of(self.held)))
+        on_columns = poses.frames(poses.chosen(shape.column_links, links))
         columns = self.space.screw.of_axis(on_columns, self.turning, self.sliding)
-        return Near(links, bodies, columns, [root[carriers] for root in roots])
+        return Near(poses.frames(links), bodies, columns, [root[carriers] for root in roots])
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
+        return _kinematics(self, q, v)
+
+    def moving(self, q: Coordinates, v: Velocity) -> Kinematics:
+        """Returns what `kinematics` does, anew."""
         near = _near(self, q)
         shape, screw = self.structure, self.space.screw
         moving = jnp.stack(near.columns) * v
@@ -278,7 +285,12 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
 
 
-# Compiled as a unit: force, mass matrix and rows need it, and JAX then traces it once.
+# Compiled as units: force, mass matrix and rows need them, and JAX then traces each of them once.
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
     return tree.near(q)
+
+
+@jax.jit
+def _kinematics(tree: TreeCoordinates, q: Any, v: Any) -> Kinematics:
+    return tree.moving(q, v)
