@@ -10,6 +10,9 @@ and a world that fails the test has the status INCONSISTENT_START and does not m
 measured by how far the coordinates are off, in m or rad, in whatever units the row is written. The size of the coordinates stands for
 rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a meter or radian: mechanisms of micrometers want a smaller
 tolerance. `initialize` makes consistent starts.
+
+A row that no coordinate can change, |J_ij| <= sqrt(eps), is a redundant one, such as those of the second of two hinges on one axis in joint
+coordinates. Its residual, which is made of sums of places, may be as large as their rounding: 1000 eps (1 + max |q|).
 """
 
 from __future__ import annotations
@@ -62,8 +65,14 @@ def first_status(system: System, integrator: Any, controls: Any, state: State, d
     return jnp.where(met, status, Status.OUT_OF_RANGE).astype(jnp.int32)
 
 
+_ROUNDINGS = 1000.0
+"""How many units of rounding the residual of a row may have that no coordinate can change."""
+
+
 def _exceeds(residual: Any, scale: Any, size: Any, tolerance: Any) -> Any:
-    tolerance = jnp.asarray(tolerance, residual.dtype)
-    limit = tolerance * (1.0 + jnp.max(jnp.abs(size), initial=0.0)) * scale
+    tolerance, eps = jnp.asarray(tolerance, residual.dtype), jnp.finfo(residual.dtype).eps
+    largest = jnp.max(scale, initial=1.0)
+    rounding = jnp.where(scale <= eps**0.5 * largest, _ROUNDINGS * eps * largest, 0.0)
+    limit = (1.0 + jnp.max(jnp.abs(size), initial=0.0)) * jnp.maximum(tolerance * scale, rounding)
     # Any start passes with an infinite tolerance, in rows of zeros too.
     return jnp.any(jnp.abs(residual) > limit) & (tolerance < jnp.inf)

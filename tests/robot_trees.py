@@ -1,6 +1,7 @@
 """Robots as `jaxdae.robots` loads them, in the conventions of the reference files of trees (tests/reference/README.md)."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -44,18 +45,74 @@ class Tree:
             turns[[row for row, of in enumerate(names.velocities) if of.rsplit(".", 1)[0] == name], column] = 1.0
         if not self.floating:
             return state, turns, bias
-        frame = self.report.frames[self.base]
         turn = np.asarray(rotation_matrix(jnp.asarray(entry["base"]["quat_wb"])))
-        center = -frame.rotation.T @ frame.place
-        q, body = np.array(state.q), frame.body
-        q[[names.coordinates.index(f"{body}.{axis}") for axis in "xyz"]] = entry["base"]["position"] + turn @ center
-        q[[names.coordinates.index(f"{body}.q{axis}") for axis in "wxyz"]] = entry["base"]["quat_wb"]
-        linear, angular = ([names.velocities.index(f"{body}.{kind}{axis}") for axis in "xyz"] for kind in ("v", "omega_"))
+        center, q = self.center, np.array(state.q)
+        q[self._base_q("")] = entry["base"]["position"] + turn @ center
+        q[self._base_q("q")] = entry["base"]["quat_wb"]
+        linear, angular = self._base_v("v"), self._base_v("omega_")
         turns[np.ix_(linear, range(3))] = turn
         turns[np.ix_(linear, range(3, 6))] = turn @ np.cross(np.eye(3), center).T
         turns[np.ix_(angular, range(3, 6))] = np.eye(3)
         bias[linear] = turn @ np.cross(x[3:6], x[:3] + np.cross(x[3:6], center))
         return jaxdae.State(state.t, jnp.asarray(q), jnp.asarray(turns @ x)), turns, bias
+
+    @property
+    def center(self):
+        """The mass center of the base link in its own axes."""
+        frame = self.report.frames[self.base]
+        return -frame.rotation.T @ frame.place
+
+    def _base_q(self, kind):
+        """Returns where the place or quaternion of the base is in q."""
+        axes = "wxyz" if kind == "q" else "xyz"
+        return np.asarray([self.mechanism.names.coordinates.index(f"{self.report.frames[self.base].body}.{kind}{axis}") for axis in axes])
+
+    def _base_v(self, kind):
+        """Returns where the velocity or angular velocity of the base is in v."""
+        return np.asarray([self.mechanism.names.velocities.index(f"{self.report.frames[self.base].body}.{kind}{axis}") for axis in "xyz"])
+
+    def _mapped(self, q, turns, x):
+        """Returns T x and T' x at other coordinates than those where T was found; differentiable."""
+        v, drift = jnp.asarray(turns) @ x, jnp.zeros_like(q, shape=turns.shape[:1])
+        if not self.floating:
+            return v, drift
+        turn, arm = rotation_matrix(q[self._base_q("q")]), jnp.asarray(self.center)
+        moving, omega = x[:3] + jnp.cross(x[3:6], arm), x[3:6]
+        linear = self._base_v("v")
+        return v.at[linear].set(turn @ moving), drift.at[linear].set(turn @ jnp.cross(omega, moving))
+
+    def acceleration(self, q, turns, x, tau):
+        """Returns the acceleration in the velocities of the file (nv,), a with T^T (M (T a + T' x) - f) = tau; differentiable."""
+        square = jax.jacfwd(lambda y: self._mapped(q, turns, y)[0])(x)
+        v, drift = self._mapped(q, turns, x)
+        applied = self.mechanism.force(jnp.zeros(()), q, v, None) + jnp.linalg.solve(square.T, tau)
+        return jnp.linalg.solve(square, self.mechanism.mass_operator(q).solve(applied) - drift)
+
+    own_acceleration = jax.jit(acceleration, static_argnums=0)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def acceleration_derivatives(self, q, turns, x, tau):
+        """Returns da/dq and da/dx in the tangent of the file: xi moves the base by the twist xi in its own axes."""
+        moved = jnp.asarray(turns)
+        return jax.jacfwd(lambda xi, y: self.acceleration(self.mechanism.retract(q, moved @ xi), turns, y, tau), (0, 1))(
+            jnp.zeros_like(x), x
+        )
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def of_links(self, numbers, places, q, turns, x, a):
+        """Returns velocities and accelerations of points of bodies and of these bodies (links, 6), and Jacobians (links, 6, nv)."""
+
+        def moving(q, y):
+            v, _ = self._mapped(q, turns, y)
+            motion = self.mechanism.coordinates.kinematics(q, v)
+            rows = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)[numbers]
+            center, omega = (jnp.stack(motion.velocity[part], axis=-1)[numbers] for part in (slice(0, 3), slice(3, 6)))
+            linear = center + jnp.einsum("nij,nj->ni", rows, jnp.cross(omega, places))
+            return jnp.concatenate([linear, jnp.einsum("nij,nj->ni", rows, omega)], axis=1)
+
+        v = self._mapped(q, turns, x)[0]
+        velocity, acceleration = jax.jvp(lambda s, y: moving(self.mechanism.retract(q, s * v), y), (jnp.zeros(()), x), (jnp.ones(()), a))
+        return velocity, acceleration, jax.jacfwd(moving, 1)(q, x)
 
     def _evaluated(self, state):
         system, still = self.mechanism, jnp.zeros_like(state.v)

@@ -6,8 +6,10 @@ world and omega_body. The names are those of the files in `tests/reference`, who
 
 import functools
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
@@ -23,13 +25,19 @@ HERE = np.zeros(3)
 
 
 class Problem(NamedTuple):
-    """A mechanism, its start, and what becomes of it: times (k,), q (k, 7 n) and v (k, 6 n)."""
+    """A mechanism in absolute coordinates, its start, what becomes of it: times (k,), q (k, 7 n), v (k, 6 n); and its description."""
 
     mechanism: jm.Mechanism
     start: jd.State
     t: np.ndarray
     q: np.ndarray
     v: np.ndarray
+    description: jm.Description
+
+    def in_joints(self, cut: Sequence[str] = ()) -> tuple[jm.Mechanism, jd.State]:
+        """Returns mechanism and start in joint coordinates."""
+        mechanism, _ = jm.mechanism(self.description, jm.Joints(cut))
+        return mechanism, jax.jit(jm.to_joints)(mechanism, self.start)
 
 
 @functools.cache
@@ -40,12 +48,13 @@ def file(name: str) -> dict[str, Any]:
 
 def _published(name: str, bodies: list[Any], joints: list[Any], forces: Any = (), gravity: Any = (0.0, 0.0, -9.81)) -> Problem:
     """Returns the problem of bodies with the states of a file of the DAE literature, where quaternions have rates."""
-    mechanism, q = jm.spatial_mechanism(bodies, joints, forces, gravity=gravity)
+    description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
+    mechanism, q = jm.mechanism(description)
     listed_q, listed_v = systems.body_states(name)
     initial = problems.reference(name).file["initial_conditions"]
     np.testing.assert_allclose(q, initial["q"], atol=1e-15)
     start = state(q, systems.body_velocities(initial["q"], initial["v"]))
-    return Problem(mechanism, start, problems.reference(name).t[1:], listed_q[1:], listed_v[1:])
+    return Problem(mechanism, start, problems.reference(name).t[1:], listed_q[1:], listed_v[1:], description)
 
 
 def _poses(name: str) -> list[tuple[Any, Any]]:
@@ -77,11 +86,12 @@ def spherical_pendulum() -> Problem:
     p = given.parameters
     bob = js.Body("bob", p["m"], (1.0, 1.0, 1.0), given.file["initial_conditions"]["q"])
     rod = js.Rod("rod", "ground", "bob", point_a=HERE, point_b=HERE, length=p["L"])
-    mechanism, q = jm.spatial_mechanism([bob], [rod], gravity=(0.0, 0.0, -p["g"]))
+    description = jm.Description(space=jm.SPACE, bodies=[bob], joints=[rod], gravity=(0.0, 0.0, -p["g"]))
+    mechanism, q = jm.mechanism(description)
     start = state(q, [*given.file["initial_conditions"]["v"], 0.0, 0.0, 0.0])
     still = np.tile([1.0, 0.0, 0.0, 0.0], (len(given.t) - 1, 1))
     q, v = np.concatenate([given.q[1:], still], axis=1), np.concatenate([given.v[1:], 0.0 * still[:, :3]], axis=1)
-    return Problem(mechanism, start, given.t[1:], q, v)
+    return Problem(mechanism, start, given.t[1:], q, v, description)
 
 
 def bricard() -> Problem:
@@ -115,12 +125,13 @@ def flyball() -> Problem:
         joints.append(js.Revolute(f"hinge {rod}", "shaft", rod, Y, (sign * p["offset"], 0.0, top)))
         ends = {"point_a": (sign * p["offset"], 0.0, 0.0), "point_b": (middle - arm, 0.0, 0.0)}
         springs.append(js.LinearSpring(f"spring {rod}", "slider", rod, **ends, stiffness=p["K"], damping=p["C"], rest_length=p["l0"]))
-    mechanism, q = jm.spatial_mechanism(bodies, joints, springs, gravity=(0.0, 0.0, -p["g"]))
+    description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=springs, gravity=(0.0, 0.0, -p["g"]))
+    mechanism, q = jm.mechanism(description)
     start = systems.flyball()[1]
     np.testing.assert_allclose(q, start.q, atol=1e-15)
     file = problems.reference(name)
     listed_q, listed_v = systems.body_states(name)
-    return Problem(mechanism, state(q, start.v), file.t[1:], listed_q[1:], listed_v[1:])
+    return Problem(mechanism, state(q, start.v), file.t[1:], listed_q[1:], listed_v[1:], description)
 
 
 # Closed forms: states of bodies by name.
@@ -140,8 +151,9 @@ def _closed_form(name: str, masses: Any, inertia: Any, joints: list[Any], forces
     names, t, q, v = _listed(name)
     poses = q[0].reshape(-1, 7)
     bodies = [js.Body(n, m, i, pose[:3], pose[3:]) for n, m, i, pose in zip(names, masses, inertia, poses, strict=True)]
-    mechanism, start = jm.spatial_mechanism(bodies, joints, forces, gravity=gravity)
-    return Problem(mechanism, state(start, v[0]), t[1:], q[1:], v[1:])
+    description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
+    mechanism, start = jm.mechanism(description)
+    return Problem(mechanism, state(start, v[0]), t[1:], q[1:], v[1:], description)
 
 
 def bennett() -> Problem:

@@ -10,6 +10,7 @@ from problems import state
 
 import jaxdae as jd
 from jaxdae import control as jc
+from jaxdae import mechanisms as jm
 from jaxdae.consistency import start_status
 
 OK, INCONSISTENT = jd.Status.OK, jd.Status.INCONSISTENT_START
@@ -57,6 +58,20 @@ class TestStatus:
         assert start_status(jd.Soft(pendulum(), jnp.array(0.1)), broken, 1e-5) == OK
         goal = jc.Goal(jc.Coordinates((0,)), jnp.array([0.3]))
         assert start_status(jc.WithGoals(pendulum(), (goal,)), at(), 1e-5) == INCONSISTENT
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_rows_that_nothing_can_change(self, dtype):
+        """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a centimeter is open."""
+        axis = np.array([0.48, 0.6, 0.64])
+        door = jm.spatial.Body("door", 1.0, (0.1, 0.1, 0.1), (0.3, 0.1, 0.2), (0.5, 0.1, 0.7, -0.5))
+        hinges = [jm.spatial.Revolute(name, "ground", "door", axis, at * axis) for name, at in (("low", 0.3), ("high", 1.7))]
+        mechanism, q = jm.spatial_mechanism([door], hinges, coordinates=jm.Joints())
+        mechanism = jax.tree.map(lambda x: x.astype(dtype), mechanism)
+        start = jd.State(*(jnp.asarray(x, dtype) for x in (0.0, q, [3.0])))
+        tolerance, name = jd.system.default_tolerance(dtype), "joints.revolute.point_a"
+        assert start_status(mechanism, start, tolerance) == OK
+        aside = jd.set_leaf(mechanism, name, jd.get_leaf(mechanism, name) + jnp.asarray([0.01, 0.0, 0.0], dtype))
+        assert start_status(aside, start, tolerance) == INCONSISTENT
 
     def test_what_is_not_finite_is_left_to_the_step(self):
         assert start_status(pendulum(), state([jnp.nan, 0.0], [0.0, 0.0]), 1e-5) == OK

@@ -7,6 +7,7 @@ import json
 import pathlib
 import site
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from robot_trees import Tree
@@ -58,6 +59,44 @@ def test_states(name):
             if frame.body in names:
                 number = names.index(frame.body)
                 np.testing.assert_allclose(places[number] + rows[number] @ frame.place, expected["position"], atol=1e-13)
+
+
+@needs_files
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROBOTS)
+def test_links(name):
+    """Velocities, accelerations and Jacobians of links, and the acceleration with a wrench on one of them."""
+    tree, data = loaded(name)
+    names = tree.mechanism.body_names
+    for entry in data["states"]:
+        state, turns, _ = tree.state(entry)
+        x, a = (jnp.asarray(entry[key]) for key in ("velocity", "acceleration"))
+        links = {link: frame for link in entry["frames"] if (frame := tree.report.frames[link]).body in names}
+        numbers, places = np.asarray([names.index(frame.body) for frame in links.values()]), np.stack([f.place for f in links.values()])
+        found = tree.of_links(numbers, places, state.q, turns, x, a)
+        for link, velocity, acceleration, jacobian in zip(links, *found, strict=True):
+            expected = entry["frames"][link]
+            close(jacobian, expected["jacobian"])
+            close(velocity, expected["velocity_linear"] + expected["omega_world"])
+            close(acceleration, expected["acceleration_linear"] + expected["alpha_world"])
+        external = entry["external"]
+        push = found[2][list(links).index(external["frame"])].T @ np.asarray(external["wrench_world"])
+        own = tree.own_acceleration(state.q, turns, x, np.asarray(entry["tau"]) + push)
+        close(own, external["acceleration"], 1e-14 * max(entry["condition_number"], 1e3))
+
+
+@needs_files
+@pytest.mark.long
+@pytest.mark.parametrize("name", ROBOTS[:-1])
+def test_derivatives_of_accelerations(name):
+    """To the error bars of the file, which are those of differences, and the condition of M."""
+    tree, data = loaded(name)
+    (entry,) = [entry for entry in data["states"] if "d_acceleration" in entry]
+    state, turns, _ = tree.state(entry)
+    found = tree.acceleration_derivatives(state.q, turns, jnp.asarray(entry["velocity"]), jnp.asarray(entry["tau"]))
+    for key, ours in zip(("d_q", "d_v"), found, strict=True):
+        bar = data["agreement"][f"d_acceleration_{key}_against_differences"]
+        close(ours, entry["d_acceleration"][key], max(bar, 1e-14 * entry["condition_number"]))
 
 
 @needs_files

@@ -142,7 +142,10 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     section = values["mechanism"]
     chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
     system, q = mechanisms.mechanism(description(values), chosen)
-    rates, v = naming.of_system(system).rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
+    entries = naming.of_system(system)
+    for name, position in values["start"]["positions"].items():
+        q = q.at[entries.places[name]].set(jnp.asarray(position, q.dtype))
+    rates, v = entries.rates, [jnp.zeros((), q.dtype)] * len(system.names.velocities)
     for name, velocity in values["start"]["velocities"].items():
         v[rates[name]] = jnp.asarray(velocity, q.dtype)
     return system, q, jnp.stack(v), integrator(values)
@@ -191,8 +194,11 @@ def orientation(pose: dict[str, Any]) -> Any:
 def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
     """Returns mechanism, integrator, consistent start, how closing the loops went, and q before that, from plain values of a config."""
     system, guess, velocities, method = construct(values)
-    rates = naming.of_system(system).rates
-    held = (np.isin(np.arange(velocities.shape[0]), [rates[name] for name in values["start"][key]]) for key in ("fixed", "velocities"))
+    rates, start = naming.of_system(system).rates, values["start"]
+    held = (
+        np.isin(np.arange(velocities.shape[0]), [rates[name] for name in names])
+        for names in ([*start["fixed"], *start["positions"]], start["velocities"])
+    )
     fixed, fixed_velocity = held
     state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
     return system, method, state, info, guess

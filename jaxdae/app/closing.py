@@ -97,7 +97,8 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     place = ("mechanism", "joints") if index is None else ("mechanism", "joints", index)
     unit = system.row_units[int(np.argmax(residual))]
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{where}"
-    held = f", or free {', '.join(config.start.fixed)}" if config.start.fixed else ""
+    named = ", ".join([*config.start.fixed, *config.start.positions])
+    held = f", or free {named}" if named else ""
     return document.problem(place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}")
 
 

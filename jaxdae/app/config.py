@@ -62,7 +62,7 @@ def _skeleton(document: Document) -> Config | None:
     """
     mechanism = value_at(document.data, ("mechanism",))
     bodies, joints = value_at(mechanism, ("bodies",)), value_at(mechanism, ("joints",))
-    fixed = value_at(document.data, ("start", "fixed"))
+    start = {key: value_at(document.data, ("start", key)) for key in ("fixed", "positions")}
     if not isinstance(bodies, list) or not isinstance(joints, list) or not joints:
         return None
     space = space_of(mechanism)
@@ -78,7 +78,7 @@ def _skeleton(document: Document) -> Config | None:
             "bodies": [{"name": value_at(body, ("name",)), "pose": value_at(body, ("pose",)), **stand_ins} for body in bodies],
             "joints": [_known_keys(joint, space) for joint in joints],
         },
-        "start": {"fixed": [] if fixed is None else fixed},
+        "start": {key: value for key, value in start.items() if value is not None},
     }
     skeleton = Document("skeleton", yaml.safe_dump(values))
     try:

@@ -177,11 +177,13 @@ class _Check:
         velocities = self._at("start", "velocities")
         places = [(("start", "fixed", i), name, False) for i, name in enumerate(fixed if isinstance(fixed, list) else [])]
         places += [(("start", "velocities", name), name, True) for name in (velocities if isinstance(velocities, dict) else {})]
+        positions = self._at("start", "positions")
+        places += [(("start", "positions", name), name, True) for name in (positions if isinstance(positions, dict) else {})]
         seen: dict[tuple[str | int, int], str] = {}
         for location, name, key in places:
             if not isinstance(name, str):
                 continue
-            if name not in known:
+            if name not in (self.entries.places if location[1] == "positions" else known):
                 got = f"the unknown coordinate {name!r}"
                 yield self.document.problem(location, got, self._coordinate_words(), did_you_mean(name, known), key=key)
                 continue
@@ -274,12 +276,16 @@ class _Check:
         known = {} if self.entries is None else self.entries.rates
         if target[:2] == ("start", "velocities") and (len(target) != 3 or target[2] not in known):
             return None
+        if target[:2] == ("start", "positions") and (len(target) != 3 or value_at(self.resolved, target) is None):
+            return None
         return field_at(Config, self.resolved, target)
 
     def _near(self, target: Location, rest: list[str]) -> str:
         value = value_at(self.resolved, target)
         inside = f"after {self.document.path(target)!r} " if target else ""
         names: list[str] = []
+        if target == ("start", "positions") and self.entries is not None and rest[0] in self.entries.places:
+            return f"give start.positions a value of {rest[0]} for world 0"
         if target == ("start", "velocities"):
             names = [] if self.entries is None else list(self.entries.rates)
         elif isinstance(value, dict):
@@ -310,7 +316,7 @@ class _Check:
         name = body.get("name") if isinstance(body, dict) else None
         if self._at("mechanism", "coordinates") == "joints":
             got = f"the start pose of {name!r}, from which joint coordinates are measured"
-            yield self.document.problem(place, got, "a number other than a pose", "use coordinates: absolute, or vary start.velocities")
+            yield self.document.problem(place, got, "a number other than a pose", "use coordinates: absolute, or vary start.positions")
             return
         held = self._held(str(name), target)
         fixed = self._at("start", "fixed")

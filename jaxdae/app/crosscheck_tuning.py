@@ -5,7 +5,7 @@ from typing import Any
 
 import annotated_types
 
-from jaxdae.app import naming
+from jaxdae.app import driven, naming
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.naming import Entries
 from jaxdae.app.problems import Problem, did_you_mean, show
@@ -14,7 +14,6 @@ from jaxdae.app.schema_mechanism import space_of
 from jaxdae.app.source import Document, Location, entry_names, find, value_at
 
 TRAINABLE = ("mechanism", "start", "stabilization", "integrator")
-_INPUTS = {"plane": {"torque": "torque", "joint_force": "force"}, "space": {"joint_force": "force"}}
 _DIMENSIONS = {"plane": 2, "space": 3}
 
 
@@ -101,7 +100,7 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
     yield from _inside(document, place, path, float(start), *bounds(resolved, location, lower, upper))
 
 
-def _inside(document: Document, place: Location, what: str, start: float, lower: Any, upper: Any) -> Iterator[Problem]:
+def _inside(document: Document, place: Location, what: str, start: Any, lower: Any, upper: Any) -> Iterator[Problem]:
     low, high = lower is not None and start <= lower, upper is not None and start >= upper
     if low or high:
         limit = f"above {lower:g}" if low else f"below {upper:g}"
@@ -132,20 +131,30 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
     name = value_at(entry, ("force",))
     forces = value_at(document.data, ("mechanism", "forces"))
     named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
-    numbers = _INPUTS[space_of(value_at(document.data, ("mechanism",)))]
-    motors = [key for key, force in named.items() if force.get("type") in numbers]
+    motors = [key for key, force in named.items() if force.get("type") in driven.NUMBERS]
     if not isinstance(name, str):
         return
     where = (*place, "force")
     if name not in motors:
         got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
-        yield document.problem(where, got, " or ".join(f"a {kind}" for kind in numbers), did_you_mean(name, motors, "one"))
+        yield document.problem(where, got, " or ".join(f"a {kind}" for kind in driven.NUMBERS), did_you_mean(name, motors, "one"))
         return
     if any(value_at(other, ("force",)) == name for other in before):
         yield document.problem(where, f"{name!r} a second time", "each force once", "remove one of them")
-    start, lower, upper = named[name].get(numbers[named[name]["type"]]), entry.get("lower"), entry.get("upper")
-    if all(x is None or (isinstance(x, int | float) and not isinstance(x, bool)) for x in (start, lower, upper)) and start is not None:
-        yield from _inside(document, place, name, float(start), lower, upper)
+    start: Any = named[name].get(driven.NUMBERS[str(named[name].get("type"))])
+    if isinstance(start, list) and all(_is_number(x) for x in start):
+        start = driven.start(named[name])
+        if start == 0.0:
+            remedy = "its direction is that of the input"
+            yield document.problem(where, f"the torque {name!r} of size 0", "a torque that is not zero", remedy)
+            return
+    lower, upper = entry.get("lower"), entry.get("upper")
+    if _is_number(start) and all(x is None or _is_number(x) for x in (lower, upper)):
+        yield from _inside(document, place, name, start, lower, upper)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _term(document: Document, entries: Entries | None, place: Location, term: dict) -> Iterator[Problem]:

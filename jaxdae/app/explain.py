@@ -35,7 +35,16 @@ def field_at(model: type[pydantic.BaseModel], data: object, location: Location) 
         data = value_at(data, (part,))
         if not found.step(part, data):
             return None
-    return found.annotation, found.constraints, found.description
+    annotation, constraints = _narrowed(found.annotation, found.constraints, data)
+    return annotation, constraints, found.description
+
+
+def _narrowed(annotation: Any, constraints: tuple[Any, ...], data: object) -> tuple[Any, tuple[Any, ...]]:
+    """Returns annotation and constraints of a number where a number is, though a list could be there as well."""
+    several = _is_list(annotation) and isinstance(data, int | float) and not isinstance(data, bool)
+    inside = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
+    members = [arg for arg in typing.get_args(inside) if float in _alternatives(arg)] if several else []
+    return (members[0], _metadata(members[0])) if members else (annotation, constraints)
 
 
 def default_at(model: type[pydantic.BaseModel], path: tuple[str, ...], written: Callable[[tuple[str, ...]], Any]) -> Any:

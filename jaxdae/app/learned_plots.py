@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdae.app import driven
 from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.history import NOT_PARAMETERS, read_table
 from jaxdae.app.run_folder import CONTROLS, HISTORY
@@ -101,7 +102,7 @@ def controls_figure(figure_class: Any, config: Config, section: Optimize, column
     panels = figure.subplots(len(section.inputs), 1, sharex=True, squeeze=False)[:, 0]
     for axes, given in zip(panels, section.inputs, strict=True):
         force = forces[given.force]
-        unit, start = force_unit(values, force), force["torque" if force["type"] == "torque" else "force"]
+        unit, start = force_unit(values, force), driven.start(force)
         axes.stairs(np.full(len(edges) - 1, start), edges, baseline=None, label="start", **line_style(1) | {"linestyle": "--"})
         axes.stairs(columns[given.force], edges, baseline=None, label=f"optimized, iteration {best}", linewidth=1.6, **line_style(0))
         _draw_limits(axes, (given.lower, given.upper), unit, all_in_view=True)

@@ -45,6 +45,15 @@ class Entries(NamedTuple):
             at, moving = (at + 1, moving + 1) if unit else (at + _QUATERNION, moving + _QUATERNION - 1)
         return found | {name: number for number, (name, _) in enumerate(self.velocities) if name not in found}
 
+    @property
+    def places(self) -> dict[str, int]:
+        """The numbers of coordinates by name, without quaternions."""
+        return {name: number for number, (name, unit) in enumerate(self.coordinates) if unit}
+
+    def unit(self, name: str) -> str:
+        """Returns the unit of a coordinate; empty where there is none of this name."""
+        return dict(self.coordinates).get(name, "")
+
     def rate_unit(self, name: str) -> str:
         """Returns the unit of a velocity; empty where there is none of this name."""
         number = self.rates.get(name)

@@ -17,7 +17,7 @@ import optax
 
 import jaxdae
 from jaxdae import tuning
-from jaxdae.app import build, naming
+from jaxdae.app import build, driven, naming
 from jaxdae.app.build import Worlds, with_numbers
 from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.schema import Config
@@ -25,7 +25,6 @@ from jaxdae.app.schema_tuning import CoordinateTerm, Optimize, PointTerm, Tune
 from jaxdae.app.source import Location
 
 _MOVES_THE_START = ("mechanism", "start")
-_MOTORS = {"torque": "torque", "joint_force": "force"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +99,15 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
 
 
 def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[str, Any]) -> Objective:
-    driven = copy.deepcopy(values)
+    changed = copy.deepcopy(values)
+    forces = changed["mechanism"]["forces"]
     parameters, trainable = {}, {}
     for index, given in enumerate(section.inputs):
-        force = next(f for f in driven["mechanism"]["forces"] if f["name"] == given.force)
-        key = _MOTORS[force["type"]]
-        parameters[given.force] = jnp.full((given.knots,), float(force[key]))
+        number = next(k for k, force in enumerate(forces) if force["name"] == given.force)
+        parameters[given.force] = jnp.full((given.knots,), driven.start(forces[number]))
         trainable[given.force] = _range(given.lower, given.upper)
-        force[key], force["input"] = 0.0, index
-    system = build.construct(driven)[0]
+        forces[number] = driven.with_input(forces[number], index)
+    system = build.construct(changed)[0]
     _, method, state = worlds.one()
     # Inputs are held over a step: each is the value of the line between the knots in the middle of its step.
     middles = (np.arange(config.steps) + 0.5) / config.steps

@@ -24,6 +24,10 @@ class Start(Section):
     """How the start state is found: loops are closed from the start poses, velocities are made consistent."""
 
     fixed: list[str] = Field(default=[], description="coordinates that closing the loops may not move, for example [crank.theta]")
+    positions: dict[str, float] = Field(
+        default={},
+        description="start values in m and rad by coordinate instead of those of the start poses, held, for example {crank.theta: 1.0}",
+    )
     velocities: dict[str, float] = Field(
         default={}, description="start velocities in m/s and rad/s by coordinate, for example {crank.theta: 1.0}"
     )

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from jaxdae.mechanisms.build import TYPES as LIBRARY
 from jaxdae.mechanisms.describe import Element
-from jaxdae.mechanisms.kinds import Input, Kind
+from jaxdae.mechanisms.kinds import Input, Kind, PerCoordinate
 from jaxdae.mechanisms.places import JointAxes
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
@@ -197,7 +197,24 @@ _ANNOTATIONS: dict[str, Any] = {
 _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 
 
+def _each(given: Any, *, kind: PerCoordinate) -> Any:
+    """Returns one number, or one for each coordinate of a joint, judged whole, because a union would judge each of its members."""
+    numbers = given if isinstance(given, list | tuple) else [given]
+    bounds = [f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None]
+    if given is None and not kind.required:
+        return given
+    fits = all(_is_number(x) and (kind.above is None or x > kind.above) and (kind.at_least is None or x >= kind.at_least) for x in numbers)
+    if not fits or len(numbers) != (kind.count if isinstance(given, list | tuple) else 1):
+        got = f"{list(given)}" if isinstance(given, list | tuple) else f"{given!r}"
+        expected = " ".join(["a finite number", *bounds]) + f", or a list of {kind.count} of them"
+        raise ValueError(f"{got}|{expected}|one number is that of all coordinates of the joint")
+    return given
+
+
 def _annotation(kind: Kind) -> Any:
+    if isinstance(kind, PerCoordinate) and kind.count > 1:
+        one: Any = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
+        return Annotated[one | Annotated[tuple[(one,) * kind.count], Strict(False)], BeforeValidator(functools.partial(_each, kind=kind))]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
     return (_ANNOTATIONS | vectors)[kind.plain]
@@ -206,7 +223,10 @@ def _annotation(kind: Kind) -> Any:
 def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
     """Returns a field of a type as pydantic takes it: annotation and default, bounds and description."""
     annotation = _annotation(kind)
-    options = {"description": kind.description, **kind.bounds}
+    options: dict[str, Any] = {"description": kind.description, **kind.bounds}
+    if isinstance(kind, PerCoordinate) and kind.count > 1:
+        # The bounds are those of each number.
+        options = {"description": f"{kind.description}; one number, or a list of {kind.count}"}
     if kind.required or default is ...:
         return annotation, Field(**options)
     return (annotation | None if default is None else annotation), Field(default=default, **options)

@@ -29,9 +29,9 @@ def check_order(lower: float | None, upper: float | None) -> None:
 
 
 class Input(Section):
-    """A torque or joint force that becomes a sequence of values over time, linear between knots."""
+    """A torque, joint force or motor that becomes a sequence of values over time, linear between knots."""
 
-    force: str = Field(min_length=1, description="the name of a torque (in the plane) or joint_force; its number is the start of all knots")
+    force: str = Field(min_length=1, description="the name of a torque, joint_force or motor; its number is the start of all knots")
     knots: int = Field(default=20, ge=2, le=100_000, description="how many values, evenly spread over the duration")
     lower: float | None = Field(default=None, description="the lower limit in N m or N")
     upper: float | None = Field(default=None, description="the upper limit in N m or N")

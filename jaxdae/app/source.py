@@ -39,7 +39,7 @@ def _no_defaults(path: tuple[str, ...], written: Callable[[tuple[str, ...]], str
     return None
 
 
-_DOTTED_KEYS = ("velocities",)
+_DOTTED_KEYS = ("positions", "velocities")
 
 
 class Document:

@@ -29,6 +29,9 @@ def unit_of(values: Any, location: Location) -> str:
     if location[:2] == ("start", "velocities"):
         entries = naming.of_values(values)
         return "" if entries is None else entries.rate_unit(str(location[-1]))
+    if location[:2] == ("start", "positions"):
+        entries = naming.of_values(values)
+        return "" if entries is None else entries.unit(str(location[-1]))
     keys = [part for part in location if isinstance(part, str)]
     key, index = keys[-1], location[-1]
     if key == "pose":
@@ -49,7 +52,7 @@ def unit_of(values: Any, location: Location) -> str:
 
 def force_unit(values: Any, force: Any) -> str:
     """Returns the unit of a torque or of a force along a joint, both as plain values of a config."""
-    if value_at(force, ("type",)) == "torque":
+    if value_at(force, ("type",)) in ("torque", "motor"):
         return "N m"
     return "N m" if _turns(values, force) else "N"
 

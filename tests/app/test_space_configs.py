@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
+import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae.app import build, naming, structure
 from jaxdae.app.closing import notes
 from jaxdae.app.config import load
+from jaxdae.app.objective import objective
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
@@ -305,6 +307,16 @@ HINGED_MISTAKES = {
         "tune={parameters: [{path: bodies.arm.mass}], loss: [{type: coordinate, coordinate: shaft.turn, target: 1}]}",
         "the unknown coordinate 'shaft.turn'",
     ),
+    "damping of too many": ("joints.shaft.damping=[1, 2, 3]", "mechanism.joints.shaft.damping", "[1, 2, 3]", "or a list of 2 of them"),
+    "damping that drives": ("joints.shaft.damping=[1, -2]", "mechanism.joints.shaft.damping", "a finite number >= 0", "that of all"),
+    "damping of text": ("joints.shaft.damping=much", "mechanism.joints.shaft.damping", "got 'much'", "a finite number >= 0"),
+    "unknown position": ("start.positions={shaft.turn: 1}", "start.positions.shaft.turn", "a coordinate of a joint", "'shaft.turn'"),
+    "quaternion as a position": ("start.positions={socket.qw: 1}", "start.positions.socket.qw", "a coordinate of a joint of the tree"),
+    "a position that is not given": (
+        "batch.vary=[{path: start.positions.shaft.angle, std: 1}]",
+        "batch.vary.0.path",
+        "give start.positions a value of shaft.angle",
+    ),
     "torque as an input": (
         "optimize={inputs: [{force: push}], loss: [{type: effort}]}",
         "the unknown force 'push'",
@@ -320,6 +332,74 @@ def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp
     (line,) = messages(tmp_path, HINGED, override)
     for part in expected:
         assert part in line
+
+
+def test_a_torque_without_direction_is_no_input(tmp_path):
+    data = copy.deepcopy(FREE)
+    data["mechanism"]["forces"] = [{"type": "torque", "name": "push", "a": "ground", "b": "arm", "torque": [0, 0, 0]}]
+    (line,) = messages(tmp_path, data, "optimize={inputs: [{force: push}], loss: [{type: effort}]}")
+    for part in ("optimize.inputs.0.force", "the torque 'push' of size 0", "a torque that is not zero"):
+        assert part in line
+
+
+SHAFT = """
+name: shaft
+mechanism:
+  space: space
+  coordinates: joints
+  bodies:
+    - {name: arm, mass: 1.0, inertia: [0.01, 0.08, 0.08], pose: {place: [0.5, 0, 0]}}
+    - {name: disk, mass: 2.0, inertia: [0.02, 0.01, 0.01], pose: {place: [1, 0, 0]}}
+  joints:
+    - {type: revolute, name: shoulder, a: ground, b: arm, axis: [0, 0, 1], at: [0, 0, 0]}
+    - {type: cylindrical, name: shaft, a: arm, b: disk, axis: [1, 0, 0], at: [1, 0, 0], damping: [0.1, 0.2], stiffness: 3, rest: [0.1, 0.3]}
+  forces:
+    - {type: motor, name: drive, joint: shaft, along: angle, ratio: 10, torque: 0.3, rotor_inertia: 1.0e-4}
+    - {type: torque, name: push, a: ground, b: arm, torque: [0, 0.4, 0.3]}
+start: {positions: {shaft.slide: 0.2, shoulder.angle: 0.5}, velocities: {shoulder.angle: 1.0}}
+batch:
+  size: 3
+  vary:
+    - {path: joints.shaft.damping.1, distribution: uniform, low: 0.1, high: 0.3}
+    - {path: start.positions.shoulder.angle, distribution: uniform, low: 0.4, high: 0.6}
+integrator: {type: semi_implicit_euler, projection: none}
+duration: 0.1
+dt: 0.01
+optimize:
+  inputs: [{force: drive, knots: 3, lower: -1, upper: 1}, {force: push, knots: 3}]
+  loss: [{type: velocity, coordinate: shaft.angle, target: 0, over: final}]
+"""
+
+
+def test_numbers_by_coordinate_and_starts_by_joint():
+    config = Config.model_validate(yaml.safe_load(SHAFT))
+    built = build.worlds(config)
+    samples = built.parameters
+    assert len(set(samples["start.positions.shoulder.angle"])) == 3
+    np.testing.assert_array_equal(built.state.q[:, 0], samples["start.positions.shoulder.angle"])
+    # By the names of q: shoulder.angle, shaft.slide, shaft.angle; the arm starts turned, the places of its joints do not turn with it.
+    np.testing.assert_array_equal(built.state.q[:, 1:], [[0.2, 0.0]] * 3)
+    np.testing.assert_array_equal(built.state.v, [[1.0, 0.0, 0.0]] * 3)
+    for world in range(3):
+        tree = built.one(world)[0].coordinates
+        np.testing.assert_array_equal(tree.damping, [0.0, 0.1, samples["joints.shaft.damping.1"][world]])
+        np.testing.assert_array_equal(tree.stiffness, [0.0, 3.0, 3.0])
+        np.testing.assert_array_equal(tree.rest, [0.0, 0.1, 0.3])
+    values = config.model_dump()
+    assert unit_of(values, ("start", "positions", "shaft.slide")) == "m"
+    assert unit_of(values, ("start", "positions", "shoulder.angle")) == "rad"
+
+
+def test_motors_and_torques_as_inputs():
+    """Constant inputs of the size of the torques of the config have its loss: that of a run in which nothing is driven."""
+    config = Config.model_validate(yaml.safe_load(SHAFT))
+    built = build.worlds(config)
+    found = objective(config, built, config.optimize)
+    assert {name: float(knots[0]) for name, knots in found.parameters.items()} == {"drive": 0.3, "push": 0.5}
+    system, method, start = built.one()
+    end = jax.jit(lambda s: jd.rollout(system, method, s, dt=config.dt, steps=config.steps))(start).state
+    np.testing.assert_allclose(found.loss(found.parameters), end.v[-1, 2] ** 2, rtol=1e-12)
+    assert end.v[-1, 2] > 0.1
 
 
 def test_a_cut_that_leaves_a_loop(tmp_path, monkeypatch):
