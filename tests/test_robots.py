@@ -240,7 +240,7 @@ def test_all_mistakes_at_once(tmp_path):
 
 
 def test_mistakes_in_the_call(tmp_path, arm):
-    with pytest.raises(ValueError, match=r"'arm.obj' must be a robot file that ends in .urdf or .sdf"):
+    with pytest.raises(ValueError, match=r"'arm.obj' must be a robot file that ends in .urdf or .sdf or .xml or .mjcf"):
         robots.load(tmp_path / "arm.obj")
     with pytest.raises(ValueError, match="base must be 'fixed' or 'floating', got 'free'"):
         robots.load(FILE, base="free")

@@ -15,7 +15,20 @@ import numpy as np
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
 from jaxdae.robots.attach import on_bodies
-from jaxdae.robots.graph import HERE, Branch, Coupling, Graph, Joint, Link, Pose, Tree, matrix_quaternion, spanning
+from jaxdae.robots.graph import (
+    HERE,
+    Branch,
+    Coupling,
+    Graph,
+    Joint,
+    Keyframe,
+    Link,
+    Pose,
+    Tree,
+    matrix_quaternion,
+    quaternion_matrix,
+    spanning,
+)
 from jaxdae.robots.inertia import columns, spatial_inertia, without_inertia
 from jaxdae.robots.parallel import EXACT, reduced
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
@@ -71,7 +84,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
     made: list[Any] = [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
-    made += [*further, *(_relation(coupling) for coupling in graph.couplings)]
+    made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
     lifting = [_lift(link, frames[link.name], options.gravity, graph.gravity) for link in graph.links.values() if link.lifted]
     forces = [on_bodies(force, frames) for force in graph.forces] + [force for force in lifting if force is not None]
     report = Report(
@@ -88,12 +101,12 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
         controls=graph.controls,
+        keyframes=_keyframes(graph, tree, frames),
     )
+    start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
     gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
     names = tuple(joint.name for joint in (*loops, *further))
-    return Robot(
-        Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), _start(moving, graph), report
-    )
+    return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)
 
 
 def _standing(tree: Tree, graph: Graph) -> Tree:
@@ -274,13 +287,47 @@ def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
 
 
 def _carried(tree: Tree, links: Mapping[str, Link]) -> tuple[Carried, ...]:
-    found = [Carried(GROUND, link, link, "free", False, False, links[link].pose.rotation) for link in tree.free]
+    number = {link: k for k, link in enumerate(links)}
+    found = [Carried(GROUND, link, link, "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
     for branch in tree.branches:
         kind = "fixed" if branch.joint.kind is js.Weld else "ball" if branch.joint.kind is js.Ball else "axes"
         above = np.eye(3) if branch.parent == GROUND else links[branch.parent].pose.rotation
         turned = above.T @ links[branch.child].pose.rotation
-        found.append(Carried(branch.parent, branch.child, branch.joint.name, kind, branch.reversed, branch.joint.wraps, turned))
+        hangs = branch.parent, branch.child, branch.joint.name, kind, branch.reversed, branch.joint.wraps
+        found.append(Carried(*hangs, turned, number[branch.child]))
     return tuple(found)
+
+
+def _keyframes(graph: Graph, tree: Tree, frames: Mapping[str, LinkFrame]) -> dict[str, Keyframe]:
+    """Returns the named states in the coordinates of MuJoCo (qpos, qvel) as positions and rates by the names of joints."""
+    carried = {joint.child: joint for joint in graph.joints if not joint.closes}
+    found = {}
+    for name, (qpos, qvel, controls) in graph.keyframes.items():
+        positions: dict[str, Any] = {}
+        rates: dict[str, Any] = {}
+        at_q = at_v = 0
+        for link in graph.links:
+            joint = carried.get(link)
+            if joint is None:
+                if link not in tree.free:  # Free in the file, welded to the ground as the user asks.
+                    at_q, at_v = at_q + 7, at_v + 6
+                    continue
+                place, quaternion, arm = qpos[at_q : at_q + 3], qpos[at_q + 3 : at_q + 7], frames[link].place
+                rotation, (velocity, omega) = quaternion_matrix(quaternion), np.split(qvel[at_v : at_v + 6], 2)
+                positions[link] = (*(place - rotation @ arm), *(quaternion / np.linalg.norm(quaternion)))
+                rates[link] = (*(velocity - rotation @ np.cross(omega, arm)), *omega)
+                at_q, at_v = at_q + 7, at_v + 6
+            elif joint.kind is js.Ball:
+                turned = graph.links[link].pose.rotation
+                over = np.eye(3) if joint.parent == GROUND else graph.links[joint.parent].pose.rotation
+                rotation = frames[joint.parent].rotation @ over.T @ turned @ quaternion_matrix(qpos[at_q : at_q + 4])
+                positions[joint.name], rates[joint.name] = tuple(matrix_quaternion(rotation)), tuple(qvel[at_v : at_v + 3])
+                at_q, at_v = at_q + 4, at_v + 3
+            elif joint.kind is not js.Weld:
+                positions[joint.name], rates[joint.name] = float(qpos[at_q]), float(qvel[at_v])
+                at_q, at_v = at_q + 1, at_v + 1
+        found[name] = Keyframe(positions, rates, tuple(float(x) for x in controls))
+    return found
 
 
 def _start(moving: Sequence[Joint], graph: Graph) -> dict[str, float]:

@@ -19,7 +19,7 @@ from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND, Description, Joints, mechanism
 from jaxdae.mechanisms.kinds import BodyName
 from jaxdae.mechanisms.values import hint, real
-from jaxdae.robots.graph import Graph, Joint, Pose
+from jaxdae.robots.graph import HERE, Graph, Joint, Pose
 from jaxdae.robots.source import Source
 from jaxdae.robots.states import joint_state
 from jaxdae.status import SimulationError
@@ -52,7 +52,8 @@ def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
     """
     check_loops(graph, loops)
     frames = {name: _frame(link.pose) for name, link in graph.links.items()}
-    frames |= {name: _frame(graph.links[link].pose.then(pose)) for name, (link, pose) in graph.frames.items() if name not in frames}
+    poses = {name: link.pose for name, link in graph.links.items()} | {GROUND: HERE}
+    frames |= {name: _frame(poses[link].then(pose)) for name, (link, pose) in graph.frames.items() if name not in frames}
     frames[GROUND] = Frame(*Frame.GROUND)
     numbers = {name: k for k, name in enumerate(frames)}
     made, rest = [], []

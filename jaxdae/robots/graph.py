@@ -205,6 +205,7 @@ class Graph:
         notes: what else a user should know.
         keyframes: named states, in the coordinates of the file (qpos, qvel).
         controls: the names of the inputs.
+        rows: further joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
         afloat: links that move freely by the file, whatever the base.
     """
 
@@ -219,6 +220,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     keyframes: Mapping[str, tuple[Any, Any, Any]] = dataclasses.field(default_factory=dict)
     controls: tuple[str, ...] = ()
+    rows: Sequence[Any] = ()
     afloat: tuple[str, ...] = ()
 
 

@@ -39,7 +39,7 @@ def load(
     of a URDF at the origin of the world. Joints beyond the spanning tree close loops (`description.loops`).
 
     Args:
-        path: a file that ends in ".urdf" or ".sdf".
+        path: a file that ends in ".urdf", ".sdf" or, with the extra `robots`, ".xml" or ".mjcf".
         base: "fixed" where the root link stands, "floating" where it is a free body; by default "fixed" for URDF, which does not say, and
             what the file says for the others.
         loops: what closes loops: joints of `jaxdae.mechanisms.spatial` that name links, with points and axes in the frames of links or, as
@@ -51,6 +51,7 @@ def load(
 
     Raises:
         RobotFileError: a ValueError that lists everything that is wrong with the file, each with its line.
+        ModuleNotFoundError: MJCF without the extra `robots`.
         ValueError: another ending, another base, or loops that name no links.
     """
     path = pathlib.Path(path)
@@ -82,6 +83,13 @@ def _urdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     return read_urdf(path)
 
 
-_READERS = {".urdf": _urdf, ".sdf": read_sdf}
+def _mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
+    # MuJoCo is imported where it is needed only.
+    from jaxdae.robots.mjcf import read_mjcf
+
+    return read_mjcf(path, folders)
+
+
+_READERS = {".urdf": _urdf, ".sdf": read_sdf, ".xml": _mjcf, ".mjcf": _mjcf}
 ENDINGS = tuple(_READERS)
 """The endings of robot files."""

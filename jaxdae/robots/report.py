@@ -37,7 +37,8 @@ class Carried(NamedTuple):
         kind: "fixed", "free", "ball" or, for joints with coordinates, "axes".
         reversed: whether the joint leads from the child to the parent.
         wraps: whether it turns without limits.
-        turned: for balls the rotation of the child in the parent (3, 3) in the pose of the file.
+        turned: the rotation of the child in the parent (3, 3) in the pose of the file.
+        number: of the link in the file.
     """
 
     parent: str
@@ -47,6 +48,7 @@ class Carried(NamedTuple):
     reversed: bool
     wraps: bool
     turned: np.ndarray
+    number: int
 
 
 class Loop(NamedTuple):

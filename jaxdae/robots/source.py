@@ -67,11 +67,11 @@ class Source:
         if self.problems:
             raise RobotFileError(self.problems)
 
-    def root(self, tag: str) -> Node:
-        """Returns the root element, which must have this tag.
+    def any_root(self) -> Node:
+        """Returns the root element.
 
         Raises:
-            RobotFileError: a file that cannot be read, or is no such XML.
+            RobotFileError: a file that cannot be read, or is no XML.
         """
         try:
             size = self.path.stat().st_size
@@ -80,7 +80,15 @@ class Source:
             raise RobotFileError([f"{self.path}: cannot be read: {error.strerror}"]) from error
         if size > LARGEST:
             raise RobotFileError([f"{self.path}: has {size} bytes; a robot has {LARGEST} at most"])
-        root = self._parsed(data)
+        return self._parsed(data)
+
+    def root(self, tag: str) -> Node:
+        """Returns the root element, which must have this tag.
+
+        Raises:
+            RobotFileError: a file that cannot be read, or is no such XML.
+        """
+        root = self.any_root()
         if root.tag != tag:
             raise RobotFileError([f"{self.path}:{root.line}: the root element is <{root.tag}>, expected <{tag}>"])
         return root
