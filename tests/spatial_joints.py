@@ -168,6 +168,9 @@ FORCES: dict[str, list[Any]] = {
     "motor": [js.Motor("geared", "universal", ratio=-4.0, torque=0.3, along="second")],
     "rotational_damper": [js.RotationalDamper("oil", "left", "right", 0.7)],
     "drag": [js.Drag("air", "right", point=(0.1, 0.2, -0.3), linear=0.3, quadratic=0.7)],
+    "actuator": [
+        js.Actuator("servo", "universal", ratio=2.0, gain=(0.0, 0.0, 0.0), bias=(0.2, -0.4, -0.1), most_force=0.15, along="second")
+    ],
     "bushing": [js.Bushing("rubber", "left", "right", AT, stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6))],
 }
 """Forces by the keys of their types."""

@@ -14,7 +14,7 @@ from robot_trees import Tree
 
 REFERENCES = pathlib.Path(__file__).parent / "reference"
 FOLDERS = [pathlib.Path(folder) / "cmeel.prefix" for folder in site.getsitepackages()]
-ROBOTS = ["double_pendulum_continuous", "kinova", "panda", "pr2", "solo12", "g1", "talos"]
+ROBOTS = ["double_pendulum_continuous", "kinova", "icub", "panda", "pr2", "solo12", "g1", "talos"]
 needs_files = pytest.mark.skipif(
     not any((folder / "share/example-robot-data").exists() for folder in FOLDERS),
     reason="example-robot-data is not installed: `make test-robots` installs it",

@@ -11,12 +11,15 @@ import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
-from jaxdae.mechanisms.values import concrete, is_positive, is_vector, real, vector
+from jaxdae.mechanisms.values import concrete, is_positive, is_vector, is_zero, real, vector
 
 Number = Any
 
 _ROUNDED = 1e-3
 """The relative error that numbers with few digits may have."""
+
+_POINT = 1e-14
+"""The square of the radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
 
 
 class DescriptionWarning(UserWarning):
@@ -29,8 +32,8 @@ class Body:
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive.
-        inertia: in kg m^2 about the mass center, positive.
+        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite.
+        inertia: in kg m^2 about the mass center, positive; in joint coordinates zero as well.
         pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
     """
 
@@ -39,10 +42,10 @@ class Body:
     inertia: Number
     pose: Any = (0.0, 0.0, 0.0)
 
-    def mistakes(self) -> Iterable[str]:
-        """Yields what is wrong with it."""
+    def mistakes(self, massless: bool = False) -> Iterable[str]:
+        """Yields what is wrong with it; `massless` says whether zeros are right."""
         for name in ("mass", "inertia"):
-            if not is_positive(getattr(self, name)):
+            if not is_positive(getattr(self, name)) and not (massless and is_zero(getattr(self, name))):
                 yield f"{name} must be a positive number, got {getattr(self, name)}"
         if not is_vector(self.pose, 3):
             yield f"pose must be three finite numbers (x, y, theta), got {self.pose}"
@@ -71,8 +74,9 @@ class SpatialBody:
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive.
-        inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3).
+        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite, such as between the hinges of a wrist.
+        inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3); positive
+            definite; joint coordinates take any, since only M has to be.
             A warning says where no body has it, which is no error: some published models do.
         place: (3,) of the mass center at the start in m; a guess will do, see `initialize`.
         quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion, with a warning.
@@ -84,13 +88,13 @@ class SpatialBody:
     place: Any = (0.0, 0.0, 0.0)
     quaternion: Any = (1.0, 0.0, 0.0, 0.0)
 
-    def mistakes(self) -> Iterable[str]:
-        """Yields what is wrong with it."""
-        if not is_positive(self.mass):
+    def mistakes(self, massless: bool = False) -> Iterable[str]:
+        """Yields what is wrong with it; `massless` says whether zeros are right."""
+        if not is_positive(self.mass) and not (massless and is_zero(self.mass)):
             yield f"mass must be a positive number, got {self.mass}"
         moments = concrete(self.inertia)
         if moments is not None:
-            yield from _inertia_mistakes(moments, self.inertia)
+            yield from _inertia_mistakes(moments, self.inertia, massless)
         if not is_vector(self.place, 3):
             yield f"place must be three finite numbers (x, y, z), got {self.place}"
         quaternion = concrete(self.quaternion)
@@ -102,7 +106,12 @@ class SpatialBody:
         inertia, quaternion = concrete(self.inertia), concrete(self.quaternion)
         if inertia is not None:
             moments = np.sort(inertia) if inertia.ndim == 1 else np.linalg.eigvalsh(inertia)
-            if moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED):
+            # A point mass whose tensor was turned and moved has round-off in place of zeros.
+            mass = concrete(self.mass)
+            nothing = 0.0 if mass is None or mass.ndim else _POINT * float(mass)
+            if moments[0] < -nothing:
+                yield f"no body has the principal moments of inertia {moments}, of which one is negative"
+            elif moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED) + nothing:
                 yield (
                     f"no body has the principal moments of inertia {moments}: the largest of them is more than the sum of the others; check"
                     " the signs of products of inertia, and that they are about the mass center"
@@ -123,7 +132,7 @@ class SpatialBody:
         return jnp.asarray(self.inertia, jnp.result_type(float))
 
 
-def _inertia_mistakes(moments: np.ndarray, given: Any) -> Iterable[str]:
+def _inertia_mistakes(moments: np.ndarray, given: Any, massless: bool) -> Iterable[str]:
     if moments.shape not in ((3,), (3, 3)) or not np.all(np.isfinite(moments)):
         yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}"
         return
@@ -131,5 +140,5 @@ def _inertia_mistakes(moments: np.ndarray, given: Any) -> Iterable[str]:
     # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
         yield f"inertia must be symmetric, got {given}"
-    elif not np.linalg.eigvalsh(matrix)[0] > 0.0:
+    elif not (massless or np.linalg.eigvalsh(matrix)[0] > 0.0):
         yield f"inertia must be positive definite, got {given} with principal moments {np.linalg.eigvalsh(matrix)}"

@@ -46,6 +46,7 @@ class Description:
         joints: elements of the types of joints.
         forces: elements of the types of forces.
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
+        loops: names of joints that close loops in joint coordinates where `Joints.cut` names none; bodies hang on the other joints.
     """
 
     space: Plane | Space = PLANE
@@ -53,6 +54,7 @@ class Description:
     joints: Sequence[Joint] = ()
     forces: Sequence[Force] = ()
     gravity: Any = None
+    loops: Sequence[str] = ()
 
 
 def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[Mechanism, Any]:
@@ -146,7 +148,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
-    check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name])
+    check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name], massless=coordinates.massless)
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
@@ -155,7 +157,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
     forces = [force.resolved(by_name) for force in forces]
-    form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
+    form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)

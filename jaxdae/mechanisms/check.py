@@ -40,17 +40,18 @@ def check_description(
     gravity: Any,
     joint_types: tuple[Any, ...],
     force_types: tuple[Any, ...],
+    massless: bool,
 ) -> None:
     """Raises DescriptionError, a ValueError, listing every mistake: names, places, axes, values that no mechanism has.
 
-    Warns of what no body has.
+    Warns of what no body has. `massless` says whether bodies may go without mass and inertia.
     """
     lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
         raise TypeError(f"{caller}: " + "; ".join(mistakes))
     names = known_names(bodies, joints, joint_types)
-    wrong = [(body, mistake) for body in bodies for mistake in body.mistakes()]
+    wrong = [(body, mistake) for body in bodies for mistake in body.mistakes(massless)]
     # Numbers that are known stay known inside of a function that is being compiled.
     with jax.ensure_compile_time_eval():
         frames = {} if wrong else {body.name: body.frame() for body in bodies} | {GROUND: space.frame(*space.frame.GROUND)}

@@ -37,21 +37,23 @@ class Tree(NamedTuple):
     loops: tuple[Any, ...]
 
 
-def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = ()) -> Tree:
+def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = (), loops: Sequence[str] = ()) -> Tree:
     """Returns the spanning tree of bodies.
 
     Args:
         bodies: names.
         joints: all joints; those whose type has `in_tree` may be edges.
         cut: names of joints that are not to be edges. Where there are any, they have to cut all loops.
+        loops: names of joints that are no edges either where there is no cut; they may leave loops.
 
     Raises:
-        ValueError: all that is wrong with `cut`: unknown names, loops that it leaves, bodies that it takes off the tree though other joints
-            hold them.
+        ValueError: all that is wrong with `cut` and `loops`: unknown names, loops that it leaves, bodies that it takes off
+            the tree though other joints hold them.
     """
     names = [joint.name for joint in joints]
     mistakes = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
-    able = [joint for joint in joints if joint.in_tree and joint.name not in cut]
+    mistakes += [f"{name!r}, of Description.loops, is no joint{hint(name, names)}" for name in loops if name not in names]
+    able = [joint for joint in joints if joint.in_tree and joint.name not in (cut or loops)]
     edges = _edges(bodies, able)
     used = {edge.joint.name for edge in edges if edge.joint is not None}
     if cut:

@@ -1,6 +1,7 @@
 """Bodies, joints and forces in space, under the names that they have in the plane."""
 
 from jaxdae.mechanisms.bodies import SpatialBody as Body
+from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.spatial import Bushing, Drag, Force, JointForce, LinearSpring, Motor, RotationalDamper, Torque
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import (
@@ -25,6 +26,7 @@ from jaxdae.mechanisms.joints.spatial import (
 )
 
 __all__ = [
+    "Actuator",
     "Ball",
     "BevelGear",
     "Body",

@@ -40,6 +40,12 @@ def is_positive(x: Any) -> bool:
     return is_number(x) and (numbers is None or bool(numbers > 0.0))
 
 
+def is_zero(x: Any) -> bool:
+    """Returns whether something is the number zero."""
+    numbers = concrete(x)
+    return numbers is not None and numbers.ndim == 0 and bool(numbers == 0.0)
+
+
 def is_there(x: Any) -> bool:
     """Returns whether a number, or one of several, is traced or not zero."""
     numbers = concrete(x)

@@ -1,7 +1,25 @@
 """Robots from files: `load` returns the description of a mechanism, the start and a report."""
 
-from jaxdae.robots.loading import joint_state, load
-from jaxdae.robots.model import Ignored, LinkFrame, Report, Robot
+from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
+from jaxdae.robots.graph import Ignored, Keyframe
+from jaxdae.robots.loading import load
+from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import RobotFileError
+from jaxdae.robots.states import joint_state
 
-__all__ = ["Ignored", "LinkFrame", "Report", "Robot", "RobotFileError", "joint_state", "load"]
+__all__ = [
+    "Carried",
+    "Ignored",
+    "Keyframe",
+    "LinkFrame",
+    "Loop",
+    "Report",
+    "Robot",
+    "RobotFileError",
+    "from_mujoco",
+    "from_pinocchio",
+    "joint_state",
+    "load",
+    "to_mujoco",
+    "to_pinocchio",
+]

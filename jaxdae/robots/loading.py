@@ -2,81 +2,94 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
-
-from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.values import hint
-from jaxdae.robots.model import Robot
-from jaxdae.robots.source import RobotFileError
-from jaxdae.robots.urdf import load_urdf
-from jaxdae.system import State
-from jaxdae.typing import Coordinates
+from jaxdae.robots.assembly import Options, assembled
+from jaxdae.robots.closing import closed_start, in_graph
+from jaxdae.robots.files import Folders
+from jaxdae.robots.graph import Graph
+from jaxdae.robots.report import Robot
+from jaxdae.robots.sdf import read_sdf
+from jaxdae.robots.source import RobotFileError, Source
+from jaxdae.robots.urdf import read_urdf
 
-_READERS = {".urdf": load_urdf}
-_BASES = ("fixed", "floating")
+_BASES = (None, "fixed", "floating")
+PICTURES = ("visual", "collision", "material", "geom", "mesh", "texture", "camera", "light")
+"""Elements that are pictures or surfaces: `strict` does not mind them."""
 
 
-def load(path: str | os.PathLike[str], base: str = "fixed", *, strict: bool = False, gravity: Any = (0.0, 0.0, -9.81)) -> Robot:
+def load(
+    path: str | os.PathLike[str],
+    base: str | None = None,
+    loops: Sequence[Any] = (),
+    *,
+    strict: bool = False,
+    gravity: Any = None,
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> Robot:
     """Returns the robot of a file: (description, start, report).
 
     The description is that of a hand-written mechanism: `jm.mechanism(description, jm.Joints())`. Joints have the names of the file, bodies
-    those of links; links that are welded together are one body. With all joint coordinates at zero the links are where the file puts them,
-    the root link at the origin of the world. Damping and friction of joints are those of the file. Mimic joints are rows (`Relation`).
+    those of links; links that are welded together are one body. In the pose of the file the links are where it puts them, the root link
+    of a URDF at the origin of the world. Joints beyond the spanning tree close loops (`description.loops`).
 
     Args:
-        path: a URDF file, ending in ".urdf".
-        base: "fixed" where the root link stands, "floating" where it is a free body.
+        path: a file that ends in ".urdf", ".sdf" or, with the extra `robots`, ".xml" or ".mjcf".
+        base: "fixed" where the root link stands, "floating" where it is a free body; by default "fixed" for URDF, which does not say, and
+            what the file says for the others.
+        loops: what closes loops: joints of `jaxdae.mechanisms.spatial` that name links, with points and axes in the frames of links or, as
+            `at`, in the world in the pose of the file; and names of joints of the file that shall close loops rather than carry links.
         strict: whether elements of the file that are not used are an error; they are in `report.ignored` otherwise. Pictures of links
-            (`visual`, `collision`, `material`) never are.
-        gravity: (3,) in m/s^2.
+            (`visual`, `collision`, `material`, `geom`, ...) never are.
+        gravity: (3,) in m/s^2; by default that of the file, or (0, 0, -9.81) where it does not say.
+        packages: folders by the names in `package://` and `model://`; no files are read but those there and in the folder of the file.
 
     Raises:
         RobotFileError: a ValueError that lists everything that is wrong with the file, each with its line.
-        ValueError: another ending, or another base.
+        ModuleNotFoundError: MJCF without the extra `robots`.
+        ValueError: another ending, another base, or loops that name no links.
     """
     path = pathlib.Path(path)
-    if path.suffix not in _READERS:
-        raise ValueError(f"load: {path.name!r} must be a robot file that ends in {' or '.join(_READERS)}")
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"load: {path.name!r} must be a robot file that ends in {' or '.join(ENDINGS)}")
     if base not in _BASES:
         raise ValueError(f"load: base must be 'fixed' or 'floating', got {base!r}")
-    found = _READERS[path.suffix](path, base, gravity)
-    unused = [one for one in found.report.ignored if one.what not in ("visual", "collision", "material")]
+    folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
+    source, graph = _READERS[path.suffix](path, folders)
+    unused = [one for one in graph.ignored if one.what not in PICTURES]
     if strict and unused:
         raise RobotFileError(
             [f"{path}:{one.line}: <{one.what}> is not used ({one.count} times); strict=False reads the rest" for one in unused]
         )
-    return found
+    known = [joint.name for joint in graph.joints]
+    cut = tuple(loop for loop in loops if isinstance(loop, str))
+    unknown = [name for name in cut if name not in known]
+    if unknown:
+        raise ValueError(f"load: loops names {unknown[0]!r}, which is no joint of {path.name}{hint(unknown[0], known)}")
+    by_names = path.suffix == ".urdf"
+    graph, others = in_graph(graph, [loop for loop in loops if not isinstance(loop, str)])
+    found = assembled(source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names)
+    start, notes = closed_start(source, found.description, found.start)
+    source.end()
+    return found._replace(start=start, report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
 
 
-def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, Any], rates: Mapping[str, Any] | None = None) -> State:
-    """Returns a state at t = 0 of a mechanism in joint coordinates, by the names of joints with one coordinate.
+def _urdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
+    return read_urdf(path)
 
-    Args:
-        mechanism: as `jm.mechanism(description, jm.Joints())` returns it.
-        q: the coordinates of all that is not named, such as the second that `jm.mechanism` returns (nq,).
-        positions: in rad and m, such as `robot.start`.
-        rates: in rad/s and m/s; zero where not named.
 
-    Raises:
-        ValueError: a joint that has no coordinate of its own.
+def _mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
+    # MuJoCo is imported where it is needed only.
+    from jaxdae.robots.mjcf import read_mjcf
 
-    Differentiable with respect to positions and rates.
-    """
-    names = mechanism.names
-    in_q = {name.rsplit(".", 1)[0]: k for k, name in enumerate(names.coordinates) if name.endswith((".angle", ".slide"))}
-    in_v = {name.rsplit(".", 1)[0]: k for k, name in enumerate(names.velocities) if name.endswith((".angle_rate", ".slide_rate"))}
-    for what, given, known in (("positions", positions, in_q), ("rates", rates or {}, in_v)):
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise ValueError(f"joint_state: {what} of {unknown[0]!r}, which is no joint with one coordinate{hint(unknown[0], list(known))}")
-    v = jnp.zeros((len(names.velocities),), q.dtype)
-    for name, value in positions.items():
-        q = q.at[in_q[name]].set(value)
-    for name, value in (rates or {}).items():
-        v = v.at[in_v[name]].set(value)
-    return State(jnp.zeros((), q.dtype), q, v)
+    return read_mjcf(path, folders)
+
+
+_READERS = {".urdf": _urdf, ".sdf": read_sdf, ".xml": _mjcf, ".mjcf": _mjcf}
+ENDINGS = tuple(_READERS)
+"""The endings of robot files."""

@@ -16,6 +16,9 @@ import numpy as np
 LARGEST = 50_000_000
 """The size of the largest file that is read, in bytes."""
 
+DEEPEST = 400
+"""How deep elements may be nested."""
+
 
 class RobotFileError(ValueError):
     """A file that describes no robot; the message lists everything that is wrong with it, each with file and line.
@@ -31,12 +34,13 @@ class RobotFileError(ValueError):
 
 @dataclasses.dataclass
 class Node:
-    """An element of a file."""
+    """An element of a file; `content` is the text in it, without that of its children."""
 
     tag: str
     attributes: dict[str, str]
     line: int
     children: list[Node] = dataclasses.field(default_factory=list)
+    content: str = ""
 
     def all(self, tag: str) -> Iterator[Node]:
         """Yields the children with a tag."""
@@ -63,11 +67,11 @@ class Source:
         if self.problems:
             raise RobotFileError(self.problems)
 
-    def root(self, tag: str) -> Node:
-        """Returns the root element, which must have this tag.
+    def any_root(self) -> Node:
+        """Returns the root element.
 
         Raises:
-            RobotFileError: a file that cannot be read, or is no such XML.
+            RobotFileError: a file that cannot be read, or is no XML.
         """
         try:
             size = self.path.stat().st_size
@@ -76,7 +80,15 @@ class Source:
             raise RobotFileError([f"{self.path}: cannot be read: {error.strerror}"]) from error
         if size > LARGEST:
             raise RobotFileError([f"{self.path}: has {size} bytes; a robot has {LARGEST} at most"])
-        root = self._parsed(data)
+        return self._parsed(data)
+
+    def root(self, tag: str) -> Node:
+        """Returns the root element, which must have this tag.
+
+        Raises:
+            RobotFileError: a file that cannot be read, or is no such XML.
+        """
+        root = self.any_root()
         if root.tag != tag:
             raise RobotFileError([f"{self.path}:{root.line}: the root element is <{root.tag}>, expected <{tag}>"])
         return root
@@ -87,13 +99,20 @@ class Source:
         open_nodes = [top]
 
         def start(tag: str, attributes: dict[str, str]) -> None:
+            if len(open_nodes) > DEEPEST:
+                raise RobotFileError([f"{self.path}:{parser.CurrentLineNumber}: elements are nested more than {DEEPEST} deep"])
             node = Node(tag, attributes, parser.CurrentLineNumber)
             open_nodes[-1].children.append(node)
             open_nodes.append(node)
 
+        def text(data: str) -> None:
+            open_nodes[-1].content += data
+
         def refuse(*_: object) -> None:
             raise RobotFileError([f"{self.path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"])
 
+        parser.buffer_text = True
+        parser.CharacterDataHandler = text
         parser.StartElementHandler = start
         parser.EndElementHandler = lambda _: open_nodes.pop()
         parser.StartDoctypeDeclHandler = refuse
@@ -133,3 +152,23 @@ class Source:
     def number(self, node: Node | None, name: str, default: float = 0.0) -> float:
         """Returns an attribute that is one finite number."""
         return float(self.numbers(node, name, (default,))[0])
+
+    def values(self, node: Node | None, default: Sequence[float]) -> np.ndarray:
+        """Returns the text of an element, as many finite numbers as the default has; the default where there is no element or no text."""
+        if node is None or not node.content.strip():
+            return np.asarray(default, float)
+        words = Node(node.tag, {"text": node.content.strip()}, node.line)
+        return self.numbers(words, "text", default)
+
+    def value(self, node: Node | None, default: float) -> float:
+        """Returns the text of an element, one finite number."""
+        return float(self.values(node, (default,))[0])
+
+    def truth(self, node: Node | None, default: bool) -> bool:
+        """Returns the text of an element, true or false."""
+        if node is None or not node.content.strip():
+            return default
+        text = node.content.strip().lower()
+        if text not in ("true", "false", "1", "0"):
+            self.wrong(node.line, f"<{node.tag}> must be true or false, got {text!r}")
+        return text in ("true", "1")

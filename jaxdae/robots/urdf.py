@@ -10,24 +10,31 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms.values import hint
-from jaxdae.robots.model import Ignored, Joint, Link, Mimic, Pose, Robot, robot
+from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, joint_at, roll_pitch_yaw
 from jaxdae.robots.source import Node, RobotFileError, Source
 
-_KINDS = {
-    "fixed": "fixed",
-    "revolute": "revolute",
-    "continuous": "revolute",
-    "prismatic": "prismatic",
-    "planar": "planar",
-    "floating": "floating",
+_FREE = object()
+_KINDS: dict[str, Any] = {
+    "fixed": js.Weld,
+    "revolute": js.Revolute,
+    "continuous": js.Revolute,
+    "prismatic": js.Prismatic,
+    "planar": js.Planar,
+    "spherical": js.Ball,
+    "floating": _FREE,
 }
+_WITH_AXIS = ("revolute", "continuous", "prismatic", "planar")
+_FOLLOWING = (js.Revolute, js.Prismatic)
 _KNOWN = {
     "robot": {"link", "joint"},
     "link": {"inertial"},
@@ -37,8 +44,32 @@ _KNOWN = {
 _LIMITS = ("lower", "upper", "velocity", "effort")
 
 
-def load_urdf(path: pathlib.Path, base: str, gravity: Any) -> Robot:
-    """Returns the robot of a URDF file; see `jaxdae.robots.load`."""
+class _Mimic(NamedTuple):
+    """What a joint follows: q = multiplier q_other + offset."""
+
+    other: str
+    multiplier: float
+    offset: float
+
+
+class _Joint(NamedTuple):
+    """A joint as the file has it: the pose of the child in the parent at zero, and a unit axis in the frame of the child."""
+
+    name: str
+    line: int
+    kind: Any
+    parent: str
+    child: str
+    pose: Pose
+    axis: np.ndarray
+    numbers: dict[str, float]
+    limits: dict[str, float]
+    mimic: _Mimic | None
+    wraps: bool
+
+
+def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
+    """Returns a URDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("robot")
     if any(":" in node.tag for node in root.children) or any("${" in text for node in root.children for text in node.attributes.values()):
@@ -50,16 +81,75 @@ def load_urdf(path: pathlib.Path, base: str, gravity: Any) -> Robot:
     if not links:
         source.wrong(root.line, "the robot has no links")
     source.end()
-    return robot(source, root.attributes.get("name", path.stem), links, joints, base, _ignored(root), gravity)
+    order, poses = _placed(source, links, joints)
+    # The root first, from which the tree grows where it is free.
+    first = next(iter(poses))
+    placed = {name: dataclasses.replace(links[name], pose=poses[name]) for name in dict.fromkeys((first, *links))}
+    found = [_in_graph(joint, placed) for joint in order if joint.kind is not _FREE]
+    couplings = [
+        Coupling(f"{joint.name}_mimic", joint.line, joint.name, joint.mimic.other, (joint.mimic.offset, joint.mimic.multiplier))
+        for joint in order
+        if joint.mimic is not None
+    ]
+    afloat = tuple(joint.child for joint in order if joint.kind is _FREE)
+    name = root.attributes.get("name", path.stem)
+    return source, Graph(name, placed, found, couplings, ignored=_ignored(root), afloat=afloat)
+
+
+def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
+    frame = links[joint.child].pose.then(Pose(axes_with_z(joint.axis), np.zeros(3)))
+    ends = joint.parent, joint.child
+    numbers = {} if joint.kind in (js.Weld, js.Ball) else joint.numbers
+    options = {"numbers": numbers, "limits": joint.limits, "wraps": joint.wraps}
+    return joint_at(joint.name, joint.line, joint.kind, ends, links, frame, **options)
+
+
+def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint]) -> tuple[list[_Joint], dict[str, Pose]]:
+    """Returns the joints from the root outward, and the poses of all links at zero; the root is at the origin of the world."""
+    parents: dict[str, _Joint] = {}
+    children: dict[str, list[_Joint]] = {name: [] for name in links}
+    for joint in joints:
+        if joint.child in parents:
+            first = parents[joint.child]
+            source.wrong(
+                joint.line,
+                f"link {joint.child!r} has two parents, by the joints {first.name!r} and {joint.name!r}: URDF cannot hold loops;"
+                f" remove joint {joint.name!r} and pass loops=[...]",
+            )
+            continue
+        parents[joint.child] = joint
+        children[joint.parent].append(joint)
+    roots = [name for name in links if name not in parents]
+    if len(roots) > 1:
+        line = links[roots[1]].line
+        source.wrong(line, f"the links {', '.join(map(repr, roots))} have no parent: a robot has one root; join the others to it")
+    order: list[_Joint] = []
+    poses = dict.fromkeys(roots[:1], HERE)
+    still = set(roots[:1])
+    queue = deque(roots[:1])
+    while queue:
+        for joint in children[queue.popleft()]:
+            if joint.child in poses:
+                continue
+            poses[joint.child] = poses[joint.parent].then(joint.pose)
+            if joint.kind is js.Weld and joint.parent in still:
+                still.add(joint.child)
+            if joint.kind is _FREE and joint.parent not in still:
+                source.wrong(joint.line, f"the floating joint {joint.name!r} must begin at the root, or at what is welded to it")
+            order.append(joint)
+            queue.append(joint.child)
+    around = [name for name in links if name not in poses and name not in roots]
+    if around and len(roots) <= 1:
+        source.wrong(
+            links[around[0]].line, f"the links {', '.join(map(repr, around))} go round in a circle: no chain of joints leads to a root"
+        )
+    source.end()
+    return order, poses
 
 
 def _pose(source: Source, node: Node | None) -> Pose:
-    roll, pitch, yaw = source.numbers(node, "rpy", (0.0, 0.0, 0.0))
-    (cr, sr), (cp, sp), (cy, sy) = ((np.cos(angle), np.sin(angle)) for angle in (roll, pitch, yaw))
-    about_x = np.asarray([[1.0, 0.0, 0.0], [0.0, cr, -sr], [0.0, sr, cr]])
-    about_y = np.asarray([[cp, 0.0, sp], [0.0, 1.0, 0.0], [-sp, 0.0, cp]])
-    about_z = np.asarray([[cy, -sy, 0.0], [sy, cy, 0.0], [0.0, 0.0, 1.0]])
-    return Pose(about_z @ about_y @ about_x, source.numbers(node, "xyz", (0.0, 0.0, 0.0)))
+    rpy = source.numbers(node, "rpy", (0.0, 0.0, 0.0))
+    return Pose(roll_pitch_yaw(*rpy), source.numbers(node, "xyz", (0.0, 0.0, 0.0)))
 
 
 def _links(source: Source, root: Node) -> dict[str, Link]:
@@ -86,10 +176,10 @@ def _link(source: Source, node: Node, name: str) -> Link:
     inertia = np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if mass < 0.0:
         source.wrong(inertial.line, f"the mass of link {name!r} must not be negative, got {mass:g}")
-    return Link(name, node.line, mass, pose.place, pose.rotation @ inertia @ pose.rotation.T)
+    return Link(name, node.line, HERE, mass, pose.place, pose.rotation @ inertia @ pose.rotation.T)
 
 
-def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> Joint | None:
+def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | None:
     before = len(source.problems)
     name, kind = source.text(node, "name"), source.text(node, "type")
     if kind and kind not in _KINDS:
@@ -104,7 +194,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> Joint | Non
             source.wrong(line, f"the {side} of joint {name!r} is the unknown link {ends[side]!r}{hint(ends[side], list(links))}")
     axis = source.numbers(node.first("axis"), "xyz", (1.0, 0.0, 0.0))
     length = np.linalg.norm(axis)
-    if kind in ("revolute", "continuous", "prismatic", "planar") and not length > 0.0:
+    if kind in _WITH_AXIS and not length > 0.0:
         source.wrong(node.line, f"the axis of joint {name!r} is zero: give a direction, such as 0 0 1")
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
@@ -116,15 +206,17 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> Joint | Non
         source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
     followed, mimic = node.first("mimic"), None
     if followed is not None:
-        mimic = Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
+        mimic = _Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
     pose = _pose(source, node.first("origin"))
     if len(source.problems) > before:
         return None
-    unit = axis / length if length > 0.0 else axis
-    return Joint(name, node.line, _KINDS[kind], ends["parent"], ends["child"], pose, unit, **acting, limits=limits, mimic=mimic)
+    unit = axis / length if length > 0.0 else np.asarray([1.0, 0.0, 0.0])
+    return _Joint(
+        name, node.line, _KINDS[kind], ends["parent"], ends["child"], pose, unit, acting, limits, mimic, wraps=kind == "continuous"
+    )
 
 
-def _check_names(source: Source, joints: list[Joint]) -> None:
+def _check_names(source: Source, joints: list[_Joint]) -> None:
     lines: dict[str, int] = {}
     for joint in joints:
         if joint.name in lines:
@@ -132,16 +224,16 @@ def _check_names(source: Source, joints: list[Joint]) -> None:
         lines.setdefault(joint.name, joint.line)
 
 
-def _check_mimics(source: Source, joints: list[Joint]) -> None:
+def _check_mimics(source: Source, joints: list[_Joint]) -> None:
     by_name = {joint.name: joint for joint in joints}
     for joint in joints:
         seen = [joint.name]
-        at: Joint | None = joint
+        at: _Joint | None = joint
         while at is not None and at.mimic is not None:
             other = by_name.get(at.mimic.other)
-            if at is joint and (other is None or other.kind not in ("revolute", "prismatic")):
-                known = [name for name, one in by_name.items() if one.kind in ("revolute", "prismatic") and name != joint.name]
-                what = "unknown joint" if other is None else f"{other.kind} joint"
+            if at is joint and (other is None or other.kind not in _FOLLOWING):
+                known = [name for name, one in by_name.items() if one.kind in _FOLLOWING and name != joint.name]
+                what = "unknown joint" if other is None else f"{_key(other.kind)} joint"
                 source.wrong(joint.line, f"the joint {joint.name!r} mimics the {what} {at.mimic.other!r}{hint(at.mimic.other, known)}")
                 break
             if other is not None and other.name in seen:
@@ -149,6 +241,10 @@ def _check_mimics(source: Source, joints: list[Joint]) -> None:
                 break
             seen.append(at.mimic.other)
             at = other
+
+
+def _key(kind: Any) -> str:
+    return next(key for key, known in _KINDS.items() if known is kind)
 
 
 def _ignored(root: Node) -> tuple[Ignored, ...]:

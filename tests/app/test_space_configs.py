@@ -64,6 +64,7 @@ mechanism:
     - {type: drag, name: f, body: two, at: [2, 0, 1], linear: 0.1, quadratic: 0.2}
     - {type: motor, name: h, joint: B, ratio: 3, rotor_inertia: 0.01, torque: 2}
     - {type: bushing, name: g, a: one, b: two, at: [1, 0, 0], stiffness: [1, 2, 3], damping: [0.1, 0, 0]}
+    - {type: actuator, name: i, joint: B, ratio: 2, bias: [1, -2, -0.5], most_force: 0.5}
 duration: 1
 dt: 0.1
 """
@@ -105,6 +106,7 @@ def in_python():
         js.Drag("f", "two", (2, 0, 1), linear=0.1, quadratic=0.2),
         js.Motor("h", "B", ratio=3.0, rotor_inertia=0.01, torque=2.0),
         js.Bushing("g", "one", "two", here, stiffness=(1.0, 2.0, 3.0), damping=(0.1, 0.0, 0.0)),
+        js.Actuator("i", "B", ratio=2.0, bias=(1.0, -2.0, -0.5), most_force=0.5),
     ]
     return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0))
 

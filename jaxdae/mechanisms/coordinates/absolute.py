@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -174,8 +174,11 @@ FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
 class Absolute:
     """The choice of absolute coordinates: the pose of every body; all joints are constraint rows."""
 
+    massless: ClassVar[bool] = False
+    """Whether bodies may go without mass and inertia."""
+
     def of(
-        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any
+        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any, loops: Any = ()
     ) -> tuple[BodyCoordinates, Any, Sequence[Any], Sequence[Any]]:
         """Returns the coordinates of bodies, q at their start poses, the joints that are rows, all of them, and those in a tree, none."""
         form = FORMS[space.name](tuple(body.name for body in bodies))

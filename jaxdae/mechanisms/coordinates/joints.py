@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,17 @@ class Joints:
 
     cut: Sequence[str] = ()
 
+    massless: ClassVar[bool] = True
+    """Whether bodies may go without mass and inertia: M is that of all that a joint carries."""
+
     def of(
-        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Mapping[str, Any], numbers: Any
+        self,
+        space: Plane | Space,
+        bodies: Sequence[Body | SpatialBody],
+        joints: Sequence[Any],
+        frames: Mapping[str, Any],
+        numbers: Any,
+        loops: Sequence[str] = (),
     ) -> tuple[TreeCoordinates, Any, tuple[Any, ...], tuple[Any, ...]]:
         """Returns the coordinates, q at the start poses, the joints that are rows, and those that are in the tree.
 
@@ -46,6 +55,7 @@ class Joints:
             joints: the joints.
             frames: of all bodies at the start, by name.
             numbers: of all bodies, by name.
+            loops: names of joints that are no edges of the tree where there is no cut.
 
         Raises:
             TypeError: a cut that is no tuple of names.
@@ -54,7 +64,7 @@ class Joints:
         if isinstance(self.cut, str) or not isinstance(self.cut, Sequence) or not all(isinstance(name, str) for name in self.cut):
             raise TypeError(f'Joints.cut must be names of joints, such as ("crank_pin",), got {self.cut!r}')
         names = [body.name for body in bodies]
-        tree = spanning_tree(names, joints, self.cut)
+        tree = spanning_tree(names, joints, self.cut, loops)
         making = _Making(space, frames, numbers)
         for edge in tree.edges:
             making.hang(edge)

@@ -16,6 +16,7 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
@@ -349,4 +350,5 @@ SPATIAL_FORCES = (
     RotationalDamper,
     Drag,
     Bushing,
+    Actuator,
 )

@@ -1,0 +1,110 @@
+"""Actuators in space with feedback of what they move: motors and servos as robot files have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame
+from jaxdae.mechanisms import describe, fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
+from jaxdae.mechanisms.forces.shared import Driven
+from jaxdae.mechanisms.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.values import concrete
+
+
+@pytree
+class Actuator(describe.Force):
+    """A motor or a servo on a coordinate of a joint, with affine feedback of what it moves and bounds.
+
+    With its length L = ratio s and rate V = ratio s' the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V), where
+    g is its `gain`, b its `bias` and u its input. A motor has the gain (k, 0, 0); a servo of stiffness k and damping d to the position u
+    has the gain (k, 0, 0) and the bias (0, -k, -d), one to the velocity u the gain (d, 0, 0) and the bias (0, 0, -d). Angles are those
+    between frames, in (-pi, pi].
+    """
+
+    space: ClassVar[Plane | Space] = SPACE
+
+    name: Name = fields.name("force")
+    joint: Any = fields.joint("the joint that is driven")
+    input: Any = fields.input_index()
+    ratio: Number = fields.number("turns or way of the actuator for one of the coordinate; may be negative", value=1.0)
+    gain: Any = fields.components("force of the input, and how it grows with length and rate, N or N m", value=(1.0, 0.0, 0.0))
+    bias: Any = fields.components("force without input, and how it grows with length and rate, N or N m", value=(0.0, 0.0, 0.0))
+    least_force: Number = fields.number("the least force", "N or N m", value=None, may_be_none=True, default="no bound")
+    most_force: Number = fields.number("the largest force", "N or N m", value=None, may_be_none=True, default="no bound")
+    least_input: Number = fields.number("the least input that counts", value=None, may_be_none=True, default="no bound")
+    most_input: Number = fields.number("the largest input that counts", value=None, may_be_none=True, default="no bound")
+    along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: it takes energy from elsewhere."""
+        return False
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a coordinate that the joint does not have."""
+        return unknown_coordinate(self.joint, self.along, names)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields bounds in the wrong order."""
+        for what in ("force", "input"):
+            least, most = (getattr(self, f"{side}_{what}") for side in ("least", "most"))
+            if least is None or most is None:
+                continue
+            low, high = concrete(least), concrete(most)
+            if low is not None and high is not None and np.any(low > high):
+                yield f"least_{what} {least:g} must not be above most_{what} {most:g}"
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the effort along the coordinate of the named joint."""
+        joint = joints[self.joint]
+        number = 0 if self.along is None else list(joint.coordinates).index(self.along)
+        bounds = [
+            sign * jnp.inf if bound is None else bound
+            for bound, sign in ((self.least_force, -1), (self.most_force, 1), (self.least_input, -1), (self.most_input, 1))
+        ]
+        return CoordinateActuator(self.name, joint.a, joint.b, joint, number, self.input, self.ratio, self.gain, self.bias, *bounds)
+
+
+@pytree
+class CoordinateActuator(Driven):
+    """An actuator along one coordinate of a joint."""
+
+    space: ClassVar[Plane | Space] = SPACE
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    joint: Any = fields.inner()
+    number: Any = fields.index("which coordinate")
+    input: Any = fields.input_index()
+    ratio: Number = fields.number("length of the actuator for one of the coordinate", value=1.0)
+    gain: Any = fields.components("force of the input", value=(1.0, 0.0, 0.0))
+    bias: Any = fields.components("force without input", value=(0.0, 0.0, 0.0))
+    least_force: Number = fields.number("the least force", value=0.0)
+    most_force: Number = fields.number("the largest force", value=0.0)
+    least_input: Number = fields.number("the least input", value=0.0)
+    most_input: Number = fields.number("the largest input", value=0.0)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the joint and its coordinate."""
+        return f"actuator_{self.joint.type_key()}_{self.number[0]}"
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the coordinate in m or rad."""
+        return (self.joint.coordinate(a, b, t)[self.number[0]],)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the torque in N m or the force in N."""
+        feedback = jnp.stack([jnp.ones_like(s[0]), self.ratio * s[0], self.ratio * rate[0]])
+        control = jnp.clip(u, self.least_input, self.most_input)
+        force = jnp.sum(self.gain * feedback) * control + jnp.sum(self.bias * feedback)
+        return jnp.stack([self.ratio * jnp.clip(force, self.least_force, self.most_force)])

@@ -1,0 +1,345 @@
+"""From the graph of a robot to the description of a mechanism.
+
+Links that are welded to each other are one body, with the name of that among them which is nearest to the root; its axes are those of this
+link, its frame is in the common mass center. What is welded to the ground is ground. Joints beyond the spanning tree close loops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import jaxdae.mechanisms.spatial as js
+from jaxdae.mechanisms import GROUND, SPACE, Description
+from jaxdae.robots.attach import on_bodies
+from jaxdae.robots.graph import (
+    HERE,
+    Branch,
+    Coupling,
+    Graph,
+    Joint,
+    Keyframe,
+    Link,
+    Pose,
+    Tree,
+    matrix_quaternion,
+    quaternion_matrix,
+    spanning,
+)
+from jaxdae.robots.inertia import columns, spatial_inertia, without_inertia
+from jaxdae.robots.parallel import EXACT, reduced
+from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
+from jaxdae.robots.source import Source
+
+GRAVITY = (0.0, 0.0, -9.81)
+_OPEN = 1e-9  # In m: by how much loops may be open along parallel axes before it is said.
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user asks for.
+
+    Attributes:
+        base: "fixed", "floating", or None for what the file says.
+        gravity: (3,) in m/s^2, None for that of the file.
+        cut: names of joints of the file that are to close loops.
+    """
+
+    base: str | None = None
+    gravity: Any = None
+    cut: tuple[str, ...] = ()
+
+
+def assembled(source: Source, graph: Graph, options: Options, others: Sequence[Any] = (), by_names: bool = False) -> Robot:
+    """Returns the robot of a graph.
+
+    Args:
+        source: the file, for messages.
+        graph: links and joints.
+        options: what is asked for.
+        others: further joints that close loops, of `jaxdae.mechanisms.spatial`, between links.
+        by_names: whether Pinocchio orders joints of such a file by their names.
+
+    Raises:
+        RobotFileError: what moves without inertia, and loops that cannot be closed.
+    """
+    joints = graph.joints
+    if options.base == "floating":
+        joints = [one for one in joints if not (one.kind is js.Weld and GROUND in (one.parent, one.child) and not one.closes)]
+    tree = spanning(list(graph.links), joints, options.cut)
+    if options.base == "fixed":
+        tree = _standing(tree, graph)
+    owner = _owners(tree)
+    bodies, frames, notes = _bodies(graph, owner)
+    _check_inertia(source, tree, owner, graph)
+    loops, reports, more = _loops(source, tree, owner, graph)
+    notes += more
+    source.end()
+    for name, (link, pose) in graph.frames.items():
+        own = frames[link]
+        frames.setdefault(name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place))
+    moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
+    made: list[Any] = [_element(joint, frames) for joint in (*moving, *loops)]
+    further = [on_bodies(loop, frames) for loop in others]
+    made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
+    lifting = [_lift(link, frames[link.name], options.gravity, graph.gravity) for link in graph.links.values() if link.lifted]
+    forces = [on_bodies(force, frames) for force in graph.forces] + [force for force in lifting if force is not None]
+    report = Report(
+        robot=graph.name,
+        base="floating" if any(owner[link] != GROUND for link in tree.free) else "fixed",
+        frames=frames,
+        merged={link: body for link, body in owner.items() if link != GROUND and body not in (GROUND, link)},
+        grounded=tuple(link.name for link in graph.links.values() if owner[link.name] == GROUND and link.mass > 0.0),
+        limits={joint.name: joint.limits for joint in joints if joint.limits},
+        ignored=graph.ignored,
+        loops=(*reports, *(Loop(one.name, one.type_key(), one.a, one.b, len(one.rows), len(one.rows)) for one in others)),
+        notes=(*graph.notes, *notes),
+        tree=_carried(tree, graph.links),
+        by_names=by_names,
+        mass=float(sum(body.mass for body in bodies)),
+        controls=graph.controls,
+        keyframes=_keyframes(graph, tree, frames),
+    )
+    start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
+    gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
+    names = tuple(joint.name for joint in (*loops, *further))
+    return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)
+
+
+def _standing(tree: Tree, graph: Graph) -> Tree:
+    """Returns the tree with its free links welded to the ground, but for those that the file frees."""
+    welded = [graph.links[link] for link in tree.free if link not in graph.afloat]
+    welds = [Joint(f"{link.name} weld", link.line, js.Weld, GROUND, link.name, link.pose, HERE) for link in welded]
+    branches = (*(Branch(GROUND, weld.child, weld, reversed=False) for weld in welds), *tree.branches)
+    return Tree(branches, tree.loops, tuple(link for link in tree.free if link in graph.afloat))
+
+
+def _owners(tree: Tree) -> dict[str, str]:
+    """Returns the body of each link."""
+    owner = {GROUND: GROUND} | {link: link for link in tree.free}
+    for branch in tree.branches:
+        owner[branch.child] = owner[branch.parent] if branch.joint.kind is js.Weld else branch.child
+    return owner
+
+
+def _members(links: Mapping[str, Link], owner: Mapping[str, str]) -> dict[str, list[Link]]:
+    members: dict[str, list[Link]] = {}
+    for name, body in owner.items():
+        if name != GROUND:
+            members.setdefault(body, []).append(links[name])
+    return members
+
+
+def together(members: Sequence[Link], at: Link | None = None) -> tuple[float, np.ndarray, np.ndarray]:
+    """Returns mass, mass center in the world and inertia about it in the axes of the world, of welded links.
+
+    Args:
+        members: the links.
+        at: where the center of a body without mass is.
+    """
+    mass = sum(link.mass for link in members)
+    centers = [link.pose.then(Pose(np.eye(3), link.center)).place for link in members]
+    if mass > 0.0:
+        center = sum((link.mass * place for link, place in zip(members, centers, strict=True)), np.zeros(3)) / mass
+    else:
+        center = (at or members[0]).pose.place
+    inertia = np.zeros((3, 3))
+    for link, place in zip(members, centers, strict=True):
+        rotation, arm = link.pose.rotation, place - center
+        inertia += rotation @ link.inertia @ rotation.T + link.mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+    return mass, center, 0.5 * (inertia + inertia.T)
+
+
+def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict[str, LinkFrame], list[str]]:
+    """Returns the bodies, where the links are in them, and what no body has."""
+    bodies, notes = [], []
+    frames = {GROUND: LinkFrame(GROUND, np.eye(3), np.zeros(3))}
+    for body, inside in _members(graph.links, owner).items():
+        here = HERE
+        if body != GROUND:
+            link = graph.links[body]
+            mass, center, inertia = together(inside, link)
+            here = Pose(link.pose.rotation, center)
+            own = here.rotation.T @ inertia @ here.rotation
+            own = 0.5 * (own + own.T)
+            bodies.append(js.Body(body, mass, own, place=center, quaternion=matrix_quaternion(here.rotation)))
+            notes += [f"body {body!r}: {doubt}; taken as it is" for doubt in bodies[-1].doubts()]
+        for link in inside:
+            pose = link.pose.seen_from(here)
+            frames[link.name] = LinkFrame(body, pose.rotation, pose.place)
+    return bodies, frames, notes
+
+
+def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -> None:
+    """Notes joints that have nothing to move."""
+    number = {GROUND: -1}
+    names, carriers, own, armature, children = [], [], [], [], []
+    origin = graph.links[tree.branches[0].child].pose.place if tree.branches else np.zeros(3)
+    near = {name: Pose(link.pose.rotation, link.pose.place - origin) for name, link in graph.links.items()} | {
+        GROUND: Pose(np.eye(3), -origin)
+    }
+
+    def add(body: str, carrier: int, name: str, motions: np.ndarray, inertia: float) -> None:
+        number[body] = len(names)
+        names.append(name)
+        carriers.append(carrier)
+        own.append(motions)
+        armature.append(inertia)
+        children.append(body)
+
+    everything = np.eye(6)
+    for link in tree.free:
+        add(link, -1, "", everything, 0.0)
+    for branch in tree.branches:
+        joint = branch.joint
+        if joint.kind is not js.Weld:
+            steps = _stepped(joint)
+            frame = near[joint.parent].then(joint.in_parent)
+            motions, _ = columns(steps, frame, np.zeros(len(steps)))
+            motors = np.min(np.asarray(joint.numbers.get("armature", 0.0), float))
+            add(owner[branch.child], number[owner[branch.parent]], joint.name, motions, float(motors))
+    bodies = {}
+    for body, inside in _members(graph.links, owner).items():
+        if body != GROUND:
+            mass, center, inertia = together(inside, graph.links[body])
+            bodies[number[body]] = spatial_inertia(mass, center - origin, inertia)
+    for k in without_inertia(carriers, own, bodies, armature):
+        link = graph.links[children[k]]
+        mass, _, inertia = together(_members(graph.links, owner)[link.name], link)
+        by = f"by the joint {names[k]!r} " if names[k] else "freely "
+        what = (
+            "and has no mass" if mass == 0.0 else f"and has {mass:g} kg with the principal moments of inertia {np.linalg.eigvalsh(inertia)}"
+        )
+        source.wrong(
+            link.line,
+            f"link {link.name!r} moves {by}{what}, and what it carries does not resist either: the mass matrix is singular;"
+            " give it an inertial",
+        )
+
+
+def _stepped(joint: Joint) -> tuple[Any, ...]:
+    """Returns the freedoms of a joint."""
+    given = {key: value for key, value in joint.numbers.items() if key == "lead"}
+    return joint.kind(joint.name, "a", "b", **given).steps()
+
+
+def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -> tuple[list[Joint], tuple[Loop, ...], list[str]]:
+    """Returns the joints that close loops, in the plane where they can be, what to report of them, and notes."""
+    made, reports, notes = [], [], []
+    for joint in tree.loops:
+        a, b = owner[joint.parent], owner[joint.child]
+        if a == b:
+            notes.append(
+                f"joint {joint.name!r} in line {joint.line} joins {joint.parent!r} and {joint.child!r}, which are one body: left out"
+            )
+            continue
+        flat = reduced(joint, tree.branches, tree.free, graph.links)
+        rows = len(joint.kind.rows)
+        reports.append(Loop(joint.name, joint.kind.type_key(), joint.parent, joint.child, 2 if flat else rows, rows))
+        if flat is None:
+            made.append(joint)
+            continue
+        made.append(flat.joint)
+        if flat.sine > EXACT:
+            notes.append(f"loop {joint.name}: hinges that are parallel to {flat.sine:.1g} rad were taken for parallel ones")
+        if abs(flat.gap) > 1e-6:
+            source.wrong(
+                joint.line,
+                f"the loop of joint {joint.name!r} is open by {1e3 * flat.gap:.6g} mm along the hinges on its way, which are all parallel:"
+                " no motion closes it; move the joint or one of the hinges along their axes",
+            )
+        elif abs(flat.gap) > _OPEN:
+            notes.append(
+                f"loop {joint.name}: {1e3 * flat.gap:.3g} mm along the axes of its parallel hinges, which no motion changes, were left out"
+            )
+    return made, tuple(reports), notes
+
+
+def _element(joint: Joint, frames: Mapping[str, LinkFrame]) -> Any:
+    """Returns the joint of a description."""
+    a, b = frames[joint.parent], frames[joint.child]
+    known = joint.kind.kinds()
+    places: dict[str, Any] = {
+        "point_a": a.place + a.rotation @ joint.in_parent.place,
+        "point_b": b.place + b.rotation @ joint.in_child.place,
+        "axes_a": a.rotation @ joint.in_parent.rotation,
+        "axes_b": b.rotation @ joint.in_child.rotation,
+    }
+    given = {key: value for key, value in places.items() if key in known}
+    return joint.kind(joint.name, a=a.body, b=b.body, **given, **joint.numbers)
+
+
+def _relation(coupling: Coupling) -> js.Relation:
+    references = coupling.reference, coupling.other_reference
+    return js.Relation(coupling.name, coupling.joint, coupling.other, coupling.coefficients, *references)
+
+
+def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
+    """Returns the force that carries a part of the weight of a link, None for those of the ground."""
+    if frame.body == GROUND:
+        return None
+    gravity = np.asarray(asked if asked is not None else of_file if of_file is not None else GRAVITY, float)
+    point = frame.place + frame.rotation @ link.center
+    return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * gravity)
+
+
+def _carried(tree: Tree, links: Mapping[str, Link]) -> tuple[Carried, ...]:
+    number = {link: k for k, link in enumerate(links)}
+    found = [Carried(GROUND, link, link, "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
+    for branch in tree.branches:
+        kind = "fixed" if branch.joint.kind is js.Weld else "ball" if branch.joint.kind is js.Ball else "axes"
+        above = np.eye(3) if branch.parent == GROUND else links[branch.parent].pose.rotation
+        turned = above.T @ links[branch.child].pose.rotation
+        hangs = branch.parent, branch.child, branch.joint.name, kind, branch.reversed, branch.joint.wraps
+        found.append(Carried(*hangs, turned, number[branch.child]))
+    return tuple(found)
+
+
+def _keyframes(graph: Graph, tree: Tree, frames: Mapping[str, LinkFrame]) -> dict[str, Keyframe]:
+    """Returns the named states in the coordinates of MuJoCo (qpos, qvel) as positions and rates by the names of joints."""
+    carried = {joint.child: joint for joint in graph.joints if not joint.closes}
+    found = {}
+    for name, (qpos, qvel, controls) in graph.keyframes.items():
+        positions: dict[str, Any] = {}
+        rates: dict[str, Any] = {}
+        at_q = at_v = 0
+        for link in graph.links:
+            joint = carried.get(link)
+            if joint is None:
+                if link not in tree.free:  # Free in the file, welded to the ground as the user asks.
+                    at_q, at_v = at_q + 7, at_v + 6
+                    continue
+                place, quaternion, arm = qpos[at_q : at_q + 3], qpos[at_q + 3 : at_q + 7], frames[link].place
+                rotation, (velocity, omega) = quaternion_matrix(quaternion), np.split(qvel[at_v : at_v + 6], 2)
+                positions[link] = (*(place - rotation @ arm), *(quaternion / np.linalg.norm(quaternion)))
+                rates[link] = (*(velocity - rotation @ np.cross(omega, arm)), *omega)
+                at_q, at_v = at_q + 7, at_v + 6
+            elif joint.kind is js.Ball:
+                turned = graph.links[link].pose.rotation
+                over = np.eye(3) if joint.parent == GROUND else graph.links[joint.parent].pose.rotation
+                rotation = frames[joint.parent].rotation @ over.T @ turned @ quaternion_matrix(qpos[at_q : at_q + 4])
+                positions[joint.name], rates[joint.name] = tuple(matrix_quaternion(rotation)), tuple(qvel[at_v : at_v + 3])
+                at_q, at_v = at_q + 4, at_v + 3
+            elif joint.kind is not js.Weld:
+                positions[joint.name], rates[joint.name] = float(qpos[at_q]), float(qvel[at_v])
+                at_q, at_v = at_q + 1, at_v + 1
+        found[name] = Keyframe(positions, rates, tuple(float(x) for x in controls))
+    return found
+
+
+def _start(moving: Sequence[Joint], graph: Graph) -> dict[str, float]:
+    """Returns the coordinates of joints with one coordinate in the pose of the file; of those that follow others what they are then."""
+    start = {joint.name: float(joint.at_file[0]) for joint in moving if len(joint.at_file) == 1}
+    followers = {one.joint: one for one in graph.couplings if one.joint in start and one.other in start}
+
+    def followed(joint: str, seen: tuple[str, ...]) -> float:
+        if joint not in followers or joint in seen:
+            return start[joint]
+        one = followers[joint]
+        x = followed(one.other, (*seen, joint)) - one.other_reference
+        return float(sum(c * x**k for k, c in enumerate(one.coefficients))) + one.reference
+
+    return start | {name: followed(name, ()) for name in followers}

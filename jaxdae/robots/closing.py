@@ -1,0 +1,122 @@
+"""Loops that a user closes, and the start at which loops are closed.
+
+In the pose of the file loops may be open. Where they are, the start is the nearest pose that closes them (`jaxdae.assembly.initialize`);
+where there is none, that is a mistake, told in mm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae.mechanisms.spatial as js
+from jaxdae.assembly import initialize
+from jaxdae.geometry.spatial import Frame
+from jaxdae.mechanisms import GROUND, Description, Joints, mechanism
+from jaxdae.mechanisms.kinds import BodyName
+from jaxdae.mechanisms.values import hint, real
+from jaxdae.robots.graph import HERE, Graph, Joint, Pose
+from jaxdae.robots.source import Source
+from jaxdae.robots.states import joint_state
+from jaxdae.status import SimulationError
+
+OPEN = 1e-9
+"""By how much loops may be open in the pose of the file, in m and rad, before the start is another one."""
+
+_REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical)
+
+
+def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
+    """Raises ValueError where loops name links that there are not, or are no joints with two ends."""
+    known = [GROUND, *graph.links, *graph.frames]
+    for loop in loops:
+        ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if isinstance(kind, BodyName)]
+        if len(ends) != 2 or not loop.rows:
+            raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
+        for end in ends:
+            name = getattr(loop, end)
+            if name not in known:
+                raise ValueError(f"load: loop {loop.name!r}: {end} is {name!r}, which is no link{hint(name, known)}")
+
+
+def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
+    """Returns the graph with the loops that may be reduced to a plane, and the loops that remain.
+
+    Args:
+        graph: links and joints.
+        loops: joints of `jaxdae.mechanisms.spatial` between links.
+    """
+    check_loops(graph, loops)
+    frames = {name: _frame(link.pose) for name, link in graph.links.items()}
+    poses = {name: link.pose for name, link in graph.links.items()} | {GROUND: HERE}
+    frames |= {name: _frame(poses[link].then(pose)) for name, (link, pose) in graph.frames.items() if name not in frames}
+    frames[GROUND] = Frame(*Frame.GROUND)
+    numbers = {name: k for k, name in enumerate(frames)}
+    made, rest = [], []
+    for loop in loops:
+        plain = isinstance(loop, _REDUCIBLE) and not any(np.any(np.asarray(x)) for x in _acting(loop).values())
+        ends = loop.a, loop.b
+        if not plain or any(end in graph.frames for end in ends):
+            rest.append(loop)
+            continue
+        in_a, in_b = (_pose(frame) for frame in loop.placed(frames, numbers).joint_frames())
+        made.append(Joint(loop.name, 0, type(loop), *ends, in_a, in_b, closes=True))
+    return dataclasses.replace(graph, joints=[*graph.joints, *made]), rest
+
+
+def _acting(loop: Any) -> dict[str, Any]:
+    return {name: value for name, value in loop.elements().items() if name in ("damping", "friction", "stiffness", "armature")}
+
+
+def _frame(pose: Pose) -> Frame:
+    return Frame(*(real(x) for x in (*pose.place, *pose.rotation.reshape(-1))))
+
+
+def _pose(frame: Frame) -> Pose:
+    numbers = np.asarray([float(entry) for entry in frame])
+    return Pose(numbers[3:].reshape(3, 3), numbers[:3])
+
+
+def open_at_file(description: Description) -> dict[str, float]:
+    """Returns the largest row in m and rad of each joint that closes a loop, at the start poses of the bodies, by name."""
+    frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies}
+    frames[GROUND] = Frame(*(real(x) for x in Frame.GROUND))
+    numbers = {name: k for k, name in enumerate(frames)}
+    found = {}
+    for joint in description.joints:
+        if joint.name in description.loops and joint.rows:
+            rows = joint.placed(frames, numbers).residual(frames[joint.a], frames[joint.b], real(0.0))
+            found[joint.name] = max(abs(float(row)) for row in rows)
+    return found
+
+
+def closed_start(source: Source, description: Description, start: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the start at which all loops are closed, and what to say of it.
+
+    Notes loops that cannot be closed as mistakes of the file.
+
+    Args:
+        source: the file, for messages.
+        description: of the robot.
+        start: the coordinates in the pose of the file, by joint.
+    """
+    limit = max(OPEN, 100.0 * float(jnp.finfo(real(0.0).dtype).eps))
+    apart = {name: opening for name, opening in open_at_file(description).items() if opening > limit}
+    if not apart:
+        return dict(start), ()
+    made, q = mechanism(description, Joints())
+    widest = max(apart, key=lambda name: apart[name])
+    try:
+        state, _ = initialize(made, joint_state(made, q, start).q)
+    except SimulationError as error:
+        source.wrong(0, f"loop {widest!r} is open by {1e3 * apart[widest]:.4g} mm in the pose of the file, and assembly fails: {error}")
+        return dict(start), ()
+    moved: dict[str, Any] = {}
+    for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):
+        moved.setdefault(name.rsplit(".", 1)[0], []).append(float(value))
+    text = f"loops open in the pose of the file, by up to {1e3 * apart[widest]:.4g} mm ({widest}): the start closes them"
+    return {name: values[0] if len(values) == 1 else tuple(values) for name, values in moved.items()}, (text,)

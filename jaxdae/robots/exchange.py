@@ -1,0 +1,212 @@
+"""States in the coordinates of MuJoCo and of Pinocchio.
+
+Both engines, like joint coordinates here, have one number for a hinge or a slide; they differ from us and from each other in order, in
+quaternions and above all in the velocity of a free base. Let p be the origin of the base link, R its axes in the world, c = p - R r the
+mass center of its body, whose place and velocity are ours, with r the place of p in the frame of the body, and omega the angular velocity
+in the axes of the body. Then p = c + R r, and
+
+                    linear velocity              angular velocity      quaternion
+    here            c'                           omega                 wxyz
+    MuJoCo          p' = c' + R (omega x r)      omega                 wxyz
+    Pinocchio       R^T p'                       omega                 xyzw
+
+MuJoCo orders joints along the tree, links in the order of the file; Pinocchio with URDF along the tree, joints in the order of their names,
+and it has the cosine and sine of a continuous joint in place of its angle. Both have a free base at the head.
+
+References:
+    MuJoCo: https://mujoco.readthedocs.io/en/stable/overview.html#floating-objects
+    Pinocchio: the lie groups of JointModelFreeFlyer and JointModelRUB in its documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae.geometry.rotation import quat_conjugate, quat_multiply, quat_normalize, quat_rotate
+from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.robots.graph import matrix_quaternion
+from jaxdae.robots.report import Carried, Report
+from jaxdae.system import State
+
+
+class _Entry(NamedTuple):
+    """What one engine calls a joint: its kind, where it is in q and v here, and the constant numbers of its conversion."""
+
+    kind: str
+    in_q: np.ndarray
+    in_v: np.ndarray
+    wraps: bool
+    constant: np.ndarray
+
+
+class Engine(NamedTuple):
+    """What sets an engine apart.
+
+    Attributes:
+        name: of the engine.
+        scalar_first: whether quaternions are wxyz.
+        body_velocity: whether the linear velocity of a base is in the axes of the base.
+        angles_as_pairs: whether a joint that turns without limits has a cosine and a sine.
+    """
+
+    name: str
+    scalar_first: bool
+    body_velocity: bool
+    angles_as_pairs: bool
+
+
+MUJOCO = Engine("MuJoCo", scalar_first=True, body_velocity=False, angles_as_pairs=False)
+PINOCCHIO = Engine("Pinocchio", scalar_first=False, body_velocity=True, angles_as_pairs=True)
+
+
+def origin_velocity(velocity: Array, omega: Array, quaternion: Array, arm: Any, engine: Engine) -> Array:
+    """Returns the velocity of the origin of a link (3,) as an engine has it, from that of the mass center.
+
+    Args:
+        velocity: of the mass center in the world (3,), in m/s.
+        omega: the angular velocity in the axes of the body (3,), in rad/s.
+        quaternion: of the body, wxyz.
+        arm: the place of the origin in the frame of the body (3,), in m.
+        engine: whose convention it is.
+    """
+    world = velocity + quat_rotate(quaternion, jnp.cross(omega, arm))
+    return quat_rotate(quat_conjugate(quaternion), world) if engine.body_velocity else world
+
+
+def center_velocity(velocity: Array, omega: Array, quaternion: Array, arm: Any, engine: Engine) -> Array:
+    """Returns the velocity of the mass center in the world (3,), the inverse of `origin_velocity`."""
+    world = quat_rotate(quaternion, velocity) if engine.body_velocity else velocity
+    return world - quat_rotate(quaternion, jnp.cross(omega, arm))
+
+
+def to_mujoco(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
+    """Returns qpos (nq,) and qvel (nv,) of MuJoCo, for a model of the same file; arguments and errors as of `from_mujoco`."""
+    return _outward(report, mechanism, state, MUJOCO)
+
+
+def from_mujoco(report: Report, mechanism: Mechanism, qpos: Any, qvel: Any = None) -> State:
+    """Returns the state at t = 0 of a mechanism in joint coordinates.
+
+    Args:
+        report: of the robot.
+        mechanism: `jm.mechanism(robot.description, jm.Joints())`.
+        qpos: (nq,) in m and rad.
+        qvel: (nv,) in m/s and rad/s; zero by default.
+
+    Raises:
+        TypeError: a mechanism in other coordinates.
+        ValueError: another length, or joints that the engine does not have.
+
+    Differentiable.
+    """
+    return _inward(report, mechanism, qpos, qvel, MUJOCO)
+
+
+def to_pinocchio(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
+    """Returns q and v of Pinocchio, for a model of the same file; arguments and errors as of `from_pinocchio`.
+
+    A floating base is that of `buildModelFromUrdf(path, JointModelFreeFlyer())`.
+    """
+    return _outward(report, mechanism, state, PINOCCHIO)
+
+
+def from_pinocchio(report: Report, mechanism: Mechanism, q: Any, v: Any = None) -> State:
+    """Returns the state at t = 0 of a mechanism in joint coordinates, from q and v of Pinocchio; arguments as of `from_mujoco`."""
+    return _inward(report, mechanism, q, v, PINOCCHIO)
+
+
+def ordered(report: Report, engine: Engine) -> list[Carried]:
+    """Returns how links hang on the tree, in the order of an engine."""
+    below: dict[str, list[Carried]] = {}
+    for one in report.tree:
+        below.setdefault(one.parent, []).append(one)
+    names = report.by_names and engine is PINOCCHIO
+    found: list[Carried] = []
+    waiting = [GROUND]
+    while waiting:
+        link = waiting.pop()
+        found += [one for one in report.tree if one.child == link]
+        children = sorted(below.get(link, []), key=lambda one: (one.kind != "free", one.joint) if names else one.number)
+        waiting.extend(one.child for one in reversed(children))
+    return found
+
+
+def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entry]:
+    if mechanism.coordinates.flat and mechanism.carrying == {} and mechanism.joints:
+        raise TypeError(f"{engine.name} has joint coordinates: build the mechanism with jm.Joints(), and convert states with jm.to_joints")
+    names = mechanism.names
+    of_q, of_v = ([name.rsplit(".", 1)[0] for name in group] for group in (names.coordinates, names.velocities))
+    found = []
+    for one in ordered(report, engine):
+        if one.kind == "fixed":
+            continue
+        in_q, in_v = (np.flatnonzero([name == one.joint for name in group]) for group in (of_q, of_v))
+        if not in_q.size:
+            raise TypeError(f"the mechanism has no joint coordinate of {one.joint!r}: build it of this robot with jm.Joints()")
+        if one.reversed or (one.kind == "axes" and in_q.size != 1):
+            raise ValueError(f"{engine.name} has no joint such as {one.joint!r}, which has several coordinates or leads to its carrier")
+        constant = np.zeros(3)
+        if one.kind == "free":
+            constant = report.frames[one.child].place
+        if one.kind == "ball":
+            constant = matrix_quaternion(report.frames[one.parent].rotation @ one.turned)
+        found.append(_Entry(one.kind, in_q, in_v, one.wraps and engine.angles_as_pairs, constant))
+    return found
+
+
+def _outward(report: Report, mechanism: Mechanism, state: State, engine: Engine) -> tuple[Array, Array]:
+    positions, rates = [jnp.zeros((0,), state.q.dtype)], [jnp.zeros((0,), state.q.dtype)]
+    for one in _entries(report, mechanism, engine):
+        q, v = state.q[one.in_q], state.v[one.in_v]
+        if one.kind == "free":
+            place, quaternion, omega = q[:3], q[3:], v[3:]
+            positions += [place + quat_rotate(quaternion, jnp.asarray(one.constant, q.dtype)), _written(quaternion, engine)]
+            rates += [origin_velocity(v[:3], omega, quaternion, one.constant, engine), omega]
+        elif one.kind == "ball":
+            positions.append(_written(quat_multiply(quat_conjugate(jnp.asarray(one.constant, q.dtype)), q), engine))
+            rates.append(v)
+        else:
+            positions.append(jnp.concatenate([jnp.cos(q), jnp.sin(q)]) if one.wraps else q)
+            rates.append(v)
+    return jnp.concatenate(positions), jnp.concatenate(rates)
+
+
+def _inward(report: Report, mechanism: Mechanism, positions: Any, rates: Any, engine: Engine) -> State:
+    entries = _entries(report, mechanism, engine)
+    sizes = [2 if one.wraps else len(one.in_q) for one in entries], [len(one.in_v) for one in entries]
+    given = jnp.asarray(positions)
+    dtype = given.dtype if jnp.issubdtype(given.dtype, jnp.floating) else jnp.result_type(float)
+    given = given.astype(dtype)
+    moving = jnp.zeros((sum(sizes[1]),), dtype) if rates is None else jnp.asarray(rates, dtype)
+    for what, array, size in (("positions", given, sum(sizes[0])), ("velocities", moving, sum(sizes[1]))):
+        if array.shape != (size,):
+            raise ValueError(f"{engine.name}: {what} must have the shape {(size,)}, got {array.shape}")
+    q, v = jnp.zeros((len(mechanism.names.coordinates),), dtype), jnp.zeros((len(mechanism.names.velocities),), dtype)
+    at_q = at_v = 0
+    for one, size_q, size_v in zip(entries, *sizes, strict=True):
+        x, w = given[at_q : at_q + size_q], moving[at_v : at_v + size_v]
+        at_q, at_v = at_q + size_q, at_v + size_v
+        if one.kind == "free":
+            quaternion = _read(x[3:], engine)
+            place = x[:3] - quat_rotate(quaternion, jnp.asarray(one.constant, dtype))
+            x = jnp.concatenate([place, quaternion])
+            w = jnp.concatenate([center_velocity(w[:3], w[3:], quaternion, one.constant, engine), w[3:]])
+        elif one.kind == "ball":
+            x = quat_multiply(jnp.asarray(one.constant, dtype), _read(x, engine))
+        elif one.wraps:
+            x = jnp.arctan2(x[1:], x[:1])
+        q, v = q.at[one.in_q].set(x), v.at[one.in_v].set(w)
+    return State(jnp.zeros((), dtype), q, v)
+
+
+def _written(quaternion: Array, engine: Engine) -> Array:
+    return quaternion if engine.scalar_first else jnp.roll(quaternion, -1)
+
+
+def _read(quaternion: Array, engine: Engine) -> Array:
+    return quat_normalize(quaternion if engine.scalar_first else jnp.roll(quaternion, 1))

@@ -1,0 +1,64 @@
+"""Which other files a robot file may name: those in its own folder and in folders that the caller gives.
+
+`package://name/...` and `model://name/...` are looked up in the given packages, then beside the file. What leads out of these folders, by
+dots or by links, is not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+
+_SCHEMES = ("package://", "model://")
+
+
+@dataclasses.dataclass(frozen=True)
+class Folders:
+    """Where files may be read.
+
+    Attributes:
+        home: the folder of the robot file.
+        packages: folders by the names of packages or models.
+    """
+
+    home: pathlib.Path
+    packages: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+
+    def found(self, uri: str, beside: pathlib.Path) -> pathlib.Path | str:
+        """Returns the path that a text of a file names, or why there is none.
+
+        Args:
+            uri: a path, or one with `package://`, `model://` or `file://`.
+            beside: the folder of the file that names it.
+        """
+        if "\0" in uri or not uri.strip():
+            return f"{uri!r} is no path"
+        uri = uri.strip()
+        for scheme in _SCHEMES:
+            if uri.startswith(scheme):
+                return self._of_package(*(uri.removeprefix(scheme).partition("/")[::2]))
+        path = pathlib.Path(uri.removeprefix("file://"))
+        return self._inside(path if path.is_absolute() else beside / path)
+
+    def _of_package(self, name: str, rest: str) -> pathlib.Path | str:
+        if name in self.packages:
+            return self._inside(pathlib.Path(self.packages[name]) / rest)
+        found = self._inside(self.home / name / rest)
+        if isinstance(found, pathlib.Path):
+            return found
+        return f"the package or model {name!r} was not found: give its folder as packages={{{name!r}: ...}}"
+
+    def _inside(self, path: pathlib.Path) -> pathlib.Path | str:
+        """Returns a path in one of the folders, links followed; in words why it is not."""
+        try:
+            real = pathlib.Path(os.path.realpath(path))
+        except (OSError, ValueError) as error:
+            return f"{path} cannot be read: {error}"
+        allowed = [self.home, *self.packages.values()]
+        if not any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed):
+            return f"{path} leads out of the folder of the robot: only files there and in packages={{...}} are read"
+        if not real.exists():
+            return f"{path} does not exist"
+        return real

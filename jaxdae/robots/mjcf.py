@@ -1,0 +1,330 @@
+"""Robots from MJCF, the format of MuJoCo, read by MuJoCo's own compiler (extra `robots`).
+
+Defaults, included files, orientations, units and inertias of geoms are what the compiler makes of them; here compiled arrays become links
+and joints. Bodies are links. Several joints of one body act in sequence, each in the body as those before it have turned it: links without
+mass between them. Coordinates are those of MuJoCo: with q = `ref` a body is where the file puts it, and springs pull to `springref`.
+
+Equalities close loops: `connect` a ball between the two anchors, `weld` a weld, `joint` a polynomial. They hold to round-off; `solref` and
+`solimp` say how soft they are in MuJoCo and are not used. Dry friction (`frictionloss`) is smooth here, see `docs/space.md`.
+
+References:
+    https://mujoco.readthedocs.io/en/stable/XMLreference.html and computation/index.html
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import jaxdae.mechanisms.spatial as js
+from jaxdae.mechanisms import GROUND, Polynomial
+from jaxdae.robots.files import Folders
+from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
+from jaxdae.robots.mjcf_actuators import actuators
+from jaxdae.robots.source import Node, RobotFileError, Source
+
+_ASSETS = {"mesh": "meshdir", "hfield": "meshdir", "skin": "meshdir", "texture": "texturedir"}
+_LISTED = ("geoms", "cameras", "lights", "sensors", "materials", "meshes", "textures", "hfields", "skins", "flexes", "pairs", "excludes")
+_SINGULAR = {"meshes": "mesh", "flexes": "flex", "lights": "light"}
+
+
+def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
+    """Returns an MJCF file and the graph in it; see `jaxdae.robots.load`.
+
+    Raises:
+        ModuleNotFoundError: MuJoCo is not installed.
+    """
+    try:
+        import mujoco
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
+    source = Source(path)
+    missing = _check_files(source, source.root("mujoco"), path, folders, 0)
+    source.end()
+    try:
+        spec: Any = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        # Ranges of lengths serve muscles, which are left out.
+        spec.compiler.LRopt.mode = 0
+        if missing:
+            _strip(spec)
+        model = spec.compile()
+    except (ValueError, RuntimeError, OSError) as error:
+        text = " ".join(str(error).split())
+        found = re.search(r"line (\d+)", text)
+        more = f"; files that are missing: {', '.join(missing)}" if missing else ""
+        raise RobotFileError([f"{path}:{found.group(1) if found else 0}: MuJoCo: {text}{more}"]) from error
+    return source, _Reading(mujoco, spec, model, source).graph(path, missing)
+
+
+def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folders, depth: int) -> list[str]:
+    """Returns the assets that there are not; notes files that are elsewhere, and included files that are missing."""
+    missing: list[str] = []
+    if depth > 20:
+        source.wrong(0, f"{path.name}: files include each other more than 20 deep")
+        return missing
+    compiler = [node for node in _everything(root) if node.tag == "compiler"]
+    folder = {key: value for node in compiler for key, value in node.attributes.items() if key in ("meshdir", "texturedir", "assetdir")}
+    for node in _everything(root):
+        name = node.attributes.get("file", "")
+        if not name or node.tag not in ("include", "model", *_ASSETS):
+            continue
+        inside = "" if node.tag in ("include", "model") else folder.get(_ASSETS[node.tag], folder.get("assetdir", ""))
+        # Included files name others from the folder of the first one.
+        found = folders.found(str(pathlib.PurePosixPath(inside) / name), folders.home)
+        if isinstance(found, str) and "leads out" not in found and node.tag in _ASSETS:
+            missing.append(name)
+        elif isinstance(found, str):
+            source.wrong(node.line, f"<{node.tag}> in {path.name}: {found}")
+        elif node.tag in ("include", "model"):
+            inner = Source(found)
+            missing += _check_files(source, inner.any_root(), found, folders, depth + 1)
+    return missing
+
+
+def _everything(root: Node) -> Iterator[Node]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.children))
+
+
+def _strip(spec: Any) -> None:
+    """Takes what is drawn or touches out of a model whose files are missing; geoms stay where they give a body its inertia."""
+    for items in (spec.sensors, spec.pairs, spec.excludes, spec.skins):
+        for item in list(items):
+            spec.delete(item)
+    from_geoms = int(spec.compiler.inertiafromgeom) == 1
+    used = set()
+    for geom in list(spec.geoms):
+        body = geom.parent
+        if body == spec.worldbody or (body.explicitinertial and not from_geoms):
+            spec.delete(geom)
+        else:
+            geom.material = ""
+            used.add(geom.meshname)
+    for items in (spec.materials, spec.textures, [mesh for mesh in spec.meshes if mesh.name not in used]):
+        for item in list(items):
+            spec.delete(item)
+
+
+class _Reading:
+    """A compiled model while it becomes a graph."""
+
+    def __init__(self, mujoco: Any, spec: Any, model: Any, source: Source) -> None:
+        self.mujoco, self.spec, self.model, self.source = mujoco, spec, model, source
+        self.bodies = self._names("body", model.nbody, [GROUND])
+        self.joints = self._names("joint", model.njnt, [])
+        self.equalities = self._names("equality", model.neq, self.joints)
+        self.lines = {name: [_line(item) for item in getattr(spec, name)] for name in ("bodies", "joints", "equalities", "actuators")}
+        self.links: dict[str, Link] = {}
+        self.poses: list[Pose] = [HERE]
+        self.made: list[Joint] = []
+        self.forces: list[Any] = []
+        self.unused: list[tuple[str, int]] = []
+
+    def _names(self, kind: str, count: int, taken: list[str]) -> list[str]:
+        """Returns unique names of objects; those without a name get a number."""
+        of = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        given = [self.mujoco.mj_id2name(self.model, of, k) for k in range(count)]
+        names = list(taken) if kind == "body" else []
+        known = {name for name in given if name} | set(taken)
+        for k in range(len(names), count):
+            name = given[k] or f"{kind}{k}"
+            while (not given[k] and name in known) or name in names or name in taken or name == GROUND:
+                name += "_"
+            names.append(name)
+        return names
+
+    def _at(self, kind: str, number: int) -> int:
+        lines = self.lines[kind]
+        return lines[number] if number < len(lines) else 0
+
+    def graph(self, path: pathlib.Path, missing: list[str]) -> Graph:
+        """Returns the graph."""
+        model = self.model
+        for body in range(1, model.nbody):
+            self._body(body)
+        couplings, rows = self._equalities()
+        names = [self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}" for k in range(model.nu)]
+        found, left_out = actuators(self.mujoco, model, names, self.joints, self.bodies, self._chain)
+        self.forces += found
+        self.unused += [(what, self._at("actuators", number)) for what, number in left_out]
+        sites = {}
+        for k in range(model.nsite):
+            name = self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_SITE, k)
+            if name:
+                sites[name] = (self.bodies[model.site_bodyid[k]], Pose(quaternion_matrix(model.site_quat[k]), np.array(model.site_pos[k])))
+        keys: dict[str, Any] = {
+            self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_KEY, k) or f"key{k}": tuple(
+                np.array(table[k], float) for table in (model.key_qpos, model.key_qvel, model.key_ctrl)
+            )
+            for k in range(model.nkey)
+        }
+        off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
+        notes = [f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else []
+        if model.neq:
+            notes.append("equalities hold to round-off: solref and solimp are not used")
+        return Graph(
+            model.names[: model.names.index(b"\0")].decode(errors="replace") or path.stem,
+            self.links,
+            self.made,
+            couplings,
+            forces=self.forces,
+            frames=sites,
+            gravity=np.zeros(3) if off else np.array(model.opt.gravity),
+            ignored=self._ignored(),
+            notes=tuple(notes),
+            keyframes=keys,
+            controls=tuple(names),
+            rows=rows,
+        )
+
+    def _body(self, k: int) -> None:
+        """Adds a body with its joints."""
+        model, name = self.model, self.bodies[k]
+        parent = int(model.body_parentid[k])
+        pose = self.poses[parent].then(Pose(quaternion_matrix(model.body_quat[k]), np.array(model.body_pos[k])))
+        self.poses.append(pose)
+        line = self._at("bodies", k)
+        axes = quaternion_matrix(model.body_iquat[k])
+        inertia = axes @ np.diag(model.body_inertia[k]) @ axes.T
+        link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, float(model.body_gravcomp[k]))
+        first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
+        above = self.bodies[parent]
+        if not count:
+            self.links[name] = link
+            weld = Joint(f"{name} weld", line, js.Weld, above, name, pose.seen_from(self.poses[parent]), HERE)
+            self.made.append(weld)
+            return
+        for number in range(first, first + count):
+            last = number == first + count - 1
+            carried = link if last else Link(f"{name}/{number - first + 1}", line, pose)
+            self.links[carried.name] = carried
+            at = self.poses[parent] if number == first else pose
+            self._joint(number, above, carried.name, at, pose)
+            above = carried.name
+
+    def _chain(self, number: int) -> tuple[str, str]:
+        """Returns the links that a joint connects."""
+        name = self.joints[number]
+        found = next((one for one in self.made if one.name == name), None)
+        if found is None:
+            return GROUND, self.bodies[self.model.jnt_bodyid[number]]
+        return found.parent, found.child
+
+    def _joint(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
+        """Adds a joint between a link and one that has the pose of its body."""
+        model, kinds = self.model, self.mujoco.mjtJoint
+        kind, line, dof = int(model.jnt_type[k]), self._at("joints", k), int(model.jnt_dofadr[k])
+        name = self.joints[k]
+        damping, friction, armature = (float(table[dof]) for table in (model.dof_damping, model.dof_frictionloss, model.dof_armature))
+        stiffness = float(model.jnt_stiffness[k])
+        for table, what in (("dof_dampingpoly", "damping polynomial"), ("jnt_stiffnesspoly", "stiffness polynomial")):
+            values = getattr(model, table, None)
+            if values is not None and np.any(values[dof if table.startswith("dof") else k]):
+                self.unused.append((what, line))
+        if model.jnt_actfrclimited[k]:
+            self.unused.append(("actuatorfrcrange", line))
+        if kind in (kinds.mjJNT_FREE, kinds.mjJNT_BALL):
+            self._resist(name, parent, child, kind == kinds.mjJNT_FREE, damping)
+            for value, what in ((friction, "frictionloss"), (armature, "armature"), (stiffness, "stiffness")):
+                if value:
+                    self.unused.append((f"{what} of a {'free' if kind == kinds.mjJNT_FREE else 'ball'} joint", line))
+            if kind == kinds.mjJNT_BALL:
+                at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
+                self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose)))
+            return
+        turns, address = kind == kinds.mjJNT_HINGE, int(model.jnt_qposadr[k])
+        reference = float(model.qpos0[address])
+        in_a = pose.then(Pose(axes_with_z(np.array(model.jnt_axis[k])), np.array(model.jnt_pos[k])))
+        z = np.eye(3)[2]
+        in_b = in_a.then(Pose(turn(z, reference), np.zeros(3)) if turns else Pose(np.eye(3), reference * z))
+        numbers: dict[str, Any] = {"damping": damping, "friction": friction, "armature": armature}
+        if stiffness:
+            numbers |= {"stiffness": stiffness, "rest": float(model.qpos_spring[address])}
+        limits: dict[str, float] = (
+            dict(zip(("lower", "upper"), map(float, model.jnt_range[k]), strict=True)) if model.jnt_limited[k] else {}
+        )
+        self.made.append(
+            Joint(
+                name,
+                line,
+                js.Revolute if turns else js.Prismatic,
+                parent,
+                child,
+                in_a.seen_from(parent_pose),
+                in_b.seen_from(pose),
+                {key: value for key, value in numbers.items() if value or key == "rest"},
+                limits,
+                (reference,),
+            )
+        )
+
+    def _resist(self, name: str, parent: str, child: str, free: bool, damping: float) -> None:
+        """Adds the damping of a ball or a free joint."""
+        if damping:
+            self.forces.append(js.RotationalDamper(f"{name} damping", GROUND if free else parent, child, damping))
+            if free:
+                self.forces.append(js.Drag(f"{name} drag", child, point=np.zeros(3), linear=damping))
+
+    def _equalities(self) -> tuple[list[Coupling], list[Any]]:
+        """Returns relations between joints and joints that are held; adds the joints that close loops."""
+        model, kinds = self.model, self.mujoco.mjtEq
+        couplings, rows = [], []
+        for k in range(model.neq):
+            kind, name, line = int(model.eq_type[k]), self.equalities[k], self._at("equalities", k)
+            first, second, data = int(model.eq_obj1id[k]), int(model.eq_obj2id[k]), np.array(model.eq_data[k])
+            if not model.eq_active0[k]:
+                self.unused.append(("equality with active=false", line))
+            elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
+                ends, (a, b) = self._equal_frames(k, first, second, data, kind == kinds.mjEQ_WELD)
+                # The row of a connect is the point on the first body less that on the second.
+                made = Joint(name, line, js.Weld if kind == kinds.mjEQ_WELD else js.Ball, ends[1], ends[0], b, a, closes=True)
+                self.made.append(made)
+            elif kind == kinds.mjEQ_JOINT:
+                reference = float(model.qpos0[model.jnt_qposadr[first]])
+                if second < 0:
+                    rows.append(js.PrescribedMotion(name, self.joints[first], Polynomial((float(data[0]),))))
+                    continue
+                coefficients = tuple(float(c) for c in np.trim_zeros(data[:5], "b")) or (0.0,)
+                other = float(model.qpos0[model.jnt_qposadr[second]])
+                couplings.append(Coupling(name, line, self.joints[first], self.joints[second], coefficients, reference, other))
+            else:
+                self.unused.append((f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}", line))
+        return couplings, rows
+
+    def _equal_frames(self, k: int, first: int, second: int, data: np.ndarray, weld: bool) -> tuple[tuple[str, str], tuple[Pose, Pose]]:
+        """Returns the links of an equality and the frames in them that coincide."""
+        model = self.model
+        if int(model.eq_objtype[k]) == self.mujoco.mjtObj.mjOBJ_SITE:
+            ends = tuple(self.bodies[model.site_bodyid[site]] for site in (first, second))
+            frames = tuple(Pose(quaternion_matrix(model.site_quat[site]), np.array(model.site_pos[site])) for site in (first, second))
+            return (ends[0], ends[1]), (frames[0], frames[1])
+        ends = self.bodies[first], self.bodies[second]
+        if weld:
+            return ends, (Pose(quaternion_matrix(data[6:10]), data[3:6]), Pose(np.eye(3), data[0:3]))
+        return ends, (Pose(np.eye(3), data[0:3]), Pose(np.eye(3), data[3:6]))
+
+    def _ignored(self) -> tuple[Ignored, ...]:
+        found: dict[str, list[int]] = {}
+        for name in _LISTED:
+            for item in getattr(self.spec, name, ()):
+                found.setdefault(_SINGULAR.get(name, name.removesuffix("s")), []).append(_line(item))
+        for item in self.spec.tendons:
+            found.setdefault("tendon", []).append(_line(item))
+        option = self.model.opt
+        if option.density or option.viscosity:
+            found.setdefault("option density or viscosity", []).append(0)
+        for what, line in self.unused:
+            found.setdefault(what, []).append(line)
+        return tuple(sorted((Ignored(what, min(lines), len(lines)) for what, lines in found.items()), key=lambda one: one.line))
+
+
+def _line(item: Any) -> int:
+    found = re.search(r"line (\d+)", getattr(item, "info", "") or "")
+    return int(found.group(1)) if found else 0

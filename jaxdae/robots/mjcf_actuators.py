@@ -1,0 +1,102 @@
+"""The actuators of MJCF as forces with inputs.
+
+With the length L = gear q and the rate V = gear q' of what it moves, an actuator makes the force
+
+    F = clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V),      gear F along the coordinate,
+
+which `Actuator` of `jaxdae.mechanisms.spatial` is: motors, position and velocity servos, general ones with affine gain and bias. Those on
+balls, free bodies and sites are wrenches along their gear, without feedback. Input k is control k of MuJoCo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import jaxdae.mechanisms.spatial as js
+from jaxdae.mechanisms import GROUND
+from jaxdae.robots.graph import quaternion_matrix
+
+
+def actuators(
+    mujoco: Any, model: Any, names: Sequence[str], joints: Sequence[str], bodies: Sequence[str], ends: Callable[[int], tuple[str, str]]
+) -> tuple[list[Any], list[tuple[str, int]]]:
+    """Returns the forces of all actuators, and what was left out with the numbers of the actuators.
+
+    Args:
+        mujoco: the module.
+        model: compiled.
+        names: of the actuators.
+        joints: the names of joints.
+        bodies: the names of bodies.
+        ends: returns the links that a joint connects, by its number.
+    """
+    made: list[Any] = []
+    unused: list[tuple[str, int]] = []
+    kinds, gains, biases, dynamics = mujoco.mjtTrn, mujoco.mjtGain, mujoco.mjtBias, mujoco.mjtDyn
+    for k in range(model.nu):
+        gain_kind, bias_kind = int(model.actuator_gaintype[k]), int(model.actuator_biastype[k])
+        transmission, at = int(model.actuator_trntype[k]), int(model.actuator_trnid[k][0])
+        known = gain_kind in (gains.mjGAIN_FIXED, gains.mjGAIN_AFFINE) and bias_kind in (biases.mjBIAS_NONE, biases.mjBIAS_AFFINE)
+        if int(model.actuator_dyntype[k]) != dynamics.mjDYN_NONE:
+            unused.append(("actuator with activation", k))
+            continue
+        if not known:
+            unused.append(("actuator that is a muscle or a plugin", k))
+            continue
+        gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if gain_kind == gains.mjGAIN_AFFINE else [1.0, 0.0, 0.0])
+        bias = np.array(model.actuator_biasprm[k][:3], float) * float(bias_kind == biases.mjBIAS_AFFINE)
+        gear = np.array(model.actuator_gear[k], float)
+        for table in ("actuator_damping", "actuator_armature"):
+            if np.any(getattr(model, table, np.zeros(model.nu))[k]):
+                unused.append((table.replace("_", " "), k))
+        if transmission in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
+            kind = int(model.jnt_type[at])
+            if kind in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
+                made.append(_servo(model, k, names[k], joints[at], gear[0], gain, bias))
+                continue
+            parent, child = ends(at)
+            free = kind == mujoco.mjtJoint.mjJNT_FREE
+            force, torque = (gear[:3], gear[3:]) if free else (np.zeros(3), gear[:3])
+            turned = transmission == kinds.mjTRN_JOINT
+            place, axes = np.zeros(3), np.eye(3)
+        elif transmission == kinds.mjTRN_SITE and int(model.actuator_trnid[k][1]) < 0:
+            parent, child, free = GROUND, bodies[model.site_bodyid[at]], False
+            axes, place = quaternion_matrix(model.site_quat[at]), np.array(model.site_pos[at])
+            force, torque, turned = axes @ gear[:3], axes @ gear[3:], True
+        else:
+            unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
+            continue
+        if np.any(gain[1:]) or np.any(bias) or not turned:
+            unused.append(("actuator with feedback that is on no hinge or slide", k))
+            continue
+        if model.actuator_ctrllimited[k] or model.actuator_forcelimited[k]:
+            unused.append(("ctrlrange or forcerange of an actuator that is on no hinge or slide", k))
+        if np.any(force):
+            made.append(js.Force(f"{names[k]} force", child, point=place, input=k, direction=gain[0] * force, body_frame=not free))
+        if np.any(torque):
+            none = np.zeros(3)
+            made.append(js.Torque(f"{names[k]} torque", parent, child, none, input=k, direction=gain[0] * torque, body_frame=True))
+    return made, unused
+
+
+def _servo(model: Any, k: int, name: str, joint: str, gear: float, gain: np.ndarray, bias: np.ndarray) -> js.Actuator:
+    """Returns the actuator of a hinge or a slide."""
+    force = map(float, model.actuator_forcerange[k]) if model.actuator_forcelimited[k] else (None, None)
+    control = map(float, model.actuator_ctrlrange[k]) if model.actuator_ctrllimited[k] else (None, None)
+    least, most = force
+    least_input, most_input = control
+    return js.Actuator(
+        name,
+        joint,
+        input=k,
+        ratio=float(gear),
+        gain=gain,
+        bias=bias,
+        least_force=least,
+        most_force=most,
+        least_input=least_input,
+        most_input=most_input,
+    )

@@ -1,0 +1,351 @@
+"""The frames of SDF files: every link, joint, frame and model has a pose in another one (`relative_to`), and frames are fixed to links.
+
+Since version 1.7 a pose says in what frame it is. What it is in by default: of links and models in their model, of joints in their child,
+of frames in what they are attached to, else in their model. Before 1.7 poses were in the model, and of joints in the child; nothing else.
+Names are those of the scope, with `model::` before them from outside. A model may be placed by one of its frames (`placement_frame`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.values import hint
+from jaxdae.robots.files import Folders
+from jaxdae.robots.graph import HERE, Link, Pose, quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.source import Node, Source
+
+MODEL = "__model__"
+_DEEPEST = 20
+"""How deep models may include each other."""
+
+
+class Entry(NamedTuple):
+    """A frame of a file.
+
+    Attributes:
+        line: in its file.
+        what: link, joint, frame or model.
+        base: the full name of the frame that its pose is in, empty for the world.
+        pose: in that frame.
+        attached: the full name of what it is fixed to; None for links, which are what frames are fixed to.
+        placement: of a model, the full name of its frame that has the pose in place of its own; empty for none.
+    """
+
+    line: int
+    what: str
+    base: str
+    pose: Pose
+    attached: str | None
+    placement: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """A model or a world, with the names in it.
+
+    Attributes:
+        node: the element.
+        prefix: of full names, such as "arm::", empty at the top.
+        model_frame: the full name of its own frame.
+        version: of the format.
+        static: whether it stands.
+        is_world: whether it is a world.
+    """
+
+    node: Node
+    prefix: str
+    model_frame: str
+    version: tuple[int, int]
+    static: bool
+    is_world: bool
+
+    def all(self, tag: str) -> Iterator[Node]:
+        """Yields the elements with a tag that have a name."""
+        return (node for node in self.node.all(tag) if node.attributes.get("name"))
+
+    def named(self, node: Node) -> str:
+        """Returns the full name of an element."""
+        return self.prefix + node.attributes.get("name", "")
+
+    def full(self, name: str) -> str:
+        """Returns the full name of a frame that is named in this scope."""
+        if name == MODEL:
+            return self.model_frame
+        return "" if name == "world" else self.prefix + name
+
+    def canonical(self) -> str | None:
+        """Returns the full name of the link that stands for the model."""
+        given = self.node.attributes.get("canonical_link", "")
+        first = next(self.all("link"), None)
+        return self.prefix + given if given else None if first is None else self.named(first)
+
+
+@dataclasses.dataclass
+class Frames:
+    """All frames of a file by their full names; those of joints apart, because old files have links and joints of one name."""
+
+    source: Source
+    entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
+    joints: dict[str, Entry] = dataclasses.field(default_factory=dict)
+    canonical: dict[str, str] = dataclasses.field(default_factory=dict)
+    known: dict[tuple[bool, str], Pose | None] = dataclasses.field(default_factory=dict)
+
+    def raw(self, source: Source, node: Node | None) -> Pose:
+        """Returns the numbers of a <pose>."""
+        if node is None:
+            return HERE
+        quaternion = node.attributes.get("rotation_format", "euler_rpy") == "quat_xyzw"
+        default = (0.0,) * 6 + ((1.0,) if quaternion else ())
+        numbers = source.values(node, default)
+        if quaternion:
+            x, y, z, w = numbers[3:]
+            if not np.any(numbers[3:]):
+                source.wrong(node.line, "the quaternion of <pose> must not be zero")
+                return HERE
+            return Pose(quaternion_matrix(np.asarray([w, x, y, z])), numbers[:3])
+        degrees = node.attributes.get("degrees", "false").lower() in ("true", "1")
+        return Pose(roll_pitch_yaw(*(np.radians(numbers[3:]) if degrees else numbers[3:])), numbers[:3])
+
+    def add(self, scope: Scope, node: Node, what: str, name: str, base: str, attached: str | None) -> None:
+        """Adds a frame, whose pose is in `base` unless it says otherwise."""
+        table = self.joints if what == "joint" else self.entries
+        others = (self.entries, self.joints) if scope.version >= (1, 7) else (table,)
+        for other in others:
+            if name in other:
+                self.source.wrong(
+                    node.line,
+                    f"the {what} {name!r} is there a second time, after the {other[name].what} in line {other[name].line}; rename one",
+                )
+                return
+        own = node.attributes.get("name", "")
+        if "::" in own or own in ("world", MODEL) or (what != "joint" and own == GROUND):
+            self.source.wrong(node.line, f"a {what} must not be named {own!r}; rename it")
+            return
+        pose = node.first("pose")
+        given = "" if pose is None else pose.attributes.get("relative_to", "")
+        old = "" if pose is None else pose.attributes.get("frame", "")
+        if old and pose is not None:
+            self.source.wrong(pose.line, f"a pose with frame={old!r}, which has no meaning that is defined: use SDF 1.7 with relative_to")
+        table[name] = Entry(node.line, what, scope.full(given) if given else base, self.raw(self.source, pose), attached)
+
+    def _entry(self, name: str) -> Entry | None:
+        return self.entries.get(name) or self.joints.get(name)
+
+    def pose(self, name: str) -> Pose:
+        """Returns the pose of a frame in the world, of links before joints of the same name; notes unknown frames and circles."""
+        return self._resolved(name, self.entries.get(name) or self.joints.get(name), name not in self.entries, ()) or HERE
+
+    def joint_pose(self, name: str) -> Pose | None:
+        """Returns the pose of a joint in the world, None where it is not known."""
+        return self._resolved(name, self.joints.get(name), True, ())
+
+    def _resolved(self, name: str, entry: Entry | None, of_joint: bool, way: tuple[str, ...]) -> Pose | None:
+        if name == "":
+            return HERE
+        key = (of_joint, name)
+        if key in self.known:
+            return self.known[key]
+        if entry is None:
+            return None
+        if name in way or len(way) > 400:
+            self.source.wrong(entry.line, f"the pose of {name!r} goes round in a circle: {' -> '.join([*way[-5:], name])}")
+            self.known[key] = None
+            return None
+        base = self._resolved(entry.base, self._entry(entry.base), entry.base not in self.entries, (*way, name))
+        if base is None:
+            if entry.base and self._entry(entry.base) is None:
+                self.source.wrong(
+                    entry.line,
+                    f"the pose of {name!r} is relative to the unknown frame {entry.base!r}{hint(entry.base, list(self.entries))}",
+                )
+            self.known[key] = None
+            return None
+        pose = base.then(entry.pose)
+        if entry.placement:
+            inner = self._within(entry.placement, name)
+            if inner is None:
+                self.source.wrong(entry.line, f"the placement_frame of {name!r} is the unknown frame {entry.placement!r}")
+                inner = HERE
+            pose = pose.then(HERE.seen_from(inner))
+        self.known[key] = pose
+        return pose
+
+    def _within(self, name: str, model: str) -> Pose | None:
+        """Returns the pose of a frame in the frame of its model."""
+        pose, seen = HERE, set()
+        while name != model:
+            entry = self._entry(name)
+            if entry is None or name in seen:
+                return None
+            seen.add(name)
+            pose, name = entry.pose.then(pose), entry.base
+        return pose
+
+    def link_of(self, name: str) -> str | None:
+        """Returns the link that a frame is fixed to, None where there is none."""
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            entry = self._entry(name)
+            if entry is None:
+                return None
+            if entry.what == "link":
+                return name
+            name = self.canonical.get(name, "") if entry.what == "model" else entry.attached or ""
+        return None
+
+    def extra(self) -> list[str]:
+        """Returns the names of frames that are no links."""
+        return [name for name, entry in self.entries.items() if entry.what == "frame"]
+
+    def in_link(self, name: str, links: Mapping[str, Link]) -> Pose:
+        """Returns the pose of a frame in its link."""
+        link = self.link_of(name)
+        return HERE if link is None else self.pose(name).seen_from(links[link].pose)
+
+
+def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Folders) -> tuple[list[Scope], Frames]:
+    """Returns the models and worlds of a file, and the frames in them.
+
+    Args:
+        source: the file.
+        root: its root element.
+        version: of the format.
+        folders: where files may be read.
+    """
+    frames, scopes = Frames(source), []
+    reading = _Reading(source, frames, scopes, folders)
+    worlds, models = list(root.all("world")), list(root.all("model"))
+    for world in worlds:
+        scope = Scope(world, "", "", version, False, True)
+        scopes.append(scope)
+        reading.contents(scope, source.path, 0, several=len([*world.all("model"), *world.all("include")]) > 1)
+    for model in models:
+        reading.model(model, Scope(root, "", "", version, False, True), source.path, 0, prefixed=len(models) + len(worlds) > 1)
+    for name in [name for name, entry in frames.entries.items() if entry.what == "link"]:
+        frames.pose(name)
+    return scopes, frames
+
+
+@dataclasses.dataclass
+class _Reading:
+    """Models while they are read."""
+
+    source: Source
+    frames: Frames
+    scopes: list[Scope]
+    folders: Folders
+
+    def model(self, node: Node, outer: Scope, path: pathlib.Path, depth: int, prefixed: bool, static: bool = False) -> None:
+        """Reads a model in a scope."""
+        name = self.source.text(node, "name")
+        prefix = f"{outer.prefix}{name}::" if prefixed else outer.prefix
+        frame = outer.prefix + name if prefixed else prefix + MODEL
+        still = static or outer.static or self.source.truth(node.first("static"), False)
+        scope = Scope(node, prefix, frame, outer.version, still, False)
+        if prefixed:
+            self.frames.add(outer, node, "model", frame, outer.model_frame, None)
+        else:
+            self.frames.entries[frame] = Entry(
+                node.line, "model", outer.model_frame, self.frames.raw(self.source, node.first("pose")), None
+            )
+        placement = node.attributes.get("placement_frame", "")
+        if placement and frame in self.frames.entries:
+            self.frames.entries[frame] = self.frames.entries[frame]._replace(placement=prefix + placement)
+        self.scopes.append(scope)
+        self.contents(scope, path, depth, several=True)
+        canonical = scope.canonical()
+        if canonical is not None:
+            self.frames.canonical[frame] = canonical
+            given = node.attributes.get("canonical_link")
+            if given and canonical not in self.frames.entries:
+                self.source.wrong(node.line, f"the canonical_link {given!r} is no link of the model")
+
+    def contents(self, scope: Scope, path: pathlib.Path, depth: int, several: bool) -> None:
+        """Reads what is in a model or a world."""
+        if depth > _DEEPEST:
+            self.source.wrong(scope.node.line, f"models include each other more than {_DEEPEST} deep")
+            return
+        for tag in ("link", "joint", "frame"):
+            for node in scope.node.all(tag):
+                if not self.source.text(node, "name"):
+                    continue
+                name = scope.named(node)
+                if tag == "link":
+                    self.frames.add(scope, node, tag, name, scope.model_frame, None)
+                elif tag == "joint":
+                    end = node.first("child")
+                    child = "" if end is None else (end.content.strip() or end.attributes.get("link", ""))
+                    self.frames.add(scope, node, tag, name, scope.full(child), scope.full(child))
+                else:
+                    attached = node.attributes.get("attached_to", "")
+                    base = scope.full(attached) if attached else scope.model_frame
+                    self.frames.add(scope, node, tag, name, base, base)
+        for node in scope.node.all("model"):
+            self.model(node, scope, path, depth + 1, prefixed=several)
+        for node in scope.node.all("include"):
+            self.include(node, scope, path, depth + 1, several)
+
+    def include(self, node: Node, scope: Scope, path: pathlib.Path, depth: int, several: bool) -> None:
+        """Reads the model of another file."""
+        uri = node.first("uri")
+        found = "it has no <uri>" if uri is None else self.folders.found(uri.content, path.parent)
+        if not isinstance(found, str) and found.is_dir():
+            found = _of_folder(self.folders, found)
+        if isinstance(found, str):
+            self.source.wrong(node.line, f"<include> cannot be read: {found}")
+            return
+        if depth > _DEEPEST:
+            self.source.wrong(node.line, f"models include each other more than {_DEEPEST} deep")
+            return
+        inner = Source(found)
+        root = inner.root("sdf")
+        models = list(root.all("model"))
+        if len(models) != 1:
+            self.source.wrong(node.line, f"<include> of {found.name}, which has {len(models)} models; expected one")
+            return
+        model = models[0]
+        name, pose, placement = (node.first(key) for key in ("name", "pose", "placement_frame"))
+        attributes = dict(model.attributes)
+        if name is not None:
+            attributes["name"] = name.content.strip()
+        if placement is not None:
+            attributes["placement_frame"] = placement.content.strip()
+        others = [child for child in model.children if child.tag != "pose" or pose is None]
+        changed = Node("model", attributes, node.line, [*others, *([pose] if pose is not None else [])])
+        still = self.source.truth(node.first("static"), False)
+        if node.attributes.get("merge", "false").lower() in ("true", "1"):
+            self.merged(changed, scope, found, depth, still)
+        else:
+            self.model(changed, scope, found, depth, prefixed=several, static=still)
+
+    def merged(self, node: Node, outer: Scope, path: pathlib.Path, depth: int, static: bool) -> None:
+        """Reads a model whose elements come to be those of the model that includes it."""
+        frame = f"{outer.prefix}_merged__{node.attributes.get('name', '')}__model__"
+        base = node.first("pose")
+        relative = "" if base is None else base.attributes.get("relative_to", "")
+        entry = Entry(node.line, "model", outer.full(relative) if relative else outer.model_frame, self.frames.raw(self.source, base), None)
+        placement = node.attributes.get("placement_frame", "")
+        self.frames.entries[frame] = entry._replace(placement=outer.prefix + placement if placement else "")
+        scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False)
+        self.scopes.append(scope)
+        self.contents(scope, path, depth, several=True)
+        canonical = scope.canonical()
+        if canonical is not None:
+            self.frames.canonical[frame] = canonical
+
+
+def _of_folder(folders: Folders, folder: pathlib.Path) -> pathlib.Path | str:
+    """Returns the file of a model that is a folder: what `model.config` names last, else `model.sdf`."""
+    config = folder / "model.config"
+    if config.is_file():
+        named = [node.content.strip() for node in Source(config).root("model").all("sdf") if node.content.strip()]
+        if named:
+            return folders.found(named[-1], folder)
+    return folders.found("model.sdf", folder)

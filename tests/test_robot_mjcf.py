@@ -1,0 +1,280 @@
+"""Robots from MJCF against two engines, and what of the format is used, reported or refused."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdae
+import jaxdae.mechanisms as jm
+from jaxdae import robots
+from jaxdae.mechanisms import spatial as js
+
+mujoco = pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+
+REFERENCES = pathlib.Path(__file__).parent / "reference"
+MODELS = ["cassie", "robotiq_2f85", "stewart"]
+EPS = np.finfo(float).eps
+
+
+@functools.cache
+def model(name):
+    robot = robots.load(REFERENCES / "models" / f"{name}.xml")
+    return robot, jm.mechanism(robot.description, jm.Joints())[0]
+
+
+@jax.jit
+def terms(mechanism, state, tau):
+    """Returns M, f and the rows J with their bias, and acceleration and constraint force by a solver that needs full rank."""
+    t, q, v = state.t, state.q, state.v
+    mass, force = mechanism.mass_matrix(q), mechanism.force(t, q, v, None)
+    rows, bias = mechanism.constraint_jacobian(t, q, v), mechanism.constraint_bias(t, q, v)
+    solvers = jaxdae.SchurComplement(), jaxdae.NullSpace(jaxdae.SingularValues(1e-9))
+    return mass, force, rows, *(jaxdae.solve_saddle_point(solver, mass, rows, force + tau, -bias) for solver in solvers)
+
+
+def translated(name, entry, mechanism):
+    """Returns our state of an entry, T with v = T v_file, and T' v_file."""
+    report = model(name)[0].report
+    inward = jax.jit(lambda qpos, qvel: robots.from_mujoco(report, mechanism, qpos, qvel))
+    qpos, qvel = jnp.asarray(entry["q"]), jnp.asarray(entry["v"])
+    state = inward(qpos, qvel)
+    transform = jax.jacfwd(lambda w: inward(qpos, w).v)(qvel)
+
+    @jax.jit
+    def ahead(h):
+        there = jaxdae.State(state.t, mechanism.retract(state.q, h * state.v), state.v)
+        return inward(robots.to_mujoco(report, mechanism, there)[0], qvel).v
+
+    drift = jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1]
+    return state, np.asarray(transform), np.asarray(drift)
+
+
+def near(ours, theirs, factor=1.0):
+    np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=200.0 * EPS * factor * max(1e-3, np.max(np.abs(theirs))))
+
+
+def check(name, entry, mechanism, singular):
+    state, transform, drift = translated(name, entry, mechanism)
+    tau = jnp.asarray(np.linalg.solve(transform.T, np.asarray(entry["tau"])))
+    mass, force, rows, full, tolerant = terms(mechanism, state, tau)
+    near(transform.T @ mass @ transform, entry["mass_matrix"])
+    near(transform.T @ (force - mass @ drift), np.asarray(entry["passive_force"]) - np.asarray(entry["nonlinear_effects"]), 10.0)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-12)
+    limit = 1e-12 * max(entry["condition_kkt"] / 1e3, 1.0)
+    for a, lam in [tolerant] if singular else [full, tolerant]:
+        ours = np.linalg.solve(transform, np.asarray(a) - drift)
+        for got, key in ((ours, "acceleration"), (transform.T @ rows.T @ np.asarray(lam), "constraint_force")):
+            expected = np.asarray(entry[key])
+            np.testing.assert_allclose(got, expected, rtol=0.0, atol=limit * np.abs(expected).max(), err_msg=key)
+    return rows
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name != "robotiq_2f85" else []) for name in MODELS])
+def test_accelerations_and_forces_of_loops(name):
+    """With independent rows, by a solver that needs them and by one that does not."""
+    data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
+    _, mechanism = model(name)
+    assert len(mechanism.names.velocities) == data["nv"]
+    for entry in data["states"]:
+        rows = check(name, entry, mechanism, singular=False)
+        assert rows.shape[0] == entry["rank"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["cassie", "robotiq_2f85"])
+def test_the_rows_of_the_file_by_solvers_for_any_rank(name):
+    """Balls as in the file, 12 rows of rank 10 and 7 of rank 5."""
+    data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
+    robot, _ = model(name)
+    balls = [
+        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b) if isinstance(joint, js.PointOnLine) else joint
+        for joint in robot.description.joints
+    ]
+    mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, joints=balls), jm.Joints())
+    for entry in data["states"]:
+        rows = check(name, entry, mechanism, singular=True)
+        assert rows.shape[0] == {"cassie": 12, "robotiq_2f85": 7}[name]
+
+
+# Everything that is used of a tree: a free body, balls, several joints in a body, references, springs, motors' inertia, actuators.
+TREE = """
+<mujoco model="tree"><compiler autolimits="true" eulerseq="zyx"/><option gravity="0.3 -0.2 -9.7"><flag contact="disable"/></option>
+<default><joint damping="0.1" armature="0.01"/><geom mass="0"/></default>
+<worldbody>
+  <body name="base" pos="0 0 1" euler="20 -30 40"><freejoint name="root"/>
+    <inertial pos="0.1 -0.05 0.02" mass="3" fullinertia="0.05 0.06 0.07 0.01 -0.005 0.008"/>
+    <body name="wrist" pos="0.2 0.1 0" quat="0.8 0.2 -0.4 0.4" gravcomp="0.6">
+      <inertial pos="0 0.02 0.1" mass="1.5" diaginertia="0.02 0.03 0.015"/>
+      <joint name="first" axis="1 0.2 0" pos="0.01 0 -0.02" ref="30" range="-90 60"/>
+      <joint name="second" axis="0 1 1" stiffness="4" springref="-20" ref="10"/>
+      <joint name="third" type="slide" axis="0 0.1 1" ref="0.05" stiffness="30" springref="0.02"/>
+      <site name="thruster" pos="0.03 0 0.2" euler="0 50 0"/>
+      <body name="hand" pos="0 0.05 0.3" euler="0 0 90">
+        <inertial pos="0.02 0 0.04" mass="0.7" diaginertia="0.002 0.0025 0.001"/>
+        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05"/>
+        <body name="thumb" pos="0.05 0 0" euler="5 6 7"><inertial pos="0 0 0.05" mass="0.2" diaginertia="0.0004 0.0005 0.0002"/>
+          <joint name="grip" axis="0 1 0"/></body>
+      </body>
+    </body>
+    <body name="welded" pos="-0.1 0 0.1"><inertial pos="0 0 0" mass="0.4" diaginertia="0.001 0.001 0.002"/></body>
+  </body>
+</worldbody>
+<actuator>
+  <motor joint="first" gear="3" ctrlrange="-0.5 0.5"/>
+  <position name="servo" joint="second" kp="12" kv="0.7" forcerange="-2 2"/>
+  <velocity joint="third" kv="5" gear="-2"/>
+  <general joint="grip" gaintype="affine" gainprm="1 0.5 -0.2" biastype="affine" biasprm="0.3 -0.4 0.1" gear="1.5"/>
+  <motor site="thruster" gear="1 -2 3 0.1 0.2 -0.3"/>
+  <motor joint="ball" gear="0.1 0.3 -0.2"/>
+  <general joint="root" gear="1 2 3 0.4 0.5 0.6" gainprm="2"/>
+</actuator>
+<keyframe>
+  <key name="home" qpos="0.1 0.2 0.9 0.5 0.5 -0.5 0.5 0.2 0.3 0.01 0.6 0 0.8 0 0.4" ctrl="1 2 3 4 5 6 7"/><key name="other"/>
+</keyframe>
+</mujoco>
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mjcf") / "tree.xml"
+    path.write_text(TREE)
+    robot = robots.load(path, strict=True)
+    mechanism, q = jm.mechanism(robot.description, jm.Joints())
+    theirs = mujoco.MjModel.from_xml_path(str(path))
+    return robot, mechanism, q, theirs
+
+
+def test_a_tree_accelerates_as_in_mujoco(tree):
+    robot, mechanism, _, theirs = tree
+    data, dice = mujoco.MjData(theirs), np.random.default_rng(0)
+
+    @jax.jit
+    def accelerations(qpos, qvel, u):
+        state = robots.from_mujoco(robot.report, mechanism, qpos, qvel)
+        a = jnp.linalg.solve(mechanism.mass_matrix(state.q), mechanism.force(state.t, state.q, state.v, u))
+        # MuJoCo's accelerations are the rates of qvel along the motion.
+        there = jaxdae.State(state.t, state.q, state.v)
+
+        def ahead(h):
+            q = mechanism.retract(there.q, h * there.v)
+            return robots.to_mujoco(robot.report, mechanism, jaxdae.State(there.t, q, there.v + h * a))[1]
+
+        return jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1], *robots.to_mujoco(robot.report, mechanism, state)
+
+    for _ in range(4):
+        mujoco.mj_resetData(theirs, data)
+        step = np.concatenate([dice.uniform(-1.0, 1.0, 6), dice.uniform(-0.5, 0.5, theirs.nv - 6)])
+        mujoco.mj_integratePos(theirs, data.qpos, step, 1.0)
+        data.qvel[:], data.ctrl[:] = dice.uniform(-2.0, 2.0, theirs.nv), dice.uniform(-1.0, 1.0, theirs.nu)
+        mujoco.mj_forward(theirs, data)
+        full = np.zeros((theirs.nv, theirs.nv))
+        mujoco.mj_fullM(theirs, data, full)
+        found, qpos, qvel = accelerations(data.qpos, data.qvel, data.ctrl)
+        np.testing.assert_allclose(qpos, data.qpos, atol=1e-14)
+        np.testing.assert_allclose(qvel, data.qvel, atol=1e-14)
+        limit = 1e-14 * max(np.linalg.cond(full), 100.0) * np.abs(data.qacc).max()
+        np.testing.assert_allclose(found, data.qacc, rtol=0.0, atol=limit)
+
+
+def test_named_states(tree):
+    robot, mechanism, q, theirs = tree
+    assert list(robot.report.keyframes) == ["home", "other"]
+    assert robot.report.keyframes["home"].controls == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    for k, key in enumerate(robot.report.keyframes.values()):
+        state = robots.joint_state(mechanism, q, key.positions, key.rates)
+        qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
+        expected = theirs.key_qpos[k].copy()
+        mujoco.mj_normalizeQuat(theirs, expected)
+        np.testing.assert_allclose(qpos, expected, atol=1e-15)
+        np.testing.assert_array_equal(qvel, theirs.key_qvel[k])
+    assert robot.start == robot.report.keyframes["home"].positions
+
+
+def test_the_base_that_is_asked_for(tree, tmp_path):
+    path = tmp_path / "tree.xml"
+    path.write_text(TREE)
+    standing = robots.load(path, base="fixed")
+    assert standing.report.base == "fixed"
+    assert standing.report.grounded == ("base", "welded")
+    assert "base" not in standing.start
+    assert "grip" in standing.start
+
+
+def file(tmp_path, body="", rest=""):
+    path = tmp_path / "robot.xml"
+    path.write_text(f"<mujoco>\n<worldbody>{body}</worldbody>{rest}</mujoco>")
+    return path
+
+
+BALL = '<body name="b"><joint name="j"/><geom name="g" size="0.1"/></body>'
+REFUSED = {
+    "an unknown element": ("<bdy/>", "", ":2: MuJoCo: XML Error: Schema violation: unrecognized element"),
+    "an unknown joint": (BALL, '<actuator><motor joint="k"/></actuator>', "MuJoCo: Error: unknown transmission target 'k'"),
+    "no mass": ("<body><joint/></body>", "", "MuJoCo: Error: mass and inertia of moving bodies must be larger than mjMINVAL"),
+    "an entity": ("&e;", "", "no XML: undefined entity"),
+    "a file elsewhere": (BALL, '<include file="../../secret.xml"/>', "leads out of the folder of the robot"),
+    "a mesh elsewhere": (BALL, '<asset><mesh file="/etc/passwd"/></asset>', "leads out of the folder of the robot"),
+    "a file that is missing": (BALL, '<include file="other.xml"/>', "other.xml does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name, tmp_path):
+    body, rest, message = REFUSED[name]
+    path = file(tmp_path, body, rest)
+    with pytest.raises(robots.RobotFileError) as error:
+        robots.load(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_what_is_not_used_is_told_with_its_line(tmp_path):
+    rest = """
+    <equality><joint joint1="j" active="false"/></equality>
+    <tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>
+    <actuator><motor tendon="t"/><intvelocity joint="j" actrange="-1 1"/></actuator>"""
+    path = file(tmp_path, BALL, rest)
+    found = {(one.what, one.line) for one in robots.load(path).report.ignored}
+    assert {("geom", 2), ("equality with active=false", 3), ("tendon", 4)} < found
+    assert {("actuator on a tendon", 5), ("actuator with activation", 5)} < found
+    with pytest.raises(robots.RobotFileError, match=r":4: <tendon> is not used \(1 times\)"):
+        robots.load(path, strict=True)
+
+
+def test_a_missing_mesh_does_not_stop_dynamics(tmp_path):
+    inside = '<inertial pos="0 0 0.1" mass="1" diaginertia="1 1 1"/><joint name="j"/><geom type="mesh" mesh="m" material="x"/>'
+    asset = '<asset><mesh name="m" file="gone.stl"/><texture name="t" file="gone.png"/><material name="x" texture="t"/></asset>'
+    robot = robots.load(file(tmp_path, f'<body name="b">{inside}</body>', asset))
+    assert "gone.stl" in str(robot.report)
+    assert [body.mass for body in robot.description.bodies] == [1.0]
+
+
+def test_joints_that_are_held_and_coupled(tmp_path):
+    body = (
+        '<body><joint name="j" ref="10"/><geom size="0.1" pos="0 0 1"/><body><joint name="k"/><geom size="0.1" pos="0 0 1"/></body></body>'
+    )
+    rest = '<equality><joint joint1="j" polycoef="0.2 0 0 0 0"/><joint joint1="k" joint2="j" polycoef="0.1 0.5 2 0 0"/></equality>'
+    mechanism, q = jm.mechanism(robots.load(file(tmp_path, body, rest)).description, jm.Joints())
+    ref = np.radians(10.0)
+    for j, k in ((ref, 0.0), (ref + 0.2, 0.1 + 0.5 * 0.2 + 2 * 0.04)):
+        state = robots.joint_state(mechanism, q, {"j": j, "k": k})
+        rows = dict(zip(mechanism.names.rows, np.asarray(mechanism.constraint(state.t, state.q)), strict=True))
+        offset = j - ref
+        expected = {"motion": offset - 0.2, "relation": k - (0.1 + 0.5 * offset + 2 * offset**2)}
+        np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), atol=1e-15)
+
+
+def test_bounds_of_actuators():
+    with pytest.raises(ValueError, match="force 'm': least_force 2 must not be above most_force 1"):
+        jm.spatial_mechanism(
+            [js.Body("b", 1.0, (1.0, 1.0, 1.0))],
+            [js.Revolute("j", "ground", "b", axis=(0, 0, 1), at=(0, 0, 0))],
+            [js.Actuator("m", "j", least_force=2.0, most_force=1.0)],
+        )
