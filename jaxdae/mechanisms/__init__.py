@@ -1,7 +1,7 @@
 """Mechanisms made of bodies, joints and forces."""
 
 from jaxdae.mechanisms import spatial
-from jaxdae.mechanisms.bodies import Body, DescriptionWarning, SpatialBody
+from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
 from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
@@ -12,6 +12,7 @@ from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.wheels import MecanumWheel, OmniWheel, Wheel
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
 from jaxdae.mechanisms.space import PLANE, SPACE
@@ -30,8 +31,10 @@ __all__ = [
     "JointForce",
     "Joints",
     "LinearSpring",
+    "MecanumWheel",
     "Mechanism",
     "Motor",
+    "OmniWheel",
     "PointOnLine",
     "Polynomial",
     "PrescribedMotion",
@@ -41,12 +44,14 @@ __all__ = [
     "Relation",
     "Revolute",
     "Rod",
+    "Rotor",
     "Sinusoid",
     "Skate",
     "SpatialBody",
     "Torque",
     "TorsionalSpring",
     "Weld",
+    "Wheel",
     "mechanism",
     "planar_mechanism",
     "reactions",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
-from jaxdae.mechanisms.values import concrete, is_positive, is_vector, real, vector
+from jaxdae.mechanisms.values import concrete, is_number, is_positive, is_vector, real, vector
 
 Number = Any
 
@@ -38,6 +38,9 @@ class Body:
     mass: Number
     inertia: Number
     pose: Any = (0.0, 0.0, 0.0)
+
+    turns_only: ClassVar[bool] = False
+    """Whether it has an angle, and no place."""
 
     def mistakes(self) -> Iterable[str]:
         """Yields what is wrong with it."""
@@ -66,6 +69,57 @@ class Body:
 
 
 @dataclasses.dataclass(frozen=True)
+class Rotor:
+    """What spins in a planar mechanism and has no place there: the spin of a wheel about its axle, the shaft of a motor.
+
+    The axle of a wheel lies in the plane in which its vehicle moves, so that its spin is no rotation in the plane: it has the kinetic
+    energy inertia spin'^2 / 2 and nothing else in common with the motion of the bodies. A rotor is that one coordinate. It has no mass:
+    the mass of a wheel, and its inertia about the vertical, are those of the body that carries it. A `Wheel` ties its spin to the
+    ground.
+
+    Attributes:
+        name: unique; not "ground".
+        inertia: in kg m^2 about the axle, positive.
+        angle: at the start in rad; positive spin rolls forward.
+    """
+
+    name: str
+    inertia: Number
+    angle: Any = 0.0
+
+    turns_only: ClassVar[bool] = True
+
+    @property
+    def mass(self) -> float:
+        """Zero: the body that carries a rotor has its mass."""
+        return 0.0
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields what is wrong with it."""
+        if not is_positive(self.inertia):
+            yield f"inertia must be a positive number, got {self.inertia}"
+        if not is_number(self.angle):
+            yield f"angle must be a finite number in rad, got {self.angle}"
+
+    def doubts(self) -> Iterable[str]:
+        """Yields nothing."""
+        return ()
+
+    def frame(self) -> planar.Frame:
+        """Returns the frame at the start: turned by the angle, at the origin, where it stays."""
+        zero = jnp.zeros_like(real(self.angle))
+        return planar.Frame.of_pose(zero, zero, real(self.angle))
+
+    def coordinates(self) -> Any:
+        """Returns the angle at the start (1,)."""
+        return real(self.angle)[None]
+
+    def moments(self) -> Any:
+        """Returns the inertia ()."""
+        return real(self.inertia)
+
+
+@dataclasses.dataclass(frozen=True)
 class SpatialBody:
     """A rigid body in space. Its frame has its origin in the mass center.
 
@@ -83,6 +137,8 @@ class SpatialBody:
     inertia: Any
     place: Any = (0.0, 0.0, 0.0)
     quaternion: Any = (1.0, 0.0, 0.0, 0.0)
+
+    turns_only: ClassVar[bool] = False
 
     def mistakes(self) -> Iterable[str]:
         """Yields what is wrong with it."""

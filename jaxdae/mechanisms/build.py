@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.check import check_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
@@ -42,7 +42,7 @@ class Description:
 
     Attributes:
         space: `PLANE` or `SPACE`.
-        bodies: at least one `Body` in the plane, `SpatialBody` in space.
+        bodies: at least one, `Body` and `Rotor` in the plane, `SpatialBody` in space.
         joints: elements of the types of joints.
         forces: elements of the types of forces.
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
@@ -75,7 +75,7 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
 
 
 def planar_mechanism(
-    bodies: Sequence[Body],
+    bodies: Sequence[Body | Rotor],
     joints: Sequence[Joint],
     forces: Sequence[Force] = (),
     *,
@@ -85,7 +85,7 @@ def planar_mechanism(
     """Returns a planar mechanism and its start pose.
 
     Args:
-        bodies: at least one `Body`.
+        bodies: at least one `Body` or `Rotor`.
         joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
         forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`, `Motor`, `Drag`.
         gravity: (2,) in m/s^2.
@@ -162,6 +162,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     )
     made = Mechanism(
         body_names=names,
+        rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
         space=space,
         coordinates=form,
@@ -176,7 +177,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     return made, q
 
 
-def _stacked_moments(bodies: Sequence[Body | SpatialBody]) -> Any:
+def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:
     """Returns the inertia of all bodies: principal moments where all bodies have them, else matrices for all."""
     moments = [body.moments() for body in bodies]
     if len({m.ndim for m in moments}) > 1:

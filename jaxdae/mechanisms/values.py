@@ -58,6 +58,8 @@ def vector(x: Any) -> Any:
 
 def hint(name: Any, known: Sequence[str]) -> str:
     """Returns what might have been meant by an unknown name."""
+    if not known:
+        return " (there is none)"
     close = difflib.get_close_matches(str(name), known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
 
