@@ -7,8 +7,10 @@ from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, KinematicMechanism, kinematic_mechanism
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
+from jaxdae.mechanisms.joints.drives import JointRate, Speed, SpinRate, YawRate
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.relation import Relation
@@ -26,10 +28,14 @@ __all__ = [
     "Description",
     "DescriptionWarning",
     "Drag",
+    "Embedded",
+    "EmbeddedMechanism",
     "Force",
     "Gear",
     "JointForce",
+    "JointRate",
     "Joints",
+    "KinematicMechanism",
     "LinearSpring",
     "MecanumWheel",
     "Mechanism",
@@ -48,10 +54,14 @@ __all__ = [
     "Sinusoid",
     "Skate",
     "SpatialBody",
+    "Speed",
+    "SpinRate",
     "Torque",
     "TorsionalSpring",
     "Weld",
     "Wheel",
+    "YawRate",
+    "kinematic_mechanism",
     "mechanism",
     "planar_mechanism",
     "reactions",

@@ -29,14 +29,14 @@ class Body:
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive.
-        inertia: in kg m^2 about the mass center, positive.
+        mass: in kg, positive; a `kinematic_mechanism` needs none.
+        inertia: in kg m^2 about the mass center, positive; a `kinematic_mechanism` needs none.
         pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
     """
 
     name: str
-    mass: Number
-    inertia: Number
+    mass: Number = None
+    inertia: Number = None
     pose: Any = (0.0, 0.0, 0.0)
 
     turns_only: ClassVar[bool] = False
@@ -53,6 +53,10 @@ class Body:
     def doubts(self) -> Iterable[str]:
         """Yields what no body has, though one can calculate with it: nothing in the plane."""
         return ()
+
+    def with_unit_mass(self) -> Body:
+        """Returns the body with mass and inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=1.0))
 
     def frame(self) -> planar.Frame:
         """Returns the frame at the start."""
@@ -79,12 +83,12 @@ class Rotor:
 
     Attributes:
         name: unique; not "ground".
-        inertia: in kg m^2 about the axle, positive.
+        inertia: in kg m^2 about the axle, positive; a `kinematic_mechanism` needs none.
         angle: at the start in rad; positive spin rolls forward.
     """
 
     name: str
-    inertia: Number
+    inertia: Number = None
     angle: Any = 0.0
 
     turns_only: ClassVar[bool] = True
@@ -104,6 +108,10 @@ class Rotor:
     def doubts(self) -> Iterable[str]:
         """Yields nothing."""
         return ()
+
+    def with_unit_mass(self) -> Rotor:
+        """Returns the rotor with an inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, inertia=1.0))
 
     def frame(self) -> planar.Frame:
         """Returns the frame at the start: turned by the angle, at the origin, where it stays."""
@@ -133,8 +141,8 @@ class SpatialBody:
     """
 
     name: str
-    mass: Number
-    inertia: Any
+    mass: Number = None
+    inertia: Any = None
     place: Any = (0.0, 0.0, 0.0)
     quaternion: Any = (1.0, 0.0, 0.0, 0.0)
 
@@ -166,6 +174,10 @@ class SpatialBody:
         if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
             yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
 
+    def with_unit_mass(self) -> SpatialBody:
+        """Returns the body with mass and inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=(1.0, 1.0, 1.0)))
+
     def frame(self) -> spatial.Frame:
         """Returns the frame at the start."""
         return spatial.Frame.of_pose(vector(self.place), quat_normalize(vector(self.quaternion)))
@@ -177,6 +189,11 @@ class SpatialBody:
     def moments(self) -> Any:
         """Returns the inertia (3,) or (3, 3)."""
         return jnp.asarray(self.inertia, jnp.result_type(float))
+
+
+def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:
+    """Returns the given numbers for those fields of a body that are None."""
+    return {name: one for name, one in ones.items() if getattr(body, name) is None}
 
 
 def _inertia_mistakes(moments: np.ndarray, given: Any) -> Iterable[str]:

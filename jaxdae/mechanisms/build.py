@@ -21,6 +21,7 @@ from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
@@ -45,6 +46,7 @@ class Description:
         bodies: at least one, `Body` and `Rotor` in the plane, `SpatialBody` in space.
         joints: elements of the types of joints.
         forces: elements of the types of forces.
+        drives: velocities that are inputs of the mechanism of first order (`kinematic_mechanism`).
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
     """
 
@@ -52,6 +54,7 @@ class Description:
     bodies: Sequence[Any]
     joints: Sequence[Joint] = ()
     forces: Sequence[Force] = ()
+    drives: Sequence[Any] = ()
     gravity: Any = None
 
 
@@ -71,7 +74,7 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
     Warns:
         DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
     """
-    return _mechanism("mechanism", description, coordinates)
+    return built("mechanism", description, coordinates)[:2]
 
 
 def planar_mechanism(
@@ -104,7 +107,7 @@ def planar_mechanism(
     Differentiable with respect to every number in the description.
     """
     description = Description(space=PLANE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    return _mechanism("planar_mechanism", description, coordinates)
+    return built("planar_mechanism", description, coordinates)[:2]
 
 
 def spatial_mechanism(
@@ -138,15 +141,24 @@ def spatial_mechanism(
     Differentiable with respect to every number in the description.
     """
     description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    return _mechanism("spatial_mechanism", description, coordinates)
+    return built("spatial_mechanism", description, coordinates)[:2]
 
 
-def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any]:
+def built(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any, dict[str, Any]]:
+    """Returns the mechanism of a description, its start coordinates, and its drives as groups.
+
+    Args:
+        caller: who asks, for messages.
+        description: what it is made of.
+        coordinates: `Absolute()` or `Joints()`.
+    """
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
-    check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name])
+    joint_types, force_types = TYPES[space.name]
+    drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
+    check_description(caller, space, bodies, joints, forces, drives, gravity, joint_types, force_types, DRIVES[space.name])
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
@@ -155,10 +167,11 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
     forces = [force.resolved(by_name) for force in forces]
+    drives = [drive.resolved(by_name) for drive in drives]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers)
     in_tree = {joint.name for joint in carrying}
-    joint_groups, carrying_groups, force_groups = (
-        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)
+    joint_groups, carrying_groups, force_groups, drive_groups = (
+        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
     made = Mechanism(
         body_names=names,
@@ -174,7 +187,7 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         relations=groups_of(relations, by_name, lambda name, number: form.own(name, number) if name in in_tree else None, frames, numbers),
         forces=force_groups,
     )
-    return made, q
+    return made, q, drive_groups
 
 
 def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:

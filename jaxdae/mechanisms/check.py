@@ -37,15 +37,18 @@ def check_description(
     bodies: Sequence[Any],
     joints: Sequence[Any],
     forces: Sequence[Any],
+    drives: Sequence[Any],
     gravity: Any,
     joint_types: tuple[Any, ...],
     force_types: tuple[Any, ...],
+    drive_types: tuple[Any, ...],
 ) -> None:
     """Raises DescriptionError, a ValueError, listing every mistake: names, places, axes, values that no mechanism has.
 
     Warns of what no body has.
     """
     lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
+    lists = (*lists, ("drive", drives, drive_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
         raise TypeError(f"{caller}: " + "; ".join(mistakes))
