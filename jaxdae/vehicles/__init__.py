@@ -10,14 +10,31 @@ from jaxdae.vehicles.constructors import (
     skid_steer,
     truck_and_trailers,
 )
+from jaxdae.vehicles.layout import Wheels, wheels, wheels_of
+from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
+from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
 
 __all__ = [
+    "EquivalentBicycle",
+    "IndependentRows",
+    "LeastResidual",
+    "WheelReport",
+    "Wheels",
     "ackermann",
     "ackermann_angles",
     "bicycle",
+    "body_twist",
     "differential_drive",
+    "integrate_twist",
     "mecanum",
+    "odometry_covariance",
     "omni",
     "skid_steer",
+    "steering_angles",
     "truck_and_trailers",
+    "vehicle_twist",
+    "wheel_noise",
+    "wheel_rates",
+    "wheels",
+    "wheels_of",
 ]
