@@ -9,6 +9,7 @@ from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, KinematicMechanism, kinematic_mechanism
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
+from jaxdae.mechanisms.forces.tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.drives import JointRate, Speed, SpinRate, YawRate
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
@@ -25,6 +26,7 @@ __all__ = [
     "SPACE",
     "Absolute",
     "Body",
+    "BrushTire",
     "Description",
     "DescriptionWarning",
     "Drag",
@@ -37,6 +39,8 @@ __all__ = [
     "Joints",
     "KinematicMechanism",
     "LinearSpring",
+    "LinearTire",
+    "MagicFormulaTire",
     "MecanumWheel",
     "Mechanism",
     "Motor",
@@ -58,10 +62,13 @@ __all__ = [
     "SpinRate",
     "Torque",
     "TorsionalSpring",
+    "ViscousTire",
     "Weld",
     "Wheel",
     "YawRate",
+    "brush_forces",
     "kinematic_mechanism",
+    "magic_formula",
     "mechanism",
     "planar_mechanism",
     "reactions",

@@ -92,7 +92,7 @@ def index(text: str) -> Any:
     return _static(Index(text=text, in_config=False), default=0)
 
 
-def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: bool = False, **options: Any) -> Any:
+def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: Any = dataclasses.MISSING, **options: Any) -> Any:
     """Declares a number with a default `value`, or none; the options are those of `Number`."""
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
