@@ -146,6 +146,7 @@ def check_kinematic(system: Any) -> None:
 
 @jax.jit
 def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows, Count]:
+    system = system.at_input(u)
     at = _at_rate(system, state, u)
     v, lam, here = _nearest(system, at, solver)
     return v, lam, _status(system, at, v, here)
@@ -205,6 +206,7 @@ def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Veloci
         u: input (nu,).
         solver: a saddle-point solver, for the velocity-level rows.
     """
+    system = system.at_input(u)
     at = _at_rate(system, state, u)
     leading, trailing = system.constraint(at.t, at.q).shape[0], system.velocity_constraint(at.t, at.q, at.v).shape[0]
     if trailing == 0:

@@ -100,6 +100,10 @@ class System(abc.ABC):
         """
         return None
 
+    def at_input(self, u: Input) -> System:
+        """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
+        return self
+
     @property
     def flat(self) -> bool:
         """Whether q (+) xi is q + xi: where `retract` is not written anew."""

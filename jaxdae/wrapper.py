@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from jaxdae.names import Names, Sizes
@@ -78,6 +79,11 @@ class Wrapper(System):
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the wanted velocity of the system inside, where that is a `KinematicSystem`."""
         return self.system.rate(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def at_input(self, u: Input) -> System:
+        """Returns the wrapper around the system inside at an input."""
+        inside = self.system.at_input(u)
+        return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
 
     def sizes(self, q: Any) -> Sizes:
         """Returns the sizes of the system inside."""

@@ -28,7 +28,7 @@ from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
-from jaxdae.integrators.motion import motion, with_feasible_velocity
+from jaxdae.integrators.motion import bound, motion, with_feasible_velocity
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements
@@ -108,7 +108,7 @@ class Adaptive(Method):
         with jax.named_scope("adaptive_steps"):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new, ended = with_feasible_velocity(system, State(state.t + dt, q, v), u, self.solver)
-        info = step_info(system, new, (new.v - start) / dt if system.first_order else a, lam)
+        info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
         closed = info.violation <= getattr(getattr(self.projection, "position", None), "tolerance", jnp.inf)
         status = jnp.where(closed, jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NOT_CONVERGED)
         # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.

@@ -23,7 +23,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.method import Method
-from jaxdae.integrators.motion import with_feasible_velocity
+from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
@@ -105,7 +105,7 @@ class Kinematic(Method):
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
         unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
-        return new, memory, step_info(system, new, (new.v - start) / dt, lam, status=status)
+        return new, memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, status=status)
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
         stage_input = input_at(u, at, system)

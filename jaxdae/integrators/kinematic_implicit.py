@@ -22,7 +22,7 @@ from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
 from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
-from jaxdae.integrators.motion import with_feasible_velocity
+from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.kinematic import check_kinematic, feasible_velocity
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
@@ -36,6 +36,7 @@ def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
     xi, impulse = x.dv, x.impulse
     at = State(state.t + share * dt, system.retract(state.q, share * xi), xi / dt)
     given = input_at(u, State(at.t, at.q, state.v), system)
+    system = system.at_input(given)
     missing = system.mass_operator(at.q).times(xi - dt * wanted_rate(system, at.t, at.q, given))
     position = system.constraint(state.t + dt, system.retract(state.q, xi))
     rows = jnp.concatenate([position, dt * system.velocity_constraint(at.t, at.q, at.v)])
@@ -96,4 +97,4 @@ class KinematicImplicit(Method):
         end = State(state.t + dt, system.retract(state.q, x.dv), state.v)
         new, ended = with_feasible_velocity(system, end, u, self.solver)
         status = first_failure(status, ended, convergence(change, self.newton.tolerance, state.q, 1.0))
-        return new, memory, step_info(system, new, (new.v - start) / dt, lam, self.newton.iterations, status)
+        return new, memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, self.newton.iterations, status)

@@ -39,6 +39,17 @@ def motion(
     return state.v, a, lam, jnp.asarray(Status.OK, jnp.int32)
 
 
+def bound(system: System, state: State, u: Any) -> System:
+    """Returns a system of first order with its rows at the input of a state, any other system as it is.
+
+    Args:
+        system: the system.
+        state: the state.
+        u: input (nu,), a feedback law, or None.
+    """
+    return system.at_input(input_at(u, state, system)) if system.first_order else system
+
+
 def with_feasible_velocity(system: System, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
     """Returns a state whose coordinates have been moved, and a status (): of a first-order system with its velocity there, else as it is.
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.method import PointWrapping
+from jaxdae.integrators.motion import bound
 from jaxdae.linearization import Point, linearize
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
@@ -74,6 +75,7 @@ class Projected(PointWrapping):
         """
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         new, solver = end.state, self.roles.solver
+        system = bound(system, new, u)
         position, velocity = self.projection.resolved(solver)
         if position is not None:
             with jax.named_scope("position_projection"):

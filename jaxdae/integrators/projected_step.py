@@ -34,7 +34,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import PointWrapping
-from jaxdae.integrators.motion import with_feasible_velocity
+from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.derivative import solve
@@ -75,7 +75,7 @@ class ProjectedStep(PointWrapping):
         v = xi / dt if is_kinematic else state.v + self.point * dv
         at = State(state.t + self.point * dt, system.retract(state.q, self.point * xi), v)
         with jax.named_scope("projected_step"):
-            rows = hard_rows(system, at)
+            rows = hard_rows(bound(system, at, u), at)
             weight = None if self.metric is Metric.MASS else rows.mass_operator(at.q).identity()
             here = linearize(rows, at, self.solver or inside, weight=weight)
 
@@ -88,6 +88,6 @@ class ProjectedStep(PointWrapping):
                 dv = dv + correction(here.jacobian.times(dv) + dt * bias)
         new = State(end.t, system.retract(state.q, xi), state.v + dv)
         new, status = with_feasible_velocity(system, new, u, inside)
-        info = step_info(system, new, inner.a, inner.lam, status=first_failure(inner.status, status))
+        info = step_info(bound(system, new, u), new, inner.a, inner.lam, status=first_failure(inner.status, status))
         # What was factorized at the end of the wrapped step is of another state.
         return end.moved(system, new), memory, dataclasses.replace(info, iterations=inner.iterations)

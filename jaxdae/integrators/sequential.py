@@ -26,7 +26,7 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest
 from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import PointWrapping
-from jaxdae.integrators.motion import with_feasible_velocity
+from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.integrators.projected import Projected
 from jaxdae.linearization import Point
 from jaxdae.masks import hard_rows
@@ -63,7 +63,7 @@ class Sequential(PointWrapping):
         end, memory, info = self.inner.advance(system, point, memory, u, dt)
         if system.first_order:
             new, status = with_feasible_velocity(system, end.state, u, self.roles.solver)
-            rates = largest(velocity_residual(hard_rows(system, new), new))
+            rates = largest(velocity_residual(hard_rows(bound(system, new, u), new), new))
             end = Point(new, end.linearization)
             info = dataclasses.replace(info, velocity_violation=rates, status=first_failure(info.status, status))
         return end, memory, info

@@ -1,17 +1,21 @@
 """Mechanisms made of bodies, joints and forces."""
 
 from jaxdae.mechanisms import spatial
-from jaxdae.mechanisms.bodies import Body, DescriptionWarning, SpatialBody
+from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody
 from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, spatial_mechanism
 from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, KinematicMechanism, kinematic_mechanism
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
+from jaxdae.mechanisms.forces.tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
+from jaxdae.mechanisms.joints.drives import JointRate, Speed, SpinRate, YawRate
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.wheels import MecanumWheel, OmniWheel, Wheel
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
 from jaxdae.mechanisms.space import PLANE, SPACE
@@ -22,16 +26,25 @@ __all__ = [
     "SPACE",
     "Absolute",
     "Body",
+    "BrushTire",
     "Description",
     "DescriptionWarning",
     "Drag",
+    "Embedded",
+    "EmbeddedMechanism",
     "Force",
     "Gear",
     "JointForce",
+    "JointRate",
     "Joints",
+    "KinematicMechanism",
     "LinearSpring",
+    "LinearTire",
+    "MagicFormulaTire",
+    "MecanumWheel",
     "Mechanism",
     "Motor",
+    "OmniWheel",
     "PointOnLine",
     "Polynomial",
     "PrescribedMotion",
@@ -41,12 +54,21 @@ __all__ = [
     "Relation",
     "Revolute",
     "Rod",
+    "Rotor",
     "Sinusoid",
     "Skate",
     "SpatialBody",
+    "Speed",
+    "SpinRate",
     "Torque",
     "TorsionalSpring",
+    "ViscousTire",
     "Weld",
+    "Wheel",
+    "YawRate",
+    "brush_forces",
+    "kinematic_mechanism",
+    "magic_formula",
     "mechanism",
     "planar_mechanism",
     "reactions",

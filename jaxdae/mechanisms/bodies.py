@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
-from jaxdae.mechanisms.values import concrete, is_positive, is_vector, is_zero, real, vector
+from jaxdae.mechanisms.values import concrete, is_number, is_positive, is_vector, is_zero, real, vector
 
 Number = Any
 
@@ -32,15 +32,18 @@ class Body:
 
     Attributes:
         name: unique; not "ground".
-        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite.
-        inertia: in kg m^2 about the mass center, positive; in joint coordinates zero as well.
+        mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite. A `kinematic_mechanism` needs none.
+        inertia: in kg m^2 about the mass center, positive; as for the mass.
         pose: (x, y, theta) of the mass center at the start in m and rad; a guess will do, see `initialize`.
     """
 
     name: str
-    mass: Number
-    inertia: Number
+    mass: Number = None
+    inertia: Number = None
     pose: Any = (0.0, 0.0, 0.0)
+
+    turns_only: ClassVar[bool] = False
+    """Whether it has an angle, and no place."""
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` says whether zeros are right."""
@@ -54,6 +57,10 @@ class Body:
         """Yields what no body has, though one can calculate with it: nothing in the plane."""
         return ()
 
+    def with_unit_mass(self) -> Body:
+        """Returns the body with mass and inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=1.0))
+
     def frame(self) -> planar.Frame:
         """Returns the frame at the start."""
         x, y, angle = vector(self.pose)
@@ -62,6 +69,61 @@ class Body:
     def coordinates(self) -> Any:
         """Returns the absolute coordinates at the start (3,)."""
         return vector(self.pose)
+
+    def moments(self) -> Any:
+        """Returns the inertia ()."""
+        return real(self.inertia)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotor:
+    """What spins in a planar mechanism and has no place there: the spin of a wheel about its axle, the shaft of a motor.
+
+    The axle of a wheel lies in the plane in which its vehicle moves, so that its spin is no rotation in the plane: it has the kinetic
+    energy inertia spin'^2 / 2 and nothing else in common with the motion of the bodies. A rotor is that one coordinate. It has no mass:
+    the mass of a wheel, and its inertia about the vertical, are those of the body that carries it. A `Wheel` ties its spin to the
+    ground.
+
+    Attributes:
+        name: unique; not "ground".
+        inertia: in kg m^2 about the axle, positive; a `kinematic_mechanism` needs none.
+        angle: at the start in rad; positive spin rolls forward.
+    """
+
+    name: str
+    inertia: Number = None
+    angle: Any = 0.0
+
+    turns_only: ClassVar[bool] = True
+
+    @property
+    def mass(self) -> float:
+        """Zero: the body that carries a rotor has its mass."""
+        return 0.0
+
+    def mistakes(self, massless: bool = False) -> Iterable[str]:
+        """Yields what is wrong with it; `massless` changes nothing, since nothing but its inertia holds back its angle."""
+        if not is_positive(self.inertia):
+            yield f"inertia must be a positive number, got {self.inertia}"
+        if not is_number(self.angle):
+            yield f"angle must be a finite number in rad, got {self.angle}"
+
+    def doubts(self) -> Iterable[str]:
+        """Yields nothing."""
+        return ()
+
+    def with_unit_mass(self) -> Rotor:
+        """Returns the rotor with an inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, inertia=1.0))
+
+    def frame(self) -> planar.Frame:
+        """Returns the frame at the start: turned by the angle, at the origin, where it stays."""
+        zero = jnp.zeros_like(real(self.angle))
+        return planar.Frame.of_pose(zero, zero, real(self.angle))
+
+    def coordinates(self) -> Any:
+        """Returns the angle at the start (1,)."""
+        return real(self.angle)[None]
 
     def moments(self) -> Any:
         """Returns the inertia ()."""
@@ -83,10 +145,12 @@ class SpatialBody:
     """
 
     name: str
-    mass: Number
-    inertia: Any
+    mass: Number = None
+    inertia: Any = None
     place: Any = (0.0, 0.0, 0.0)
     quaternion: Any = (1.0, 0.0, 0.0, 0.0)
+
+    turns_only: ClassVar[bool] = False
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` says whether zeros are right."""
@@ -119,6 +183,10 @@ class SpatialBody:
         if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
             yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
 
+    def with_unit_mass(self) -> SpatialBody:
+        """Returns the body with mass and inertia of one where it has none."""
+        return dataclasses.replace(self, **_one_where_missing(self, mass=1.0, inertia=(1.0, 1.0, 1.0)))
+
     def frame(self) -> spatial.Frame:
         """Returns the frame at the start."""
         return spatial.Frame.of_pose(vector(self.place), quat_normalize(vector(self.quaternion)))
@@ -130,6 +198,11 @@ class SpatialBody:
     def moments(self) -> Any:
         """Returns the inertia (3,) or (3, 3)."""
         return jnp.asarray(self.inertia, jnp.result_type(float))
+
+
+def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:
+    """Returns the given numbers for those fields of a body that are None."""
+    return {name: one for name, one in ones.items() if getattr(body, name) is None}
 
 
 def _inertia_mistakes(moments: np.ndarray, given: Any, massless: bool) -> Iterable[str]:

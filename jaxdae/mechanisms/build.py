@@ -14,13 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.check import check_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
+from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
@@ -42,9 +43,10 @@ class Description:
 
     Attributes:
         space: `PLANE` or `SPACE`.
-        bodies: at least one `Body` in the plane, `SpatialBody` in space.
+        bodies: at least one, `Body` and `Rotor` in the plane, `SpatialBody` in space.
         joints: elements of the types of joints.
         forces: elements of the types of forces.
+        drives: velocities that are inputs of the mechanism of first order (`kinematic_mechanism`).
         gravity: (2,) or (3,) in m/s^2; by default 9.81 downward, along -y in the plane and -z in space.
         loops: names of joints that close loops in joint coordinates where `Joints.cut` names none; bodies hang on the other joints.
     """
@@ -53,6 +55,7 @@ class Description:
     bodies: Sequence[Any]
     joints: Sequence[Joint] = ()
     forces: Sequence[Force] = ()
+    drives: Sequence[Any] = ()
     gravity: Any = None
     loops: Sequence[str] = ()
 
@@ -73,11 +76,11 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
     Warns:
         DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
     """
-    return _mechanism("mechanism", description, coordinates)
+    return built("mechanism", description, coordinates)[:2]
 
 
 def planar_mechanism(
-    bodies: Sequence[Body],
+    bodies: Sequence[Body | Rotor],
     joints: Sequence[Joint],
     forces: Sequence[Force] = (),
     *,
@@ -87,7 +90,7 @@ def planar_mechanism(
     """Returns a planar mechanism and its start pose.
 
     Args:
-        bodies: at least one `Body`.
+        bodies: at least one `Body` or `Rotor`.
         joints: `Revolute`, `Prismatic`, `Weld` and the other types of joints.
         forces: `LinearSpring`, `TorsionalSpring`, `Torque`, `Force`, `JointForce`, `Motor`, `Drag`.
         gravity: (2,) in m/s^2.
@@ -106,7 +109,7 @@ def planar_mechanism(
     Differentiable with respect to every number in the description.
     """
     description = Description(space=PLANE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    return _mechanism("planar_mechanism", description, coordinates)
+    return built("planar_mechanism", description, coordinates)[:2]
 
 
 def spatial_mechanism(
@@ -140,15 +143,26 @@ def spatial_mechanism(
     Differentiable with respect to every number in the description.
     """
     description = Description(space=SPACE, bodies=bodies, joints=joints, forces=forces, gravity=gravity)
-    return _mechanism("spatial_mechanism", description, coordinates)
+    return built("spatial_mechanism", description, coordinates)[:2]
 
 
-def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any]:
+def built(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any, dict[str, Any]]:
+    """Returns the mechanism of a description, its start coordinates, and its drives as groups.
+
+    Args:
+        caller: who asks, for messages.
+        description: what it is made of.
+        coordinates: `Absolute()` or `Joints()`.
+    """
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
-    check_description(caller, space, bodies, joints, forces, gravity, *TYPES[space.name], massless=coordinates.massless)
+    joint_types, force_types = TYPES[space.name]
+    drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
+    check_description(
+        caller, space, bodies, joints, forces, drives, gravity, joint_types, force_types, DRIVES[space.name], massless=coordinates.massless
+    )
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
@@ -157,13 +171,15 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
     forces = [force.resolved(by_name) for force in forces]
+    drives = [drive.resolved(by_name) for drive in drives]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
-    joint_groups, carrying_groups, force_groups = (
-        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces)
+    joint_groups, carrying_groups, force_groups, drive_groups = (
+        _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
     made = Mechanism(
         body_names=names,
+        rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
         n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
         space=space,
         coordinates=form,
@@ -175,10 +191,10 @@ def _mechanism(caller: str, description: Description, coordinates: Any) -> tuple
         relations=groups_of(relations, by_name, lambda name, number: form.own(name, number) if name in in_tree else None, frames, numbers),
         forces=force_groups,
     )
-    return made, q
+    return made, q, drive_groups
 
 
-def _stacked_moments(bodies: Sequence[Body | SpatialBody]) -> Any:
+def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:
     """Returns the inertia of all bodies: principal moments where all bodies have them, else matrices for all."""
     moments = [body.moments() for body in bodies]
     if len({m.ndim for m in moments}) > 1:

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.mechanisms.bodies import Body, DescriptionWarning, SpatialBody
+from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody
 from jaxdae.mechanisms.describe import known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import concrete, is_vector
 
-BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body,), "space": (SpatialBody,)}
+BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body, Rotor), "space": (SpatialBody,)}
 
 
 class DescriptionError(ValueError):
@@ -37,9 +37,11 @@ def check_description(
     bodies: Sequence[Any],
     joints: Sequence[Any],
     forces: Sequence[Any],
+    drives: Sequence[Any],
     gravity: Any,
     joint_types: tuple[Any, ...],
     force_types: tuple[Any, ...],
+    drive_types: tuple[Any, ...],
     massless: bool,
 ) -> None:
     """Raises DescriptionError, a ValueError, listing every mistake: names, places, axes, values that no mechanism has.
@@ -47,6 +49,7 @@ def check_description(
     Warns of what no body has. `massless` says whether bodies may go without mass and inertia.
     """
     lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
+    lists = (*lists, ("drive", drives, drive_types))
     mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
     if mistakes:
         raise TypeError(f"{caller}: " + "; ".join(mistakes))
@@ -118,6 +121,9 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
+    for body in dict.fromkeys(getattr(item, kinds[point].body) for _, point in pairs):
+        if body in names.rotors:
+            yield f": {body!r} is a rotor, which has an angle and no place: name the body that carries it"
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
     directions = {name: _start_direction(item, name, kind, frames) for name, kind in kinds.items() if kind.is_direction}
     for mistake in (*item.mistakes(places | directions), *item.unknown(names)):

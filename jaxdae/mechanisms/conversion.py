@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.coordinates.absolute import FORMS, frame_quaternions
+from jaxdae.mechanisms.coordinates.absolute import absolute_form, frame_quaternions
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
@@ -32,7 +32,7 @@ def to_absolute(mechanism: Mechanism, state: State) -> State:
     Differentiable; quaternions have w >= 0.
     """
     motion = mechanism.coordinates.kinematics(state.q, state.v)
-    form = FORMS[mechanism.space.name](mechanism.body_names)
+    form = mechanism.absolute
     q = form.of_frames(motion.frame)
     return State(state.t, q, form.of_twists(q, motion.velocity))
 
@@ -52,7 +52,7 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
     tree = mechanism.coordinates
     if not isinstance(tree, TreeCoordinates):
         raise TypeError("to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, jm.Joints()) returns")
-    motion = FORMS[mechanism.space.name](mechanism.body_names).kinematics(state.q, state.v)
+    motion = mechanism.absolute.kinematics(state.q, state.v)
     q = _coordinates(mechanism, tree, motion)
     return State(state.t, q, _velocities(mechanism, tree, q, motion))
 
@@ -79,7 +79,7 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
         number = mechanism.body_names.index(name)
         frame = jax.tree.map(lambda entry, k=number: entry[k : k + 1], motion.frame)
         first = min(k for kind in (PLACE, BALL, AXIS) for k in shape.of_joint(name, kind))
-        pose = FORMS[mechanism.space.name]((name,)).of_frames(frame)
+        pose = absolute_form(mechanism.space, (name,), (0,) if number in mechanism.rotors else ()).of_frames(frame)
         q = q.at[starts[first] + np.arange(pose.shape[0])].set(pose)
     return q
 

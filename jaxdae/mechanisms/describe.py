@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.space import PLANE, Plane, Space
@@ -229,8 +229,9 @@ class Force(Element):
         return jnp.zeros_like(s[0])
 
 
-def known_names(bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
+def known_names(bodies: Sequence[Body | Rotor | SpatialBody], joints: Sequence[Any], types: Sequence[type[Joint]]) -> Known:
     """Returns what a description may refer to."""
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
     coordinates = {joint.name: tuple(joint.coordinates) for joint in joints}
-    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types, coordinates)
+    rotors = [body.name for body in bodies if body.turns_only]
+    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types, coordinates, rotors)

@@ -24,6 +24,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
@@ -43,6 +44,7 @@ class Mechanism(System):
     Attributes:
         body_names: one name a body (static).
         n_inputs: how many inputs u the forces read (static).
+        rotors: the numbers of the bodies that have an angle and no place (static).
         space: the plane or space (static).
         coordinates: how bodies move with q.
         mass: (n,) in kg.
@@ -61,6 +63,7 @@ class Mechanism(System):
 
     body_names: tuple[str, ...] = static()
     n_inputs: int = static(default=0)
+    rotors: tuple[int, ...] = static(default=())
     space: Plane | Space = static(default=PLANE)
     coordinates: BodyCoordinates
     mass: Leaf
@@ -144,6 +147,11 @@ class Mechanism(System):
         return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
     # The bodies.
+
+    @property
+    def absolute(self) -> Any:
+        """The absolute coordinates of the bodies."""
+        return absolute_form(self.space, self.body_names, self.rotors)
 
     def frames(self, q: Coordinates) -> Any:
         """Returns the frames of all bodies, a `Frame` whose entries are arrays (n,), in m and rad."""

@@ -21,6 +21,7 @@ from jaxdae.mechanisms.kinds import (
     Number,
     Numbers,
     PerCoordinate,
+    RotorName,
     Truth,
 )
 from jaxdae.mechanisms.places import Axis, Direction, JointAxes, Point, World
@@ -34,6 +35,11 @@ def name(what: str) -> Any:
 def body(text: str, *, ground: bool = True, **default: Any) -> Any:
     """Declares the name of a body."""
     return _static(BodyName(text=text, ground=ground), **default)
+
+
+def rotor(text: str, **default: Any) -> Any:
+    """Declares the name of a rotor, the spin of a wheel."""
+    return _static(RotorName(text=text), **default)
 
 
 def joint(text: str) -> Any:
@@ -86,7 +92,7 @@ def index(text: str) -> Any:
     return _static(Index(text=text, in_config=False), default=0)
 
 
-def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: bool = False, **options: Any) -> Any:
+def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: Any = dataclasses.MISSING, **options: Any) -> Any:
     """Declares a number with a default `value`, or none; the options are those of `Number`."""
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 

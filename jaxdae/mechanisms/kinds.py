@@ -25,13 +25,14 @@ GROUND = "ground"
 class Known(NamedTuple):
     """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one.
 
-    `coordinates` are the names of the coordinates of all joints, by the names of the joints.
+    `coordinates` are the names of the coordinates of all joints, by the names of the joints; `rotors` are the bodies without a place.
     """
 
     bodies: Sequence[str]
     movable: Sequence[str]
     movable_types: str
     coordinates: Mapping[str, Sequence[str]]
+    rotors: Sequence[str] = ()
 
 
 class Start(NamedTuple):
@@ -145,6 +146,20 @@ class BodyName(Kind):
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the number of the body, a tuple of one."""
         return (start.numbers[value],)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RotorName(Kind):
+    """The name of a rotor, the spin of a wheel; None for none."""
+
+    plain: ClassVar[str] = "text"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields an unknown name, and a body that is no rotor."""
+        if value in names.bodies and value not in names.rotors:
+            yield f"is {value!r}, which is a body with a place; the spin of a wheel is a Rotor"
+        elif value is not None and value not in names.rotors:
+            yield f"is {value!r}, which is no rotor{hint(value, names.rotors)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

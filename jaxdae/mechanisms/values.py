@@ -43,7 +43,7 @@ def is_positive(x: Any) -> bool:
 def is_zero(x: Any) -> bool:
     """Returns whether something is the number zero."""
     numbers = concrete(x)
-    return numbers is not None and numbers.ndim == 0 and bool(numbers == 0.0)
+    return is_number(x) and numbers is not None and bool(numbers == 0.0)
 
 
 def is_there(x: Any) -> bool:
@@ -64,6 +64,8 @@ def vector(x: Any) -> Any:
 
 def hint(name: Any, known: Sequence[str]) -> str:
     """Returns what might have been meant by an unknown name."""
+    if not known:
+        return " (there is none)"
     close = difflib.get_close_matches(str(name), known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
 

@@ -1,8 +1,8 @@
 """Absolute coordinates: the pose of every body, so that T is the identity, M is constant, and joints are rows.
 
-In the plane q = (x, y, theta) of each body and v = q'. In space q = (place of the mass center, unit quaternion wxyz body to world) of each
-body, v = (velocity of the mass center in the world, omega_body), and q (+) xi turns the quaternion by the rotation vector in xi: it keeps
-its length, so that no row has to hold it.
+In the plane q = (x, y, theta) of each body, theta alone of a rotor, and v = q'. In space q = (place of the mass center, unit quaternion
+wxyz body to world) of each body, v = (velocity of the mass center in the world, omega_body), and q (+) xi turns the quaternion by the
+rotation vector in xi: it keeps its length, so that no row has to hold it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
 from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DiagonalMatrix, MassOperator
+from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
 
 
@@ -56,47 +57,97 @@ class _Absolute(BodyCoordinates):
         """Returns the rows of a group."""
         return measures.dense_rows(block, pair)
 
-    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> BlockRows:
+    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:
         """Returns the rows of several groups by the two bodies that each of them connects."""
-        count = len(self.bodies)
-        still = jnp.zeros((0, len(motion.velocity)), q.dtype)
-        sides = [measures.pair_rows(block) for block, _ in parts]
-        first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
-        a, b = (tuple(body for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
-        return BlockRows(first, second, a, b, count)
+        return rows_by_bodies(self.bodies, q, motion, parts)
+
+
+def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> BlockRows:
+    """Returns the rows of several groups by the two bodies that each of them connects."""
+    still = jnp.zeros((0, len(motion.velocity)), q.dtype)
+    sides = [measures.pair_rows(block) for block, _ in parts]
+    first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
+    a, b = (tuple(body for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
+    return BlockRows(first, second, a, b, len(bodies))
 
 
 @pytree
 class PlanarAbsolute(_Absolute):
-    """(x, y, theta) of each body in m and rad; `bodies` are their names."""
+    """(x, y, theta) of each body in m and rad, theta alone of rotors.
+
+    Attributes:
+        bodies: the names of all bodies (static).
+        rotors: the numbers of those that have an angle only (static).
+    """
 
     bodies: tuple[str, ...] = static()
+    rotors: tuple[int, ...] = static(default=())
 
     flat = True
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
         """The names of q, such as "crank.theta", with their units."""
-        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in (("x", "m"), ("y", "m"), ("theta", "rad")))
+        return self._named((("x", "m"), ("y", "m"), ("theta", "rad")))
 
     @property
     def velocity_names(self) -> tuple[tuple[str, str], ...]:
         """The names of v, such as "crank.omega", with their units."""
-        return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in (("vx", "m/s"), ("vy", "m/s"), ("omega", "rad/s")))
+        return self._named((("vx", "m/s"), ("vy", "m/s"), ("omega", "rad/s")))
+
+    def _named(self, axes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        every = [(f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes]
+        return tuple(every[k] for k in self._kept)
+
+    @property
+    def _kept(self) -> np.ndarray:
+        """Which entries of the poses of all bodies are coordinates (nq,)."""
+        return np.flatnonzero([body not in self.rotors or axis == 2 for body in range(len(self.bodies)) for axis in range(3)])
+
+    def _poses(self, entries: Any) -> list[Any]:
+        """Returns coordinates or velocities as three arrays (n,), those of rotors with a place that is zero."""
+        if self.rotors:
+            numbers = np.full(3 * len(self.bodies), entries.shape[0])
+            numbers[self._kept] = np.arange(entries.shape[0])
+            return [measures.selected(numbers[axis::3], entries) for axis in range(3)]
+        return [entries.reshape(-1, 3)[:, axis] for axis in range(3)]
+
+    def _entries(self, poses: Any) -> Any:
+        """Returns three arrays (n,) as coordinates or velocities."""
+        every = jnp.stack(poses, axis=-1).reshape(-1)
+        return every[self._kept] if self.rotors else every
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies."""
-        x, y, angle = (q.reshape(-1, 3)[:, k] for k in range(3))
-        twist = v.reshape(-1, 3)
-        return Kinematics(planar.Frame.of_pose(x, y, angle), planar.Twist(*(twist[:, k] for k in range(3))))
+        return Kinematics(planar.Frame.of_pose(*self._poses(q)), planar.Twist(*self._poses(v)))
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Returns q where bodies have these frames."""
-        return jnp.stack([frames.x, frames.y, frames.angle], axis=-1).reshape(-1)
+        return self._entries([frames.x, frames.y, frames.angle])
+
+    def of_twists(self, q: Coordinates, twists: Any) -> Velocity:
+        """Returns v with which bodies have these twists."""
+        return self._entries(twists)
+
+    def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
+        """Returns the wrenches (nv,); of rotors the torques."""
+        return self._entries(wrench)
+
+    def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
+        """Returns the rows of a group."""
+        rows = measures.dense_rows(block, pair)
+        return rows[:, self._kept] if self.rotors else rows
+
+    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:
+        """Returns the rows of several groups by the two bodies that each of them connects; a matrix where there are rotors."""
+        if not self.rotors:
+            return rows_by_bodies(self.bodies, q, motion, parts)
+        rows = [self.dense_rows(q, motion, *part) for part in parts]
+        return DenseRows(jnp.concatenate([jnp.zeros((0, q.shape[0]), q.dtype), *rows]))
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
-        """Returns diag(m, m, I) of each body."""
-        return DiagonalMatrix(jnp.stack([mass, mass, inertia], axis=1).reshape(-1).astype(q.dtype))
+        """Returns diag(m, m, I) of each body, I of rotors."""
+        return DiagonalMatrix(self._entries([mass, mass, inertia]).astype(q.dtype))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q + xi."""
@@ -170,6 +221,11 @@ def frame_quaternions(frames: spatial.Frame) -> Any:
 FORMS = {"plane": PlanarAbsolute, "space": SpatialAbsolute}
 
 
+def absolute_form(space: Plane | Space, bodies: Sequence[str], rotors: tuple[int, ...]) -> PlanarAbsolute | SpatialAbsolute:
+    """Returns the absolute coordinates of named bodies, of which some, by their numbers, are rotors."""
+    return FORMS[space.name](tuple(bodies), *((rotors,) if rotors else ()))
+
+
 @dataclasses.dataclass(frozen=True)
 class Absolute:
     """The choice of absolute coordinates: the pose of every body; all joints are constraint rows."""
@@ -178,8 +234,15 @@ class Absolute:
     """Whether bodies may go without mass and inertia."""
 
     def of(
-        self, space: Plane | Space, bodies: Sequence[Body | SpatialBody], joints: Sequence[Any], frames: Any, numbers: Any, loops: Any = ()
+        self,
+        space: Plane | Space,
+        bodies: Sequence[Body | Rotor | SpatialBody],
+        joints: Sequence[Any],
+        frames: Any,
+        numbers: Any,
+        loops: Any = (),
     ) -> tuple[BodyCoordinates, Any, Sequence[Any], Sequence[Any]]:
         """Returns the coordinates of bodies, q at their start poses, the joints that are rows, all of them, and those in a tree, none."""
-        form = FORMS[space.name](tuple(body.name for body in bodies))
+        rotors = tuple(k for k, body in enumerate(bodies) if body.turns_only)
+        form = absolute_form(space, [body.name for body in bodies], rotors)
         return form, jnp.concatenate([body.coordinates() for body in bodies]), joints, ()

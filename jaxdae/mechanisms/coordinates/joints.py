@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import matrix_quaternion
-from jaxdae.mechanisms.bodies import Body, SpatialBody
+from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, VELOCITIES, Step, Structure, ball, place
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.graph import Edge, spanning_tree
@@ -41,7 +41,7 @@ class Joints:
     def of(
         self,
         space: Plane | Space,
-        bodies: Sequence[Body | SpatialBody],
+        bodies: Sequence[Body | Rotor | SpatialBody],
         joints: Sequence[Any],
         frames: Mapping[str, Any],
         numbers: Any,
@@ -65,7 +65,7 @@ class Joints:
             raise TypeError(f'Joints.cut must be names of joints, such as ("crank_pin",), got {self.cut!r}')
         names = [body.name for body in bodies]
         tree = spanning_tree(names, joints, self.cut, loops)
-        making = _Making(space, frames, numbers)
+        making = _Making(space, frames, numbers, [body.name for body in bodies if body.turns_only])
         for edge in tree.edges:
             making.hang(edge)
         carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
@@ -75,8 +75,8 @@ class Joints:
 class _Making:
     """A tree while it grows: links in the order in which they are hung."""
 
-    def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-        self.space, self.frames, self.numbers = space, frames, numbers
+    def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int], rotors: Sequence[str]) -> None:
+        self.space, self.frames, self.numbers, self.rotors = space, frames, numbers, rotors
         self.identity = jax.tree.map(real, space.frame(*space.frame.GROUND))
         self.parents: list[int | None] = []
         self.steps: list[Step] = []
@@ -133,6 +133,8 @@ class _Making:
             Step(AXIS, 0.0, (0.0, 1.0), (("y", "m"),), (("vy", "m/s"),)),
             Step(AXIS, 1.0, (0.0, 0.0), (("theta", "rad"),), (("omega", "rad/s"),)),
         )
+        if body in self.rotors:
+            return axes[2:], (self.identity, self.identity), [frame.angle]
         return axes, (self.identity, self.identity), [frame.x, frame.y, frame.angle]
 
     def _measured(self, joint: Any, steps: Sequence[Step], edge: Edge, at_start: Any, ends: Any) -> list[Any]:

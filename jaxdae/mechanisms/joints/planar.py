@@ -15,6 +15,7 @@ from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
+from jaxdae.mechanisms.joints.wheels import WHEELS
 
 
 class Movable(WithElements):
@@ -257,4 +258,5 @@ PLANAR_JOINTS = (
     Skate,
     RackAndPinion,
     Relation,
+    *WHEELS,
 )

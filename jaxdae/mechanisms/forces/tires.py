@@ -1,0 +1,310 @@
+"""Forces of the ground on wheels that slip, in the plane.
+
+With the velocity v of the place of a wheel, its heading e, n to the left of it, radius r and spin phi', a tire sees
+
+    v_x = e . v,      v_y = n . v,      rim speed V_r = r phi' (v_x of a wheel that rolls freely),
+    w_x = v_x - V_r,  w_y = v_y         slip speeds: what the rows of a `Wheel` hold at zero,
+
+    slip ratio    kappa = (V_r - v_x) / |v_x|,           positive where the wheel drives,
+    slip angle    alpha = atan(v_y / |v_x|),             positive where it moves to its left,
+    theoretical   sigma_x = (V_r - v_x) / |V_r|,  sigma_y = v_y / |V_r|,
+
+and answers with F_x along e, of the sign of kappa, and F_y along n, against alpha (ISO 8855). F_x turns the rotor back by r F_x.
+
+    ViscousTire      F_x = -c_x w_x,  F_y = -c_y w_y:  the rows relaxed, lam = -c w; hard as c grows
+    LinearTire       F_x = C_kappa kappa,  F_y = -C_alpha (tan alpha - steer), at most friction times load
+    BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1; along (sigma_x, -sigma_y)
+    MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 = kappa^2 + tan^2 alpha
+
+The brush with parabolic pressure is Fiala's tire. The last two share one curve between both directions, so that combined forces stay in a
+circle, or in an ellipse with half axes D_x F_z and D_y F_z.
+
+Slips are velocities over a speed, and have no meaning at rest. Below `slow` the speed V under them is (V^2 + slow^2) / (2 slow), at least
+slow / 2 and with a continuous derivative: a tire is viscous there, c = C / V, and stops a vehicle instead of dividing by zero. Above it
+nothing is changed. Modes of tires decay at the rate C / (m V): an explicit method needs steps below 2.8 m V / C (Runge-Kutta of order 4).
+
+References:
+    H. B. Pacejka, "Tire and Vehicle Dynamics", chapters 1, 3 and 4. E. Fiala, VDI-Zeitschrift 96 (1954). ISO 8855:2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame, Twist
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Rows
+from jaxdae.mechanisms.forces.shared import Driven
+from jaxdae.mechanisms.joints.wheels import contact_velocity
+from jaxdae.mechanisms.kinds import GROUND
+
+SLOW = 0.1
+"""The speed in m/s below which slips are those of a viscous tire."""
+
+
+def magic_formula(slip: Any, stiffness: Any, shape: Any, peak: Any, curvature: Any) -> Any:
+    """Returns D sin(C atan(B s - E (B s - atan(B s)))), the force over the load at a slip s; its slope at zero is B C D.
+
+    Args:
+        slip: kappa or tan(alpha).
+        stiffness: B.
+        shape: C.
+        peak: D.
+        curvature: E.
+    """
+    stretched = stiffness * slip
+    return peak * jnp.sin(shape * jnp.arctan(stretched - curvature * (stretched - jnp.arctan(stretched))))
+
+
+def brush_forces(sigma_x: Any, sigma_y: Any, stiffness: Any, friction: Any, load: Any) -> tuple[Any, Any]:
+    """Returns F_x and F_y in N of a brush with the same stiffness in both directions; F_y is against sigma_y.
+
+    Args:
+        sigma_x: theoretical slip along the heading, positive where the wheel drives.
+        sigma_y: theoretical slip to the left of it; tan(alpha) of a wheel that rolls freely.
+        stiffness: C in N, the slope at zero.
+        friction: mu.
+        load: F_z in N.
+    """
+    slip = _length(sigma_x, sigma_y)
+    most = friction * load
+    t = jnp.minimum(stiffness * slip / (3.0 * most), 1.0)
+    # Over the slip, so that nothing is divided by zero at rest: 3 t - 3 t^2 + t^3 = t (3 - 3 t + t^2).
+    sliding = stiffness * slip >= 3.0 * most
+    safe: Any = jnp.where(sliding, slip, 1.0)
+    factor = jnp.where(sliding, most / safe, stiffness * (3.0 - 3.0 * t + t * t) / 3.0)
+    return factor * sigma_x, -factor * sigma_y
+
+
+def _length(x: Any, y: Any) -> Any:
+    """Returns the length of a vector; its derivative at zero is taken as zero."""
+    square = x * x + y * y
+    apart = square > 0.0
+    safe: Any = jnp.where(apart, square, 1.0)
+    return jnp.where(apart, jnp.sqrt(safe), 0.0)
+
+
+def regularized(speed: Any, slow: Any) -> Any:
+    """Returns |V| where it is above `slow`, else (V^2 + slow^2) / (2 slow), in m/s."""
+    return jnp.where(jnp.abs(speed) > slow, jnp.abs(speed), (speed * speed + slow * slow) / (2.0 * slow))
+
+
+@pytree(kw_only=True)
+class Contact(Driven):
+    """A tire between a, the rotor or the ground, and b, the body that carries the wheel."""
+
+    quasi: ClassVar[bool] = True
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the rotor or the ground")
+    b: BodyName = fields.body("the body that carries the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "b", "at")
+    at: Place = fields.world("the wheel")
+    point_b: Place = fields.point("the wheel", "b", "at")
+    radius: Number = fields.number("the radius", "m", value=0.0)
+    rim_speed: Number = fields.number("the speed of the rim", "m/s", value=0.0)
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0)
+    driven: Number = fields.number("one where the rim has a speed of its own", value=0.0)
+
+    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns w_x without what an input adds to the rim speed, w_y, and v_x, in m/s."""
+        along, across = contact_velocity(self, b, moving_b)
+        # A wheel that rolls freely has no slip along its heading.
+        return self.driven * (along - self.radius * moving_a.angle - self.rim_speed), across, along
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns F_x and F_y in N, and zero."""
+        slip_x = rate[0] - self.driven * self.gain * u
+        force_x, force_y = self.forces(slip_x, rate[1], rate[2])
+        return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
+        raise NotImplementedError(f"{type(self).__name__}.forces")
+
+
+@pytree(kw_only=True)
+class Tire(Force):
+    """A tire as it is described."""
+
+    contact: ClassVar[type[Contact]]
+    law: ClassVar[tuple[str, ...]]
+
+    name: Name = fields.name("force")
+    body: BodyName = fields.body("the body that carries the wheel", ground=False)
+    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    at: Place = fields.world("the wheel")
+    point: Place = fields.point("the wheel", "body", "at")
+    radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
+    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None)
+    rim_speed: Number = fields.number("the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin")
+    input: Any = fields.input_index()
+    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0, in_config=False)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: slip takes energy."""
+        return False
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a spin without radius, and two ways to give the speed of the rim."""
+        tire: Any = self
+        if tire.spin is not None and tire.radius is None:
+            yield f"has the spin {tire.spin!r} and no radius: give the radius in m"
+        if tire.spin is None and tire.radius is not None:
+            yield "has a radius and no spin: give the name of a Rotor as spin, or the rim_speed in m/s"
+        if tire.spin is not None and (tire.rim_speed is not None or tire.input is not None):
+            yield "has a spin, and a rim_speed or an input besides: the rotor says how fast the rim is"
+
+    def resolved(self, joints: Mapping[str, Any]) -> Force:
+        """Returns the tire between the rotor or the ground and its body."""
+        tire: Any = self
+        driven = tire.spin is not None or tire.rim_speed is not None or tire.input is not None
+        return self.contact(
+            name=tire.name,
+            a=GROUND if tire.spin is None else tire.spin,
+            b=tire.body,
+            axis=tire.axis,
+            at=tire.at,
+            point_b=tire.point,
+            radius=0.0 if tire.radius is None else tire.radius,
+            rim_speed=0.0 if tire.rim_speed is None else tire.rim_speed,
+            input=tire.input,
+            gain=tire.gain,
+            driven=1.0 if driven else 0.0,
+            **{name: getattr(tire, name) for name in self.law},
+        )  # pyright: ignore[reportCallIssue]
+
+
+@pytree(kw_only=True)
+class ViscousContact(Contact):
+    """F = -c w."""
+
+    longitudinal: Number = fields.number("c_x", "N s/m", value=0.0)
+    lateral: Number = fields.number("c_y", "N s/m", value=0.0)
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns -c_x w_x and -c_y w_y."""
+        return -self.longitudinal * slip_x, -self.lateral * slip_y
+
+
+@pytree(kw_only=True)
+class LinearContact(Contact):
+    """F in proportion to slips, as far as friction allows."""
+
+    longitudinal: Number = fields.number("C_kappa", "N", value=0.0)
+    lateral: Number = fields.number("C_alpha", "N/rad", value=0.0)
+    steer: Number = fields.number("the small steering angle", "rad", value=0.0)
+    most: Number = fields.number("the largest force", "N", value=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns C_kappa kappa and -C_alpha (tan alpha - steer), shortened to the largest force where there is one."""
+        under = regularized(speed, self.slow)
+        force_x, force_y = -self.longitudinal * slip_x / under, -self.lateral * (slip_y / under - self.steer)
+        size = _length(force_x, force_y)
+        limited = (self.most > 0.0) & (size > self.most)
+        factor = jnp.where(limited, self.most / jnp.where(limited, size, 1.0), 1.0)
+        return factor * force_x, factor * force_y
+
+
+@pytree(kw_only=True)
+class BrushContact(Contact):
+    """F of a brush."""
+
+    stiffness: Number = fields.number("C", "N", value=0.0)
+    friction: Number = fields.number("mu", value=1.0)
+    load: Number = fields.number("F_z", "N", value=1.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns the forces at the theoretical slips."""
+        under = regularized(speed - slip_x, self.slow)
+        return brush_forces(-slip_x / under, slip_y / under, self.stiffness, self.friction, self.load)
+
+
+@pytree(kw_only=True)
+class MagicFormulaContact(Contact):
+    """F of the Magic Formula."""
+
+    stiffness: Number = fields.number("B", value=10.0)
+    shape: Number = fields.number("C", value=1.9)
+    peak: Number = fields.number("D_y", value=1.0)
+    peak_longitudinal: Number = fields.number("D_x", value=1.0)
+    curvature: Number = fields.number("E", value=0.97)
+    load: Number = fields.number("F_z", "N", value=1.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns the forces at the slips kappa and tan(alpha)."""
+        under = regularized(speed, self.slow)
+        kappa, tangent = -slip_x / under, slip_y / under
+        slip = _length(kappa, tangent)
+        moving = slip > 0.0
+        safe = jnp.where(moving, slip, 1.0)
+        curve = magic_formula(slip, self.stiffness, self.shape, 1.0, self.curvature)
+        secant = self.load * jnp.where(moving, curve / safe, self.stiffness * self.shape)
+        return self.peak_longitudinal * secant * kappa, -self.peak * secant * tangent
+
+
+@pytree(kw_only=True)
+class ViscousTire(Tire):
+    """A tire whose force is in proportion to the speed of its slip: the rows of a `Wheel`, relaxed."""
+
+    contact: ClassVar[type[Contact]] = ViscousContact
+    law: ClassVar[tuple[str, ...]] = ("longitudinal", "lateral")
+
+    lateral: Number = fields.number("the force over the slip speed to the side", "N s/m", at_least=0.0)
+    longitudinal: Number = fields.number("the force over the slip speed along the heading", "N s/m", value=0.0, at_least=0.0)
+
+
+@pytree(kw_only=True)
+class LinearTire(Tire):
+    """A tire whose force is in proportion to slip ratio and slip angle, as far as friction allows where a friction is given."""
+
+    contact: ClassVar[type[Contact]] = LinearContact
+    law: ClassVar[tuple[str, ...]] = ("longitudinal", "lateral", "steer", "most", "slow")
+
+    lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
+    longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
+    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0)
+    most: Number = fields.number("the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+
+
+@pytree(kw_only=True)
+class BrushTire(Tire):
+    """A brush of elastic bristles that slide where friction ends, with parabolic pressure: Fiala's tire, with combined slip."""
+
+    contact: ClassVar[type[Contact]] = BrushContact
+    law: ClassVar[tuple[str, ...]] = ("stiffness", "friction", "load", "slow")
+
+    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
+    friction: Number = fields.number("the coefficient of friction", above=0.0)
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+
+
+@pytree(kw_only=True)
+class MagicFormulaTire(Tire):
+    """Pacejka's Magic Formula, one curve for combined slip."""
+
+    contact: ClassVar[type[Contact]] = MagicFormulaContact
+    law: ClassVar[tuple[str, ...]] = ("stiffness", "shape", "peak", "peak_longitudinal", "curvature", "load", "slow")
+
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    stiffness: Number = fields.number("the factor of stiffness B", value=10.0)
+    shape: Number = fields.number("the factor of shape C", value=1.9)
+    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0)
+    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0)
+    curvature: Number = fields.number("the factor of curvature E", value=0.97)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+
+
+TIRES = (ViscousTire, LinearTire, BrushTire, MagicFormulaTire)

@@ -1,0 +1,258 @@
+"""Wheels on the ground of planar mechanisms: rows that hold velocities of the place where a wheel touches the ground.
+
+A wheel stands at a place p of the body that carries it, with its heading e fixed there and n = e turned to the left. A steered wheel
+is fixed in a body of its own, its kingpin a `Revolute`; a caster is such a body with the wheel behind the kingpin. With v the velocity
+of p and phi' the spin of the wheel, forward positive, the wheel equation has a component across the heading and one along it:
+
+    lateral   n . v + tan(alpha) e . v = 0,        rolling   e . v - (1 - s) r phi' = 0.
+
+Slip angle alpha and slip ratio s are what one wants the wheel to slip ("slip like this"); zero, the default, is no slip. Both rows are in
+m/s, so that their multipliers are the forces of the ground on the wheel in N: along n, and along e. With slip, the lateral multiplier acts
+along n + tan(alpha) e, the direction in which the row holds the wheel.
+
+The spin of a wheel is no rotation in the plane. It is the angle of a `Rotor`, whose inertia is that about the axle; wheels without spin
+have no rolling row and need no radius. Two bodies are all that a joint looks at, and the ground does not move: so a is the rotor, and b
+the body that carries the wheel.
+
+A wheel whose rim is covered with rollers holds only the velocity along the axles of the rollers that touch the ground. With these axles at
+the angle gamma to the heading, c = (cos gamma) e + (sin gamma) n,
+
+    c . (v - r phi' e) = 0,
+
+gamma = +-45 degrees for Mecanum wheels, 0 for omni wheels.
+
+References:
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4 and 3.5 (wheel equations). J. Agullo, S. Cardona,
+    J. Vivancos, "Kinematics of vehicles with directional sliding wheels", Mechanism and Machine Theory 22 (1987), for rollers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.planar import Frame, Twist, Vector
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.values import concrete, is_there
+
+
+def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
+    """Returns the velocity of the place of a wheel along its heading and to the left of it, in m/s.
+
+    Args:
+        wheel: with `point_b` (2,) in m and `axis` (2,), a unit vector, both in the frame of b.
+        b: the frame of the body that carries it.
+        moving_b: its twist.
+    """
+    heading = b.direction(wheel.axis)
+    velocity = moving_b.at(b, b.point(wheel.point_b))
+    return velocity.dot(heading), velocity.dot(heading.quarter_turn())
+
+
+@pytree
+class LateralWheel(Joint):
+    """A wheel without spin: a place of b does not slip across the heading."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the ground")
+    b: BodyName = fields.body("the body that carries the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "b", "at")
+    at: Place = fields.world("the wheel")
+    point_b: Place = fields.point("the wheel", "b", "at")
+    slip_angle: Number = fields.number("the slip angle", "rad", value=0.0)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the lateral row in m/s."""
+        along, across = contact_velocity(self, b, moving_b)
+        return (across + jnp.tan(self.slip_angle) * along,)
+
+
+class _Spinning(Joint):
+    """A wheel whose spin is the angle of a."""
+
+    def rolling(self, along: Any, moving_a: Twist) -> Any:
+        """Returns the rolling row in m/s."""
+        wheel: Any = self
+        return along - (1.0 - wheel.slip_ratio) * wheel.radius * moving_a.angle
+
+
+@pytree
+class RollingWheel(_Spinning):
+    """A wheel with spin: its rim does not slip on the ground, neither across the heading nor along it."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the rotor")
+    b: BodyName = fields.body("the body that carries the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "b", "at")
+    at: Place = fields.world("the wheel")
+    point_b: Place = fields.point("the wheel", "b", "at")
+    radius: Number = fields.number("the radius", "m", value=1.0)
+    slip_angle: Number = fields.number("the slip angle", "rad", value=0.0)
+    slip_ratio: Number = fields.number("the slip ratio", value=0.0)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the lateral and the rolling row in m/s."""
+        along, across = contact_velocity(self, b, moving_b)
+        return across + jnp.tan(self.slip_angle) * along, self.rolling(along, moving_a)
+
+
+@pytree
+class TractionWheel(_Spinning):
+    """A wheel with spin that may slip sideways: the second one of an axle, whose lateral row would be that of the first once more."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the rotor")
+    b: BodyName = fields.body("the body that carries the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "b", "at")
+    at: Place = fields.world("the wheel")
+    point_b: Place = fields.point("the wheel", "b", "at")
+    radius: Number = fields.number("the radius", "m", value=1.0)
+    slip_ratio: Number = fields.number("the slip ratio", value=0.0)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the rolling row in m/s."""
+        return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a),)
+
+
+@pytree
+class RollerWheel(Joint):
+    """A wheel with rollers around its rim: its contact does not slip along the axles of the rollers."""
+
+    velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the rotor")
+    b: BodyName = fields.body("the body that carries the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "b", "at")
+    at: Place = fields.world("the wheel")
+    point_b: Place = fields.point("the wheel", "b", "at")
+    radius: Number = fields.number("the radius", "m", value=1.0)
+    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers", "rad", value=0.0)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip along the axle of the roller on the ground in m/s."""
+        along, across = contact_velocity(self, b, moving_b)
+        slip = Vector(along - self.radius * moving_a.angle, across)
+        return (slip.dot(Vector(jnp.cos(self.roller_angle), jnp.sin(self.roller_angle))),)
+
+
+@pytree
+class Wheel(Joint):
+    """A wheel on the ground that does not slip, or slips as it is told: a lateral row, and a rolling row where it has a spin.
+
+    The `axis` is the heading: a direction in the world at the start pose with `at`, in the frame of the body with `point`. The force of the
+    ground on the wheel is along the left of the heading for the row "lateral", along the heading for "rolling".
+    """
+
+    name: Name = fields.name("joint")
+    body: BodyName = fields.body("the body that carries the wheel: the chassis, or the knuckle of a steered wheel", ground=False)
+    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    at: Place = fields.world("the wheel")
+    point: Place = fields.point("the wheel", "body", "at")
+    radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
+    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None)
+    lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
+    slip_angle: Number = fields.number("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0)
+    slip_ratio: Number = fields.number("the slip ratio, e . v = (1 - slip_ratio) r spin", value=0.0)
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether the wheel does not slip."""
+        return not (is_there(self.slip_angle) or is_there(self.slip_ratio))
+
+    def resolved(self, joints: Mapping[str, Any]) -> Joint:
+        """Returns the wheel with the rows that it has."""
+        place = self.body, self.axis, self.at, self.point
+        if self.spin is None:
+            return LateralWheel(self.name, GROUND, *place, slip_angle=self.slip_angle)
+        rolling = {"radius": self.radius, "slip_ratio": self.slip_ratio}
+        if self.lateral:
+            return RollingWheel(self.name, self.spin, *place, slip_angle=self.slip_angle, **rolling)
+        return TractionWheel(self.name, self.spin, *place, **rolling)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a rolling row without spin or radius, and a wheel without rows."""
+        if self.spin is None and self.radius is not None:
+            yield "has a radius and no spin: a rolling row needs the name of a Rotor as spin; without spin leave out radius"
+        elif self.spin is not None and self.radius is None:
+            yield f"has the spin {self.spin!r} and no radius: a rolling row needs the radius in m"
+        if self.spin is None and is_there(self.slip_ratio):
+            yield "has a slip_ratio and no spin: only a rolling row slips along the heading"
+        if self.spin is None and not self.lateral:
+            yield "holds nothing: give lateral=True, or a spin and a radius"
+        yield from slip_mistakes(self.slip_angle)
+
+
+def slip_mistakes(slip_angle: Any) -> Iterable[str]:
+    """Yields a slip angle at which a wheel slides across its heading only, for which the lateral row has no tangent."""
+    angle = concrete(slip_angle)
+    if angle is not None and abs(float(angle)) >= 0.5 * jnp.pi:
+        yield f"slip_angle must lie between -pi/2 and pi/2, got {slip_angle}"
+
+
+class _WithRollers(Joint):
+    """A wheel with rollers, as it is described."""
+
+    def rolling(self, roller_angle: Any) -> RollerWheel:
+        """Returns the wheel with its row."""
+        wheel: Any = self
+        return RollerWheel(wheel.name, wheel.spin, wheel.body, wheel.axis, wheel.at, wheel.point, wheel.radius, roller_angle)
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a missing spin."""
+        wheel: Any = self
+        if wheel.spin is None:
+            yield "needs a spin: the name of the Rotor whose angle turns the wheel"
+
+
+@pytree
+class MecanumWheel(_WithRollers):
+    """A wheel with oblique rollers around its rim: no slip along the axles of the rollers that touch the ground.
+
+    Four of them in the usual arrangement, whose rollers seen from above make an X, have -45, 45, 45 and -45 degrees at the front left,
+    front right, rear left and rear right; rollers on the ground, at the other side of the wheels, then make an O.
+    """
+
+    name: Name = fields.name("joint")
+    body: BodyName = fields.body("the body that carries the wheel", ground=False)
+    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    radius: Number = fields.number("the radius", "m", above=0.0)
+    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers on the ground, to the left,", "rad")
+    at: Place = fields.world("the wheel")
+    point: Place = fields.point("the wheel", "body", "at")
+
+    def resolved(self, joints: Mapping[str, Any]) -> Joint:
+        """Returns the wheel with its row."""
+        return self.rolling(self.roller_angle)
+
+
+@pytree
+class OmniWheel(_WithRollers):
+    """A wheel with rollers across its rim: no slip along the heading, free to the side."""
+
+    name: Name = fields.name("joint")
+    body: BodyName = fields.body("the body that carries the wheel", ground=False)
+    spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
+    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    radius: Number = fields.number("the radius", "m", above=0.0)
+    at: Place = fields.world("the wheel")
+    point: Place = fields.point("the wheel", "body", "at")
+
+    def resolved(self, joints: Mapping[str, Any]) -> Joint:
+        """Returns the wheel with its row."""
+        return self.rolling(0.0)
+
+
+WHEELS = (Wheel, MecanumWheel, OmniWheel)

@@ -1,0 +1,246 @@
+"""Single-track models in the coordinates of CommonRoad, as systems of first order, and states to and from mechanisms.
+
+    KS    (sx, sy, delta, v, psi)                    rear axle, no slip:  psi' = v tan(delta) / l
+    KST   the same, and alpha                        with a trailer on the rear axle:  alpha' = -v (sin(alpha)/l_t + tan(delta)/l)
+    ST    (sx, sy, delta, v, psi, psi', beta)        mass center, linear tires of stiffness mu C_S F_z, load transfer by the acceleration
+
+with the inputs (steering rate in rad/s, acceleration in m/s^2). With beta the slip angle of the mass center, l = a + b, and axle loads
+F_f = m (g b - u_2 h) / l, F_r = m (g a + u_2 h) / l, the side forces of the axles are
+
+    mu C_Sf F_f (delta - beta - a psi'/v),        mu C_Sr F_r (-beta + b psi'/v).
+
+Slip angles have no meaning at rest. Below 0.1 m/s ST moves as a body without slip, beta = atan(tan(delta) b / l), whose derivatives are
+those of that formula; CommonRoad's package 3.0.2 has a square too many in d beta/dt there. Inputs are not clipped here:
+`limited_inputs` does it as that package does.
+
+References:
+    M. Althoff, M. Koschi, S. Manzinger, "CommonRoad: composable benchmarks for motion planning on roads", IV 2017, with the vehicle models
+    of version 3.0.2. R. Rajamani, "Vehicle Dynamics and Control", chapter 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.kinematic import KinematicSystem
+from jaxdae.names import Names
+from jaxdae.system import State
+from jaxdae.typing import Leaf
+
+SLOW = 0.1
+"""The speed in m/s below which ST is a model without slip."""
+
+_INPUTS = ("steering_rate", "acceleration")
+_INPUT_UNITS = ("rad/s", "m/s^2")
+
+
+def _names(coordinates: tuple[str, ...], units: tuple[str, ...]) -> Names:
+    return Names(
+        coordinates=coordinates,
+        velocities=tuple(f"{name}_rate" for name in coordinates),
+        inputs=_INPUTS,
+        coordinate_units=units,
+        velocity_units=tuple(f"{unit}/s" for unit in units),
+        input_units=_INPUT_UNITS,
+    )
+
+
+@pytree
+class KinematicSingleTrack(KinematicSystem):
+    """CommonRoad's KS: (sx, sy, delta, v, psi) of the rear axle, without slip.
+
+    Attributes:
+        wheelbase: l in m.
+    """
+
+    wheelbase: Leaf
+
+    n_inputs = 2
+
+    @property
+    def names(self) -> Names:
+        """The names of state and inputs."""
+        return _names(("sx", "sy", "delta", "v", "psi"), ("m", "m", "rad", "m/s", "rad"))
+
+    def rate(self, t: Any, x: Any, u: Any) -> Array:
+        """Returns x' (5,)."""
+        delta, v, psi = x[2], x[3], x[4]
+        return jnp.stack([v * jnp.cos(psi), v * jnp.sin(psi), u[0], u[1], v * jnp.tan(delta) / self.wheelbase])
+
+
+@pytree
+class KinematicSingleTrackTrailer(KinematicSystem):
+    """CommonRoad's KST: KS with a trailer, whose angle alpha is its heading minus that of the car.
+
+    Attributes:
+        wheelbase: l in m.
+        trailer: l_t, from the hitch on the rear axle to the axle of the trailer, in m.
+    """
+
+    wheelbase: Leaf
+    trailer: Leaf
+
+    n_inputs = 2
+
+    @property
+    def names(self) -> Names:
+        """The names of state and inputs."""
+        return _names(("sx", "sy", "delta", "v", "psi", "alpha"), ("m", "m", "rad", "m/s", "rad", "rad"))
+
+    def rate(self, t: Any, x: Any, u: Any) -> Array:
+        """Returns x' (6,)."""
+        car = KinematicSingleTrack(self.wheelbase).rate(t, x, u)
+        return jnp.append(car, -x[3] * jnp.sin(x[5]) / self.trailer - car[4])
+
+
+@pytree
+class DynamicSingleTrack(KinematicSystem):
+    """CommonRoad's ST: (sx, sy, delta, v, psi, psi', beta) of the mass center, with linear tires and load transfer.
+
+    Attributes:
+        front: a, from the mass center to the front axle, in m.
+        rear: b, to the rear axle, in m.
+        mass: in kg.
+        inertia: about the vertical through the mass center in kg m^2.
+        height: h of the mass center in m.
+        friction: mu.
+        front_stiffness: C_Sf, the cornering stiffness over mu and the load, in 1/rad.
+        rear_stiffness: C_Sr in 1/rad.
+        gravity: in m/s^2.
+    """
+
+    front: Leaf
+    rear: Leaf
+    mass: Leaf
+    inertia: Leaf
+    height: Leaf
+    friction: Leaf
+    front_stiffness: Leaf
+    rear_stiffness: Leaf
+    gravity: Leaf = 9.81
+
+    n_inputs = 2
+
+    @property
+    def names(self) -> Names:
+        """The names of state and inputs."""
+        names = ("sx", "sy", "delta", "v", "psi", "psi_rate", "beta")
+        return _names(names, ("m", "m", "rad", "m/s", "rad", "rad/s", "rad"))
+
+    def rate(self, t: Any, x: Any, u: Any) -> Array:
+        """Returns x' (7,)."""
+        _, _, delta, v, psi, turn, beta = x
+        fast = jnp.abs(v) >= SLOW
+        safe: Any = jnp.where(fast, v, SLOW)
+        turning, sliding = self._dynamic(delta, safe, turn, beta, u)
+        slow_turn, slow_turning, slow_sliding = self._kinematic(delta, v, u)
+        place = [v * jnp.cos(psi + beta), v * jnp.sin(psi + beta)]
+        yaw = [jnp.where(fast, turn, slow_turn), jnp.where(fast, turning, slow_turning), jnp.where(fast, sliding, slow_sliding)]
+        return jnp.stack([*place, u[0], u[1], *yaw])
+
+    def _dynamic(self, delta: Any, v: Any, turn: Any, beta: Any, u: Any) -> tuple[Any, Any]:
+        """Returns psi'' and beta' with slip."""
+        length = self.front + self.rear
+        front_load = self.mass * (self.gravity * self.rear - u[1] * self.height) / length
+        rear_load = self.mass * (self.gravity * self.front + u[1] * self.height) / length
+        front_force = self.friction * self.front_stiffness * front_load * (delta - beta - self.front * turn / v)
+        rear_force = self.friction * self.rear_stiffness * rear_load * (-beta + self.rear * turn / v)
+        turning = (self.front * front_force - self.rear * rear_force) / self.inertia
+        return turning, (front_force + rear_force) / (self.mass * v) - turn
+
+    def _kinematic(self, delta: Any, v: Any, u: Any) -> tuple[Any, Any, Any]:
+        """Returns psi', psi'' and beta' without slip."""
+        length = self.front + self.rear
+        tangent = jnp.tan(delta)
+        beta = jnp.arctan(tangent * self.rear / length)
+        steepness = (1.0 + tangent * tangent) * u[0]
+        sliding = steepness * (self.rear / length) / (1.0 + (tangent * self.rear / length) ** 2)
+        turn = v * jnp.cos(beta) * tangent / length
+        turning = (u[1] * jnp.cos(beta) * tangent - v * jnp.sin(beta) * sliding * tangent + v * jnp.cos(beta) * steepness) / length
+        return turn, turning, sliding
+
+
+def limited_inputs(
+    u: Any,
+    delta: Any,
+    v: Any,
+    *,
+    steering: tuple[Any, Any],
+    steering_rate: tuple[Any, Any] = (-0.4, 0.4),
+    speed: tuple[Any, Any],
+    acceleration: Any = 11.5,
+    switching_speed: Any = 7.319,
+) -> Array:
+    """Returns inputs (2,) within the limits of CommonRoad's vehicles.
+
+    Args:
+        u: (steering rate in rad/s, acceleration in m/s^2).
+        delta: the steering angle in rad; at its limits it does not go on.
+        v: the speed in m/s; at its limits it does not go on.
+        steering: least and largest steering angle.
+        steering_rate: least and largest steering rate.
+        speed: least and largest speed.
+        acceleration: the largest in either direction; forward it falls like switching_speed / v above that speed.
+        switching_speed: in m/s.
+    """
+    turned = jnp.clip(u[0], *steering_rate)
+    stuck = ((delta <= steering[0]) & (u[0] <= 0.0)) | ((delta >= steering[1]) & (u[0] >= 0.0))
+    forward = jnp.where(v > switching_speed, acceleration * switching_speed / jnp.maximum(v, switching_speed), acceleration)
+    pushed = jnp.clip(u[1], -acceleration, forward)
+    ended = ((v <= speed[0]) & (u[1] <= 0.0)) | ((v >= speed[1]) & (u[1] >= 0.0))
+    return jnp.stack([jnp.where(stuck, 0.0, turned), jnp.where(ended, 0.0, pushed)])
+
+
+def to_commonroad(state: State, speed: Any) -> Array:
+    """Returns the KS state (sx, sy, delta, v, psi) of `vehicles.bicycle` in joint coordinates with the mass center on the rear axle.
+
+    Args:
+        state: with q = (x, y, heading, steering angle).
+        speed: v in m/s, the input of its drive.
+    """
+    x, y, heading, steering = state.q
+    return jnp.stack([x, y, steering, jnp.asarray(speed, state.q.dtype), heading])
+
+
+def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
+    """Returns the state of `vehicles.bicycle` in joint coordinates of a KS state, at rest, and the speed v."""
+    x = jnp.asarray(x)
+    q = jnp.stack([x[0], x[1], x[4], x[2]])
+    return State(jnp.asarray(t, x.dtype), q, jnp.zeros_like(q)), x[3]
+
+
+def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration: Any = 0.0, gravity: Any = 9.81) -> Array:
+    """Returns the loads (front, rear) (2,) in N of the axles at an acceleration along x in m/s^2: load transfer without suspension.
+
+    Args:
+        mass: in kg.
+        front: from the mass center to the front axle in m.
+        rear: to the rear axle in m.
+        height: of the mass center in m.
+        acceleration: along x in m/s^2.
+        gravity: in m/s^2.
+    """
+    length = front + rear
+    return jnp.stack([mass * (gravity * rear - acceleration * height) / length, mass * (gravity * front + acceleration * height) / length])
+
+
+def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (0.0, 0.0), gravity: Any = 9.81) -> Array:
+    """Returns the loads (k,) in N of wheels at an acceleration: of all that carry the vehicle those of least sum of squares.
+
+    sum F = m g, sum F p = -m h (a_x, a_y), about the mass center; four wheels share what three would carry as springs of one stiffness do.
+
+    Args:
+        mass: in kg.
+        places: (k, 2) of the wheels against the mass center in m, not all on a line.
+        height: of the mass center in m.
+        acceleration: (a_x, a_y) in m/s^2.
+        gravity: in m/s^2.
+    """
+    places = jnp.asarray(places, jnp.result_type(float))
+    balance = jnp.concatenate([jnp.ones((1, places.shape[0]), places.dtype), places.T])
+    needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * jnp.asarray(acceleration, places.dtype))])
+    return balance.T @ jnp.linalg.solve(balance @ balance.T, needed)

@@ -1,0 +1,375 @@
+"""Descriptions of usual vehicles in the plane: bodies, wheels, drives, and what can be given of them as numbers.
+
+The vehicle frame is that of REP-103 and ISO 8855: x forward, y to the left, the origin on the ground in the middle of the axle that is not
+steered (of all wheels, where none or all are). The description serves both orders: `jm.kinematic_mechanism` takes the drives as inputs and
+needs no masses, `jm.mechanism` takes masses and forces. Numbers may be traced, so that a loss can be differentiated with respect to any of
+them; `dataclasses.replace` adds forces.
+
+The body `base_link` has its frame in the mass center, which is at `center` in the vehicle frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae.mechanisms import (
+    Body,
+    Description,
+    JointRate,
+    MecanumWheel,
+    OmniWheel,
+    Revolute,
+    Rotor,
+    Speed,
+    SpinRate,
+    Wheel,
+)
+from jaxdae.mechanisms.values import concrete, real, vector
+
+BASE = "base_link"
+FORWARD = (1.0, 0.0)
+NO_GRAVITY = (0.0, 0.0)
+
+
+def differential_drive(
+    wheel_separation: Any,
+    wheel_radius: Any,
+    *,
+    mass: Any = None,
+    inertia: Any = None,
+    wheel_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+    gravity: Any = NO_GRAVITY,
+) -> Description:
+    """Returns a robot with two driven wheels on one axle: drives `left` and `right` in rad/s; a caster ball holds nothing.
+
+    Args:
+        wheel_separation: the distance of the wheels in m.
+        wheel_radius: in m; two numbers (left, right) where they differ.
+        mass: of the robot with its wheels in kg.
+        inertia: of the robot with its wheels about the vertical through the mass center in kg m^2.
+        wheel_inertia: of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in the vehicle frame in m.
+        pose: (x, y, heading) of the vehicle frame at the start in m and rad.
+        gravity: (x, y) in the plane in m/s^2.
+    """
+    radii = _each(wheel_radius, 2)
+    places = [(0.0, 0.5 * wheel_separation), (0.0, -0.5 * wheel_separation)]
+    sides = ("left", "right")
+    joints = [
+        Wheel(side, BASE, FORWARD, point=_seen(place, center), radius=radius, spin=f"{side}_wheel", lateral=side == "left")
+        for side, place, radius in zip(sides, places, radii, strict=True)
+    ]
+    rotors = [Rotor(f"{side}_wheel", wheel_inertia) for side in sides]
+    drives = [SpinRate(f"{side}_motor", f"{side}_wheel") for side in sides]
+    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=gravity)
+
+
+_CORNERS = ("front_left", "front_right", "rear_left", "rear_right")
+
+
+def _corner_places(wheelbase: Any, track: Any) -> list[tuple[Any, Any]]:
+    return [(x * wheelbase, y * track) for x in (0.5, -0.5) for y in (0.5, -0.5)]
+
+
+def skid_steer(
+    wheelbase: Any,
+    track: Any,
+    wheel_radius: Any,
+    *,
+    mass: Any = None,
+    inertia: Any = None,
+    wheel_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns a robot with four fixed wheels, each with a lateral and a rolling row: it cannot turn unless wheels slip.
+
+    Its rows contradict each other on any path but a straight one; `vehicle_twist` says how it moves then, and who slips. Drives are the
+    spins of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in rad/s.
+
+    Args:
+        wheelbase: the distance of the axles in m.
+        track: that of left and right wheels in m.
+        wheel_radius: in m; four numbers where they differ.
+        mass: in kg.
+        inertia: about the vertical through the mass center in kg m^2.
+        wheel_inertia: of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
+        pose: (x, y, heading) of the vehicle frame at the start.
+    """
+    joints = [
+        Wheel(name, BASE, FORWARD, point=_seen(place, center), radius=radius, spin=f"{name}_wheel")
+        for name, place, radius in zip(_CORNERS, _corner_places(wheelbase, track), _each(wheel_radius, 4), strict=True)
+    ]
+    return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
+
+
+def mecanum(
+    wheelbase: Any,
+    track: Any,
+    wheel_radius: Any,
+    *,
+    roller_angle: Any = jnp.pi / 4,
+    mass: Any = None,
+    inertia: Any = None,
+    wheel_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns a platform on four Mecanum wheels, whose rollers seen from above make an X: it moves in any direction.
+
+    Drives are the spins of the wheels `front_left`, `front_right`, `rear_left`, `rear_right` in rad/s (ROS 2's mecanum_drive_controller has
+    the rear ones the other way round).
+
+    Args:
+        wheelbase: the distance of the axles in m.
+        track: that of left and right wheels in m.
+        wheel_radius: in m; four numbers where they differ.
+        roller_angle: of the axles of the rollers against the heading in rad; negative for rollers that make an O from above.
+        mass: in kg.
+        inertia: about the vertical through the mass center in kg m^2.
+        wheel_inertia: of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
+        pose: (x, y, heading) of the vehicle frame at the start.
+    """
+    signs = (-1.0, 1.0, 1.0, -1.0)
+    places = _corner_places(wheelbase, track)
+    joints = [
+        MecanumWheel(name, BASE, f"{name}_wheel", FORWARD, radius, sign * roller_angle, point=_seen(place, center))
+        for name, place, radius, sign in zip(_CORNERS, places, _each(wheel_radius, 4), signs, strict=True)
+    ]
+    return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
+
+
+def _on_four_wheels(joints: Sequence[Any], mass: Any, inertia: Any, wheel_inertia: Any, center: Any, pose: Any) -> Description:
+    rotors = [Rotor(f"{name}_wheel", wheel_inertia) for name in _CORNERS]
+    drives = [SpinRate(f"{name}_motor", f"{name}_wheel") for name in _CORNERS]
+    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY)
+
+
+def omni(
+    count: int,
+    distance: Any,
+    wheel_radius: Any,
+    *,
+    angle: Any = 0.0,
+    mass: Any = None,
+    inertia: Any = None,
+    wheel_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns a platform on omni wheels all around, which drive it counterclockwise: `wheel_0`, `wheel_1`, ... in rad/s.
+
+    Args:
+        count: how many wheels, three or more.
+        distance: of the wheels from the middle in m.
+        wheel_radius: in m; one for each wheel where they differ.
+        angle: of the place of the first wheel against x in rad.
+        mass: in kg.
+        inertia: about the vertical through the mass center in kg m^2.
+        wheel_inertia: of each wheel about its axle in kg m^2.
+        center: (x, y) of the mass center in the vehicle frame in m.
+        pose: (x, y, heading) of the vehicle frame at the start.
+
+    Raises:
+        ValueError: fewer than three wheels, which leave a direction without any.
+    """
+    if count < 3:
+        raise ValueError(f"omni: count must be at least 3, got {count}: two omni wheels leave a motion that none of them drives")
+    angles = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
+    names = [f"wheel_{k}" for k in range(count)]
+    joints = [
+        OmniWheel(
+            name, BASE, f"{name}_spin", (-jnp.sin(a), jnp.cos(a)), r, point=_seen((distance * jnp.cos(a), distance * jnp.sin(a)), center)
+        )
+        for name, a, r in zip(names, angles, _each(wheel_radius, count), strict=True)
+    ]
+    rotors = [Rotor(f"{name}_spin", wheel_inertia) for name in names]
+    drives = [SpinRate(f"{name}_motor", f"{name}_spin") for name in names]
+    return Description(bodies=[_base(mass, inertia, center, pose), *rotors], joints=joints, drives=drives, gravity=NO_GRAVITY)
+
+
+def bicycle(
+    wheelbase: Any,
+    *,
+    steering: Any = 0.0,
+    mass: Any = None,
+    inertia: Any = None,
+    fork_mass: Any = None,
+    fork_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns the single-track model: a rear wheel at the origin and a steered front wheel, both without lateral slip.
+
+    Drives are `speed`, that of the rear wheel in m/s, and `steering`, the rate of the kingpin in rad/s. In joint coordinates q is
+    (x, y, heading, steering angle), CommonRoad's KS without its speed.
+
+    Args:
+        wheelbase: in m, not zero.
+        steering: the angle at the start in rad, to the left.
+        mass: of the frame in kg.
+        inertia: of the frame about the vertical through its mass center in kg m^2.
+        fork_mass: of fork and front wheel, in the kingpin, in kg.
+        fork_inertia: of fork and front wheel about the kingpin in kg m^2.
+        center: (x, y) of the mass center of the frame in m.
+        pose: (x, y, heading) of the vehicle frame at the start.
+    """
+    _not_zero("bicycle", "wheelbase", wheelbase)
+    front = (wheelbase, 0.0)
+    fork, kingpin, wheel, drive = _steered("front", front, steering, fork_mass, fork_inertia, center, pose, "steering")
+    joints = [kingpin, Wheel("rear", BASE, FORWARD, point=_seen((0.0, 0.0), center)), wheel]
+    return Description(
+        bodies=[_base(mass, inertia, center, pose), fork],
+        joints=joints,
+        drives=[Speed("speed", BASE, FORWARD, point=_seen((0.0, 0.0), center)), drive],
+        gravity=NO_GRAVITY,
+    )
+
+
+def ackermann(
+    wheelbase: Any,
+    track: Any,
+    *,
+    steering: Any = (0.0, 0.0),
+    mass: Any = None,
+    inertia: Any = None,
+    knuckle_mass: Any = None,
+    knuckle_inertia: Any = None,
+    center: Any = (0.0, 0.0),
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns a car on four wheels without lateral slip, the front ones steered one by one.
+
+    Four lateral rows of rank two where the axles of all wheels meet in a point (`ackermann_angles`), of rank three elsewhere: then nothing
+    moves unless wheels slip, see `vehicle_twist`. Drives are `speed`, that of the rear axle in m/s, and `left_steering` and
+    `right_steering`, rates of the kingpins in rad/s.
+
+    Args:
+        wheelbase: in m, not zero.
+        track: the distance of left and right wheels in m.
+        steering: the angles (left, right) at the start in rad, to the left.
+        mass: of the chassis in kg.
+        inertia: of the chassis about the vertical through its mass center in kg m^2.
+        knuckle_mass: of each front wheel with its knuckle, in the kingpin, in kg.
+        knuckle_inertia: of each about its kingpin in kg m^2.
+        center: (x, y) of the mass center of the chassis in m.
+        pose: (x, y, heading) of the vehicle frame at the start.
+    """
+    _not_zero("ackermann", "wheelbase", wheelbase)
+    bodies: list[Any] = [_base(mass, inertia, center, pose)]
+    joints: list[Any] = []
+    drives: list[Any] = [Speed("speed", BASE, FORWARD, point=_seen((0.0, 0.0), center))]
+    for side, y, angle in zip(("left", "right"), (0.5, -0.5), _each(steering, 2), strict=True):
+        place = (wheelbase, y * track)
+        front = place, angle, knuckle_mass, knuckle_inertia, center, pose
+        knuckle, kingpin, wheel, drive = _steered(f"front_{side}", *front, f"{side}_steering")
+        bodies.append(knuckle)
+        joints += [kingpin, wheel, Wheel(f"rear_{side}", BASE, FORWARD, point=_seen((0.0, y * track), center))]
+        drives.append(drive)
+    return Description(bodies=bodies, joints=joints, drives=drives, gravity=NO_GRAVITY)
+
+
+def truck_and_trailers(
+    wheelbase: Any,
+    lengths: Sequence[Any],
+    offsets: Sequence[Any],
+    *,
+    steering: Any = 0.0,
+    headings: Sequence[Any] | None = None,
+    pose: Any = (0.0, 0.0, 0.0),
+) -> Description:
+    """Returns a single-track truck with trailers, each on one axle, as a description without masses.
+
+    Drives are `speed` and `steering` as for `bicycle`; the trailers are the bodies `trailer_1`, `trailer_2`, ..., their frames in the
+    middle of their axles.
+
+    Args:
+        wheelbase: of the truck in m.
+        lengths: L_i, from the hitch to the axle of each trailer in m, not zero.
+        offsets: M_i, from the axle before it back to the hitch of each trailer in m; negative where the hitch is ahead of that axle.
+        steering: the angle at the start in rad.
+        headings: of the trailers at the start in rad; that of the truck by default.
+        pose: (x, y, heading) of the truck's rear axle at the start.
+
+    Raises:
+        ValueError: numbers of lengths, offsets and headings that differ; a length of zero.
+    """
+    if len(lengths) != len(offsets) or (headings is not None and len(headings) != len(lengths)):
+        given = len(lengths), len(offsets), len(lengths if headings is None else headings)
+        raise ValueError(f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} and {given[2]}")
+    for number, length in enumerate(lengths):
+        _not_zero("truck_and_trailers", f"lengths[{number}]", length)
+    truck = bicycle(wheelbase, steering=steering, pose=pose)
+    bodies, joints = list(truck.bodies), list(truck.joints)
+    x, y, heading = vector(pose)
+    ahead = BASE
+    for number, (length, offset) in enumerate(zip(lengths, offsets, strict=True)):
+        own = vector(pose)[2] if headings is None else real(headings[number])
+        x, y = (start - offset * along(heading) - length * along(own) for start, along in ((x, jnp.cos), (y, jnp.sin)))
+        name = f"trailer_{number + 1}"
+        bodies.append(Body(name, pose=(x, y, own)))
+        joints.append(Revolute(f"hitch_{number + 1}", ahead, name, point_a=(-offset, 0.0), point_b=(length, 0.0)))
+        joints.append(Wheel(f"axle_{number + 1}", name, FORWARD, point=(0.0, 0.0)))
+        ahead, heading = name, own
+    return Description(bodies=bodies, joints=joints, drives=truck.drives, gravity=NO_GRAVITY)
+
+
+def ackermann_angles(wheelbase: Any, track: Any, steering: Any) -> Any:
+    """Returns the angles (left, right) (2,) in rad of front wheels whose axles meet on that of the rear wheels.
+
+    cot(left) = cot(steering) - track / (2 wheelbase), cot(right) = cot(steering) + track / (2 wheelbase), without a division by zero for
+    straight driving.
+
+    Args:
+        wheelbase: in m.
+        track: in m.
+        steering: of a single wheel in the middle in rad, between -pi and pi.
+    """
+    half = 0.5 * real(track) / wheelbase
+    sine, cosine = jnp.sin(steering), jnp.cos(steering)
+    # Of the two directions of a heading the one that is near the wheel in the middle.
+    return jnp.stack([jnp.arctan2(sine, cosine - side * half * sine) for side in (1.0, -1.0)])
+
+
+def _base(mass: Any, inertia: Any, center: Any, pose: Any) -> Body:
+    return Body(BASE, mass, inertia, (*_in_world(center, pose), pose[2]))
+
+
+def _seen(place: Any, center: Any) -> tuple[Any, Any]:
+    """Returns a place in the vehicle frame in the frame of the body, whose origin is the mass center."""
+    return place[0] - center[0], place[1] - center[1]
+
+
+def _in_world(place: Any, pose: Any) -> tuple[Any, Any]:
+    cos, sin = jnp.cos(real(pose[2])), jnp.sin(real(pose[2]))
+    return pose[0] + cos * place[0] - sin * place[1], pose[1] + sin * place[0] + cos * place[1]
+
+
+def _steered(
+    name: str, place: Any, angle: Any, mass: Any, inertia: Any, center: Any, pose: Any, drive: str
+) -> tuple[Body, Revolute, Wheel, JointRate]:
+    """Returns a knuckle at a place of the vehicle, its kingpin, its wheel, and the drive of its angle."""
+    knuckle = Body(f"{name}_knuckle", mass, inertia, (*_in_world(place, pose), pose[2] + angle))
+    kingpin = Revolute(f"{name}_kingpin", BASE, knuckle.name, point_a=_seen(place, center), point_b=(0.0, 0.0))
+    return knuckle, kingpin, Wheel(name, knuckle.name, FORWARD, point=(0.0, 0.0)), JointRate(drive, kingpin.name)
+
+
+def _each(numbers: Any, count: int) -> list[Any]:
+    """Returns one number for each wheel, of one number or of so many."""
+    given = jnp.asarray(numbers, jnp.result_type(float))
+    if given.shape not in ((), (count,)):
+        raise ValueError(f"give one number, or {count} of them, one a wheel; got shape {given.shape}")
+    return list(jnp.broadcast_to(given, (count,)))
+
+
+def _not_zero(caller: str, name: str, length: Any) -> None:
+    known = concrete(length)
+    if known is not None and not (known.ndim == 0 and jnp.isfinite(known) and known != 0.0):
+        raise ValueError(f"{caller}: {name} must be a finite number of meters that is not zero, got {length}")

@@ -1,0 +1,163 @@
+"""Where the wheels of a vehicle are: what maps between its twist and the spins of its wheels need, and nothing else.
+
+With the twist V = (v_x, v_y, omega) of the vehicle frame, and a wheel at p with its heading at the angle delta in that frame, the place of
+the wheel moves along the heading and to the left of it with
+
+    e . v_c = cos(delta) v_x + sin(delta) v_y + (p_x sin(delta) - p_y cos(delta)) omega,
+    n . v_c = -sin(delta) v_x + cos(delta) v_y + (p_x cos(delta) + p_y sin(delta)) omega.
+
+A wheel without rollers rolls with r phi' = e . v_c and holds n . v_c = 0; one with rollers at gamma rolls with r phi' = e . v_c +
+tan(gamma) n . v_c and holds nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae._pytree import pytree, static
+from jaxdae.mechanisms import KinematicMechanism, Mechanism
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
+from jaxdae.mechanisms.measures import Pairs
+from jaxdae.mechanisms.values import hint
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Wheels:
+    """The wheels of a vehicle in its frame.
+
+    Attributes:
+        names: of the wheels (static).
+        rollers: which of them have rollers around their rims (static).
+        place: where they are (k, 2) in m.
+        steering: the angles of their headings (k,) in rad.
+        radius: (k,) in m.
+        roller_angle: from the heading to the axles of the rollers on the ground (k,) in rad; of wheels without rollers not used.
+    """
+
+    names: tuple[str, ...] = static()
+    rollers: tuple[bool, ...] = static()
+    place: Leaf
+    steering: Leaf
+    radius: Leaf
+    roller_angle: Leaf
+
+    def along(self) -> Array:
+        """Returns e . v_c of each wheel as rows (k, 3) for a twist."""
+        cos, sin = jnp.cos(self.steering), jnp.sin(self.steering)
+        return jnp.stack([cos, sin, self.place[:, 0] * sin - self.place[:, 1] * cos], axis=1)
+
+    def across(self) -> Array:
+        """Returns n . v_c of each wheel as rows (k, 3) for a twist."""
+        cos, sin = jnp.cos(self.steering), jnp.sin(self.steering)
+        return jnp.stack([-sin, cos, self.place[:, 0] * cos + self.place[:, 1] * sin], axis=1)
+
+    def rolling(self) -> Array:
+        """Returns r phi' of each wheel that does not slip as rows (k, 3) for a twist."""
+        oblique = jnp.asarray(np.asarray(self.rollers), self.place.dtype) * jnp.tan(self.roller_angle)
+        return self.along() + oblique[:, None] * self.across()
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The numbers of the wheels that do not slip to the side, those without rollers."""
+        return tuple(k for k, rolls in enumerate(self.rollers) if not rolls)
+
+    def number(self, name: str) -> int:
+        """Returns the number of a wheel.
+
+        Raises:
+            ValueError: an unknown name.
+        """
+        if name not in self.names:
+            raise ValueError(f"no wheel is called {name!r}{hint(name, self.names)}")
+        return self.names.index(name)
+
+
+def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle: Any = None, names: Any = None) -> Wheels:
+    """Returns wheels by their numbers.
+
+    Args:
+        places: (k, 2) in the vehicle frame in m.
+        steering: the angles of their headings in rad, one or (k,).
+        radius: in m, one or (k,).
+        roller_angle: in rad, one or (k,), where all of them have rollers; None where none has.
+        names: one a wheel; by default "wheel_0", ...
+
+    Raises:
+        ValueError: shapes or names that do not fit.
+    """
+    place = jnp.asarray(places, jnp.result_type(float))
+    if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
+        raise ValueError(f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}")
+    count = place.shape[0]
+    names = tuple(f"wheel_{k}" for k in range(count)) if names is None else tuple(names)
+    if len(set(names)) != count:
+        raise ValueError(f"wheels: names must be {count} different ones, got {names}")
+
+    def each(name: str, numbers: Any) -> Array:
+        given = jnp.asarray(numbers, place.dtype)
+        if given.shape not in ((), (count,)):
+            raise ValueError(f"wheels: {name} must be one number or have shape ({count},), got {given.shape}")
+        return jnp.broadcast_to(given, (count,))
+
+    oblique = (roller_angle is not None,) * count
+    angle = each("roller_angle", 0.0 if roller_angle is None else roller_angle)
+    return Wheels(names, oblique, place, each("steering", steering), each("radius", radius), angle)
+
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    LateralWheel.type_key(): (),
+    RollingWheel.type_key(): ("radius",),
+    TractionWheel.type_key(): ("radius",),
+    RollerWheel.type_key(): ("radius", "roller_angle"),
+}
+"""The types of wheels in a mechanism, with the numbers that they have."""
+
+
+def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "base_link") -> Wheels:
+    """Returns the wheels of a planar mechanism as they are at q, in the frame of a body.
+
+    Args:
+        mechanism: with joints `Wheel`, `MecanumWheel` or `OmniWheel`.
+        q: coordinates, which say how steered wheels stand.
+        body: whose frame is the vehicle frame; its origin is the mass center.
+
+    Raises:
+        ValueError: a body that there is not; no wheels.
+
+    Wheels are in the order of the groups of joints of the mechanism; those without spin have the radius 1. Differentiable.
+    """
+    inner: Any = getattr(mechanism, "mechanism", mechanism)
+    if body not in inner.body_names:
+        raise ValueError(f"wheels_of: no body is called {body!r}{hint(body, inner.body_names)}")
+    groups = [(group, Pairs(group.a, group.b, len(inner.body_names))) for group in inner.joints.values() if group.type_key() in _KINDS]
+    if not groups:
+        raise ValueError("wheels_of: the mechanism has no wheels; they are joints of the types Wheel, MecanumWheel and OmniWheel")
+    motion = inner.coordinates.kinematics(q, jnp.zeros((len(inner.coordinates.velocity_names),), q.dtype))
+    base = jax.tree.map(lambda entry: entry[inner.body_names.index(body)], motion.frame)
+    found = [_seen(group, fr.ends(pair, motion)[1], base) for group, pair in groups]
+    place, steering, radius, roller_angle = (jnp.concatenate([one[k] for one in found]) for k in range(4))
+    names = tuple(name for group, _ in groups for name in group.names)
+    rollers = tuple("roller_angle" in _KINDS[group.type_key()] for group, _ in groups for _ in group.names)
+    return Wheels(names, rollers, place, steering, radius, roller_angle)
+
+
+def _seen(group: Any, frames: Any, base: Any) -> tuple[Array, Array, Array, Array]:
+    """Returns places, headings, radii and roller angles of a group of wheels in the frame of a body."""
+
+    def one(wheel: Any, frame: Any) -> tuple[Array, Array]:
+        place, heading = base.place_of(frame.point(wheel.point_b).array()), base.components_of(frame.direction(wheel.axis).array())
+        return place, jnp.arctan2(heading[1], heading[0])
+
+    place, steering = jax.vmap(one)(group, frames)
+    ones = functools.partial(jnp.full_like, steering)
+    numbers = {"radius": ones(1.0), "roller_angle": ones(0.0)}
+    numbers |= {name: getattr(group, name) for name in _KINDS[group.type_key()]}
+    return place, steering, numbers["radius"], numbers["roller_angle"]

@@ -1,0 +1,127 @@
+"""Maps between spins of wheels, twists and poses of a vehicle in the plane, and how its odometry drifts.
+
+A twist V = (v_x, v_y, omega) in the vehicle frame, constant over dt, moves the pose along an arc: with a = omega dt,
+
+    R(theta) [ sin(a)/a   -(1 - cos(a))/a ] [v_x] dt,      theta + a,
+             [ (1 - cos(a))/a    sin(a)/a ] [v_y]
+
+without error whatever the step. Noise of the twist, white with the density N (3, 3) per second, makes the covariance of the pose grow by
+
+    P(dt) = A P A^T + int_0^dt B(s) N B(s)^T ds,
+
+A the derivative of the pose at the end in that at the start, B(s) that in a jump of the pose along the frame at s. Both follow from
+lever arms: an error in heading at s turns all that comes after it.
+
+References:
+    S. Thrun, W. Burgard, D. Fox, "Probabilistic Robotics" (2005), chapter 5. K. S. Chong, L. Kleeman, "Accurate odometry and error
+    modelling for a mobile robot", ICRA 1997.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae.vehicles.layout import Wheels
+from jaxdae.vehicles.overconstraint import Answer, WheelReport, vehicle_twist
+
+
+def wheel_rates(wheels: Wheels, twist: Any) -> Array:
+    """Returns the spins (k,) in rad/s with which the wheels follow a twist without slip along their headings.
+
+    Args:
+        wheels: the wheels as they stand.
+        twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s; ROS 2's `cmd_vel` is its linear.x, linear.y and angular.z.
+    """
+    return wheels.rolling() @ jnp.asarray(twist, wheels.place.dtype) / wheels.radius
+
+
+def steering_angles(wheels: Wheels, twist: Any) -> Array:
+    """Returns the angles (k,) in rad of headings that follow a twist without slip; that of a wheel which stands is zero.
+
+    Args:
+        wheels: the wheels; as they stand does not matter.
+        twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s.
+    """
+    vx, vy, omega = jnp.asarray(twist, wheels.place.dtype)
+    x, y = vx - omega * wheels.place[:, 1], vy + omega * wheels.place[:, 0]
+    still = (x == 0.0) & (y == 0.0)
+    across: Any = jnp.where(still, 0.0, y)
+    ahead: Any = jnp.where(still, 1.0, x)
+    return jnp.arctan2(across, ahead)
+
+
+def body_twist(wheels: Wheels, rates: Any, slip: Answer | None = None) -> tuple[Array, WheelReport]:
+    """Returns the twist (3,) that comes nearest to the spins of the wheels, and how they slip.
+
+    Args:
+        wheels: the wheels as they stand.
+        rates: their spins (k,) in rad/s.
+        slip: `LeastResidual()` by default: all slips, along and across, in least squares.
+    """
+    return vehicle_twist(wheels, rates=rates, slip=slip)
+
+
+def integrate_twist(pose: Any, twist: Any, dt: Any) -> Array:
+    """Returns the pose (3,) after dt at a constant twist, exactly; pose (x, y, heading) in m and rad, dt in s."""
+    x, y, heading = jnp.asarray(pose)
+    vx, vy, omega = jnp.asarray(twist)
+    turn = omega * dt
+    # sin(a)/a and (1 - cos(a))/a without division by zero.
+    ahead, aside = jnp.sinc(turn / np.pi), jnp.sin(0.5 * turn) * jnp.sinc(0.5 * turn / np.pi)
+    cos, sin = jnp.cos(heading), jnp.sin(heading)
+    dx, dy = (ahead * vx - aside * vy) * dt, (aside * vx + ahead * vy) * dt
+    return jnp.stack([x + cos * dx - sin * dy, y + sin * dx + cos * dy, heading + turn])
+
+
+def wheel_noise(wheels: Wheels, rates: Any, variance_per_meter: Any, slip: Answer | None = None) -> Array:
+    """Returns the density (3, 3) of the noise of a twist whose wheels have independent errors in their travels.
+
+    Args:
+        wheels: the wheels as they stand.
+        rates: their spins (k,) in rad/s.
+        variance_per_meter: of the travel of each wheel in m, one or (k,).
+        slip: as for `body_twist`.
+    """
+    rates = jnp.asarray(rates, wheels.place.dtype)
+    slopes = jax.jacfwd(lambda spins: body_twist(wheels, spins, slip)[0])(rates) / wheels.radius
+    return (slopes * (variance_per_meter * jnp.abs(wheels.radius * rates))) @ slopes.T
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: Any) -> Array:
+    """Returns the covariance (3, 3) of the pose (x, y, heading) after dt at a constant twist.
+
+    Args:
+        covariance: (3, 3) at the start in m^2, m rad and rad^2.
+        pose: (3,) at the start.
+        twist: (3,) in the vehicle frame.
+        noise: density (3, 3) of the noise of the twist per second, see `wheel_noise`.
+        dt: in s. The integral has sixteen nodes: exact to rounding for turns by less than a full one, so take several steps for more.
+    """
+    pose = jnp.asarray(pose)
+    end = integrate_twist(pose, twist, dt)
+
+    def influence(at: Any) -> Array:
+        """Returns the derivative of the pose at the end in the pose `at`."""
+        one, zero = jnp.ones_like(at[0]), jnp.zeros_like(at[0])
+        return jnp.stack([jnp.stack([one, zero, at[1] - end[1]]), jnp.stack([zero, one, end[0] - at[0]]), jnp.stack([zero, zero, one])])
+
+    def grown(node: Any) -> Array:
+        at = integrate_twist(pose, twist, node)
+        cos, sin = jnp.cos(at[2]), jnp.sin(at[2])
+        one, zero = jnp.ones_like(cos), jnp.zeros_like(cos)
+        turned = jnp.stack([jnp.stack([cos, -sin, zero]), jnp.stack([sin, cos, zero]), jnp.stack([zero, zero, one])])
+        lever = influence(at) @ turned
+        return lever @ noise @ lever.T
+
+    nodes = jnp.asarray(0.5 * (_NODES + 1.0), pose.dtype) * dt
+    weights = jnp.asarray(0.5 * _WEIGHTS, pose.dtype) * dt
+    start = influence(pose)
+    return start @ jnp.asarray(covariance, pose.dtype) @ start.T + jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))

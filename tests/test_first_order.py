@@ -1,0 +1,314 @@
+"""Vehicles of first order and their embedded forms: published paths, closed forms, both orders on one path, conflicts, mistakes."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from vehicle_references import central, problem, states_at, within
+
+import jaxdae as jd
+import jaxdae.mechanisms as jm
+from jaxdae import vehicles as jv
+
+RK4 = jd.Kinematic.rk4()
+TOLERANT = jd.Kinematic.rk4(solver=jd.LeastSquares())
+
+
+def arc_robot(p, coordinates=jm.Absolute(), pose=(0.3, -0.2, 0.4)):
+    return jm.kinematic_mechanism(jv.differential_drive(p["W"], p["r"], pose=pose), coordinates)
+
+
+def test_a_differential_drive_runs_on_its_arc():
+    p, reference, digits, _ = problem("diff_drive_arc")
+    states = reference["states"][1:]
+    robot, q = arc_robot(p)
+    assert robot.names.inputs == ("left_motor", "right_motor")
+    assert robot.names.input_units == ("rad/s", "rad/s")
+    u = jnp.asarray(p["u"])
+    for system in (robot, jm.Embedded(robot)):
+        run = states_at(system, RK4, q, jnp.zeros(5), [s["t"] for s in states], 5e-3, jnp.tile(u, (2000, 1)))
+        within(digits["x"], run.state.q, [s["x"] for s in states])
+        assert np.max(run.info.velocity_violation) < 1e-14
+    v, omega = reference["twist"]
+    got = run.state.v[-1]
+    np.testing.assert_allclose([np.hypot(got[0], got[1]), got[2]], [v, omega], rtol=1e-14)
+    # Tenths of a second: the methods of the notes with their errors.
+    for method, name in ((jd.Kinematic.euler(), "euler"), (jd.Kinematic.midpoint(), "midpoint"), (RK4, "rk4")):
+        end = states_at(jm.Embedded(robot), method, q, jnp.zeros(5), [5.0], 0.1, jnp.tile(u, (50, 1))).state.q[0, :3]
+        within(digits["x"], end, reference["steps_of_0.1_50_times"][name])
+
+
+def test_motors_that_are_no_rows_are_slowed_down():
+    @jd.pytree
+    class Wish(jd.KinematicSystem):
+        robot: Any
+        wish: Any
+
+        def rate(self, t, x, u):
+            return self.wish
+
+        def velocity_constraint(self, t, x, xdot):
+            return self.robot.velocity_constraint(t, x, xdot)
+
+    p, reference, _, _ = problem("diff_drive_arc")
+    robot, q = arc_robot(p)
+    wish = Wish(robot.mechanism, jnp.asarray([0.0, 0.0, 0.0, *p["u"]]))
+    v, lam = jd.kinematic_velocity(wish, jd.State(0.0, q, jnp.zeros(5)))
+    expected = reference["projection_identity_weight_at_start"]
+    within(13, v, expected["xdot"])
+    within(13, lam, expected["lam"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["r", "W"])
+def test_sensitivities_of_a_path_are_those_of_the_closed_form(name):
+    p, reference, _, _ = problem("diff_drive_arc")
+
+    def end(number, u):
+        robot, q = arc_robot(p | {name: number})
+        run = jd.rollout(jm.Embedded(robot), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.tile(u, (100, 1)), dt=0.05, save_every=100)
+        return run.state.q[-1, :3]
+
+    of_number, of_u = jax.jit(jax.jacfwd(end, argnums=(0, 1)))(p[name], jnp.asarray(p["u"]))
+    within(8, of_number, reference["sensitivities_at_5"][name])
+    within(8, of_u.T, [reference["sensitivities_at_5"][key] for key in ("uL", "uR")])
+    reverse = jax.jit(jax.grad(lambda n: end(n, jnp.asarray(p["u"]))[0]))(p[name])
+    np.testing.assert_allclose(reverse, of_number[0], rtol=1e-10)
+
+
+def test_four_wheels_with_ackermann_steering_are_the_bicycle():
+    p, reference, digits, _ = problem("ackermann_ideal")
+    speed = jnp.asarray([p["v"], 0.0, 0.0])
+    for case in reference["cases"]:
+        angles = jv.ackermann_angles(p["L"], p["w"], case["bicycle_steer"])
+        within(digits["all"], angles, [case["inner_left"], case["outer_right"]])
+        car, start = jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=angles), jm.Joints())
+        state = jd.State(0.0, start, jnp.zeros(5))
+        report = jd.diagnose(car.mechanism, state)
+        assert (report.coordinates, report.rows, report.rank) == (5, 4, 2)
+        v, _ = jd.kinematic_velocity(car, state, speed, solver=jd.LeastSquares())
+        within(digits["all"], v[:3], case["twist_rear_axle"])
+        rows = np.asarray(car.mechanism.constraint_jacobian(jnp.zeros(()), start, state.v))[:, :3]
+        values = np.linalg.svd(rows, compute_uv=False)
+        within(digits["all"], values[:2], case["singular_values"][:2])
+        # Solvers that need full rank say so.
+        for solver in (jd.SchurComplement(), jd.DenseKKT()):
+            assert int(jd.kinematic_status(car, state, speed, solver=solver)) == jd.Status.SINGULAR
+
+
+@pytest.mark.long
+def test_paths_with_ackermann_steering_are_those_of_the_bicycle():
+    p, reference, _, _ = problem("ackermann_ideal")
+    speed = jnp.asarray([p["v"], 0.0, 0.0])
+    angles = [jv.ackermann_angles(p["L"], p["w"], case["bicycle_steer"]) for case in reference["cases"]]
+    cars = [jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=pair), jm.Joints()) for pair in angles]
+    car, q = cars[0][0], [start for _, start in cars]
+    run = jax.jit(
+        jax.vmap(lambda q: jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.tile(speed, (400, 1)), dt=0.01, save_every=100))
+    )(jnp.stack(q))
+    jd.raise_if_failed(run.info)
+    for k, case in enumerate(reference["cases"]):
+        within(11, run.state.q[k, [0, 3], :3], [s["x"] for s in case["path"][1:]])
+
+
+def test_steering_that_conflicts_is_told_and_named():
+    p, _, _, _ = problem("ackermann_nonideal")
+    car, q = jm.kinematic_mechanism(jv.ackermann(p["L"], p["w"], steering=(0.3, 0.3)), jm.Joints())
+    state = jd.State(0.0, q, jnp.zeros(5))
+    for solver in (jd.LeastSquares(), jd.NullSpace()):
+        assert int(jd.kinematic_status(car, state, jnp.asarray([3.0, 0.0, 0.0]), solver=solver)) == jd.Status.CONFLICTING_ROWS
+    # The wheels that fight have names.
+    frozen = jm.planar_mechanism(
+        [jm.Body("car", 1.0, 1.0)],
+        [
+            jm.Wheel("front_left", "car", (np.cos(0.3), np.sin(0.3)), point=(p["L"], p["w"] / 2)),
+            jm.Wheel("front_right", "car", (np.cos(0.3), np.sin(0.3)), point=(p["L"], -p["w"] / 2)),
+            jm.Wheel("rear", "car", (1.0, 0.0), point=(0.0, 0.0)),
+        ],
+    )[0]
+    report = jd.diagnose(frozen, jd.State(0.0, jnp.zeros(3), jnp.zeros(3)))
+    assert report.mobility == 0
+    assert {"front_left.lateral", "front_right.lateral"} <= set(report.blocking_rows)
+
+
+@pytest.mark.long
+def test_casters_turn_around_or_trail():
+    p, reference, digits, _ = problem("caster_kinematic")
+
+    def robot(start, turning):
+        bodies = [jm.Body("base", pose=(0.0, 0.0, 0.0)), jm.Body("fork", pose=(p["d"], 0.0, start))]
+        joints = [
+            jm.Revolute("pivot", "base", "fork", point_a=(p["d"], 0.0), point_b=(0.0, 0.0)),
+            jm.Wheel("caster", "fork", (1.0, 0.0), point=(-p["b"], 0.0)),
+        ]
+        drives = [
+            jm.Speed("forward", "base", (1.0, 0.0), point=(0.0, 0.0)),
+            jm.Speed("side", "base", (0.0, 1.0), point=(0.0, 0.0)),
+            jm.YawRate("yaw", "base"),
+        ]
+        return jm.kinematic_mechanism(jm.Description(bodies=bodies, joints=joints, drives=drives), jm.Joints())
+
+    system, q = robot(0.3, 0.0)
+    straight, turning = jnp.asarray([p["V"], 0.0, 0.0]), jnp.asarray([p["V"], 0.0, p["omega"]])
+
+    @jax.jit
+    def run(start, u):
+        state = jd.State(0.0, q.at[3].set(start), jnp.zeros(4))
+        return jd.rollout(system, RK4, state, jnp.tile(u, (8000, 1)), dt=2.5e-4, save_every=200)
+
+    for case in reference["straight"].values():
+        found = run(case["phi"][0], straight)
+        jd.raise_if_failed(found.info)
+        within(digits["phi"], found.state.q[np.array([0, 1, 5]), 3], case["phi"][1:])
+    found = run(reference["turning"]["start"], turning)
+    within(digits["phi"], found.state.q[np.array([1, 5, 39]), 3], reference["turning"]["phi"][1:])
+    # The closed form of vehicles.md V2: pulled at 1 m/s by 0.2 m it comes around, pushed it goes away.
+    for speed, start, expected in ((1.0, 2.5, 0.4843826777), (-1.0, 0.1, 1.0949447168)):
+        closed = 2.0 * np.arctan(np.tan(0.5 * start) * np.exp(-speed * 0.5 / 0.2))
+        np.testing.assert_allclose(closed, expected, atol=5e-11)
+        # The same caster on a scale of p.b / 0.2 in time.
+        got = run(start, straight * speed * p["b"] / (0.2 * p["V"])).state.q[9, 3]
+        np.testing.assert_allclose(got, expected, atol=1e-10)
+
+
+def test_trailers_follow():
+    p, reference, digits, _ = problem("trailer_straight")
+    description = jv.truck_and_trailers(1.0, (p["L"],), (0.0,), headings=(p["theta0"],))
+    states = reference["states"][1:]
+    truck, q = jm.kinematic_mechanism(description, jm.Joints())
+    u = jnp.asarray([p["v"], 0.0])
+    run = states_at(truck, RK4, q, jnp.zeros(5), [s["t"] for s in states], 5e-3, jnp.tile(u, (1000, 1)))
+    poses = jax.vmap(lambda s: jm.to_absolute(truck.mechanism, s).q)(run.state)
+    within(digits["x"], poses[:, [0, 1, 2, 8]], [s["x"] for s in states])
+
+
+@pytest.mark.long
+def test_a_truck_with_three_trailers_goes_in_circles():
+    p, reference, digits, values = problem("trailer_circle")
+    start = np.asarray(values["initial_conditions"]["x"]).reshape(4, 3)
+    description = jv.truck_and_trailers(p["car_wheelbase"], p["L"], p["M"], steering=p["steer"], headings=list(start[1:, 2]))
+    truck, q = jm.kinematic_mechanism(description, jm.Joints())
+    absolute = jax.jit(jax.vmap(lambda s: jm.to_absolute(truck.mechanism, s).q))
+    axles = np.r_[0:3, 6:15]
+    within(digits["x"], absolute(jd.State(jnp.zeros(1), q[None], jnp.zeros((1, 7))))[0][axles], start.reshape(-1))
+    states = reference["states"][1:]
+    u = jnp.tile(jnp.asarray([p["v"], 0.0]), (1000, 1))
+    run = states_at(truck, RK4, q, jnp.zeros(7), [s["t"] for s in states], 1e-2, u)
+    within(digits["x"], absolute(run.state)[:, axles], [s["x"] for s in states])
+
+    # Steering 0.3 sin(0.8 t), by a law of its rate: with hitches as rows, in absolute coordinates.
+    p, reference, digits, values = problem("trailer_transient")
+    headings = np.asarray(values["initial_conditions"]["minimal"])
+    pose = tuple(headings[:3])
+    description = jv.truck_and_trailers(p["car_wheelbase"], p["L"], p["M"], headings=list(headings[3:]), pose=pose)
+    truck, q = jm.kinematic_mechanism(description)
+    states = reference["states"][1:]
+
+    def law(t, state):
+        return jnp.stack([jnp.full_like(t, p["v"]), 0.24 * jnp.cos(0.8 * t)])
+
+    method = jd.Projected(RK4, jd.Projection())
+    run = states_at(truck, method, q, jnp.zeros(15), [s["t"] for s in states], 1e-2, law)
+    within(digits["x"], run.state.q[:, axles], [s["x"] for s in states])
+    assert np.max(run.info.violation) < 1e-13
+
+
+def car_of_both_orders(coordinates=jm.Joints()):
+    description = jv.bicycle(
+        2.5, steering=0.3, mass=1240.0, inertia=1545.0, fork_mass=20.0, fork_inertia=1.2, center=(1.0645161290322580, 0.0)
+    )
+    push = jm.Force("push", "base_link", point=(-1.0645161290322580, 0.0), force=(800.0, 0.0), body_frame=True)
+    hold = jm.JointForce("hold", "front_kingpin", 0.0, 0)
+    description = dataclasses.replace(description, forces=[push, hold])
+    return jm.mechanism(description, coordinates), jm.kinematic_mechanism(description, coordinates)[0]
+
+
+@pytest.mark.long
+def test_both_orders_and_the_embedded_form_run_on_one_path():
+    (car, q), frame = car_of_both_orders()
+    hold = jnp.asarray([0.2])
+    v = jd.kinematic_velocity(frame, jd.State(0.0, q, jnp.zeros(4)), jnp.asarray([3.0, 0.1]))[0]
+    second = states_at(car, jd.Projected(jd.RungeKutta.rk4(), jd.Projection()), q, v, [2.0], 5e-3, jnp.tile(hold, (400, 1)))
+    embedded = jm.EmbeddedMechanism(car, frame)
+    start = embedded.start(jd.State(jnp.zeros(()), q, v))
+    np.testing.assert_allclose(start.q[4:], [3.0, 0.1], rtol=1e-14)
+    third = states_at(embedded, RK4, start.q, start.v, [2.0], 5e-3, jnp.tile(hold, (400, 1)))
+    end = embedded.state(jax.tree.map(lambda x: x[0], third.state))
+    np.testing.assert_allclose(end.q, second.state.q[0], atol=1e-11)
+    np.testing.assert_allclose(end.v, second.state.v[0], atol=1e-11)
+    # Accelerations at one state agree to rounding.
+    a, _ = jd.forward_dynamics(car, jd.State(0.0, q, v), hold)
+    z = embedded.rate(jnp.zeros(()), start.q, hold)[4:]
+    np.testing.assert_allclose(z, [a[0] * np.cos(q[2]) + a[1] * np.sin(q[2]) + 1.0645161290322580 * v[2] ** 2, a[3]], atol=1e-12)
+
+
+def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_angle():
+    frame = car_of_both_orders()[1]
+
+    @jax.jit
+    def velocity(angle, speed):
+        q = jnp.zeros(4).at[3].set(angle)
+        return jd.kinematic_velocity(frame, jd.State(0.0, q, jnp.zeros(4)), jnp.stack([speed, jnp.zeros(())]))[0][2]
+
+    slope = jax.jit(jax.grad(velocity, argnums=(0, 1)))
+    # omega = speed tan(angle) / L
+    np.testing.assert_allclose(slope(0.0, 1.0), [0.4, 0.0], atol=1e-14)
+    for angle, speed in ((0.0, 1.0), (0.3, 0.0), (0.3, 2.0), (-1.2, 1.0)):
+        got = slope(angle, speed)
+        np.testing.assert_allclose(got[0], central(lambda x, s=speed: velocity(x, jnp.asarray(s)), angle), rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(got[1], central(lambda x, a=angle: velocity(jnp.asarray(a), x), speed), rtol=1e-7, atol=1e-7)
+
+    # At a right angle the rear wheel stands: nothing moves from a forward wish, with derivative -2.5 in the yaw rate row.
+    q = jnp.zeros(4).at[3].set(0.5 * jnp.pi)
+    state = jd.State(0.0, q, jnp.zeros(4))
+    status = jd.kinematic_status(frame, state, jnp.asarray([1.0, 0.0]), solver=jd.LeastSquares())
+    assert int(status) == jd.Status.CONFLICTING_ROWS
+    # As a projected wish it is free of conflict: x' = 0, and differentiable there.
+    mechanism, _ = jm.planar_mechanism([jm.Body("body", 1.0, 1.0)], [jm.Wheel("rear", "body", (1.0, 0.0), point=(0.0, 0.0))])
+
+    def wished(angle):
+        front = jnp.stack([-jnp.sin(angle), jnp.cos(angle), 2.5 * jnp.cos(angle)])
+        rows = jnp.stack([mechanism.constraint_jacobian(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))[0], front])
+        return jd.null_projector(rows) @ jnp.asarray([1.0, 0.0, 0.0])
+
+    np.testing.assert_allclose(wished(0.5 * np.pi), 0.0, atol=1e-15)
+    np.testing.assert_allclose(jax.jacfwd(wished)(0.5 * np.pi), [0.0, 0.0, -2.5], atol=1e-14)
+
+
+def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
+    robot, q = arc_robot(problem("diff_drive_arc")[0])
+    state = jd.State(0.0, q, jnp.zeros(5))
+    with pytest.raises(TypeError, match=r"velocities of its drives \(left_motor, right_motor\)"):
+        jd.kinematic_velocity(robot, state)
+    with pytest.raises(ValueError, match=r"shape \(2,\), one velocity a drive"):
+        jd.kinematic_velocity(robot, state, jnp.zeros(3))
+    description = jv.differential_drive(0.5, 0.1)
+    with pytest.raises(ValueError, match=r"mass must be a positive number, got None.*inertia"):
+        jm.mechanism(description)
+    for drive, message in (
+        (jm.SpinRate("motor", "left"), "no rotor"),
+        (jm.SpinRate("motor", None), "needs a spin"),
+        (jm.Speed("motor", "base_lnk", (1, 0), point=(0, 0)), "did you mean 'base_link'"),
+        (jm.JointRate("motor", "kingpin"), "which is no revolute or prismatic joint"),
+        (jm.YawRate("left", "base_link"), None),
+    ):
+        changed = dataclasses.replace(description, drives=[drive])
+        if message is None:
+            assert jm.kinematic_mechanism(changed)[0].names.inputs == ("left",)
+        else:
+            with pytest.raises(ValueError, match=message):
+                jm.kinematic_mechanism(changed)
+    with pytest.raises(TypeError, match=r"drives\[0\] is a Rotor; expected SpinRate, YawRate, Speed, JointRate"):
+        jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.Rotor("left")]))
+
+
+@pytest.mark.long
+def test_embedded_velocities_do_not_hide_a_conflict():
+    car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
+    run = jd.rollout(jm.Embedded(car, jd.LeastSquares()), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
+    assert int(run.info.status[-1]) == jd.Status.NONFINITE
+    run = jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
+    assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS

@@ -1,0 +1,318 @@
+"""Wheels that contradict each other, and maps between spins, twists and poses: published values, closed forms, derivatives, reports."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from vehicle_references import central, problem, within
+
+import jaxdae as jd
+import jaxdae.mechanisms as jm
+from jaxdae import vehicles as jv
+
+NAMES = ("front_left", "front_right", "rear_left", "rear_right")
+FRONT = NAMES[:2]
+
+
+def car(length, width, left, right, radius=1.0):
+    """Returns four wheels, the reference point amid the rear ones."""
+    half = 0.5 * width
+    places = jnp.asarray([[length, half], [length, -half], [0.0, half], [0.0, -half]])
+    steering = jnp.stack([*jnp.broadcast_arrays(jnp.asarray(left), jnp.asarray(right)), jnp.zeros(()), jnp.zeros(())])
+    return jv.wheels(places, steering=steering, radius=radius, names=NAMES)
+
+
+def test_steering_that_is_not_ackermann_has_its_published_answers():
+    p, reference, digits, _ = problem("ackermann_nonideal")
+    for case in reference["cases"]:
+        wheels = car(p["L"], p["w"], case["left"], case["right"], p["r"])
+        within(digits["twist"], wheels.across(), case["lateral_rows"])
+        within(digits["twist"], wheels.along(), case["longitudinal_rows"])
+        a = case["A_speed_hard"]
+        twist, report = jv.vehicle_twist(wheels, speed=p["v"])
+        within(digits["twist"], twist, [p["v"], a["vy"], a["omega"]])
+        within(digits["twist"], report.slip[:, 1], a["residual"])
+        within(digits["twist"], report.norm, a["norm"])
+        assert (int(report.rank), int(report.status)) == (3, jd.Status.OK)
+        assert set(report.fighting(1e-3)[:2]) == set(FRONT)
+        b = case["B_eight_soft_rows"]
+        twist, report = jv.body_twist(wheels, np.asarray(b["wanted_rolling_speeds"]) / p["r"])
+        within(digits["twist"], twist, b["twist"])
+        within(digits["twist"], jnp.concatenate([report.slip[:, 1], report.slip[:, 0]]), b["residual"])
+        within(digits["twist"], report.norm, b["norm"])
+        for side, name in (("left", "rear+left"), ("right", "rear+right")):
+            rows = jv.IndependentRows(("rear_left.lateral", f"front_{side}.lateral"))
+            twist, report = jv.vehicle_twist(wheels, speed=p["v"], slip=rows)
+            within(digits["twist"], twist, case["C_two_rows"][name])
+            assert report.fighting() == tuple(n for n in FRONT if side not in n)
+        twist, _ = jv.vehicle_twist(wheels, speed=p["v"], slip=jv.EquivalentBicycle(FRONT))
+        within(digits["twist"], twist, case["D_equivalent_bicycle"]["twist"])
+
+
+def test_the_car_of_the_specification():
+    # vehicles.md V4: L = 2.5, W = 1.5, a bicycle at 0.3 rad; both front wheels at 0.3.
+    wheels = car(2.5, 1.5, 0.3, 0.3)
+    values = np.linalg.svd(wheels.across(), compute_uv=False)
+    np.testing.assert_allclose(values, [3.71477388, 1.30598359, 0.03818656], atol=5e-9)
+    twist, _ = jv.vehicle_twist(wheels, speed=1.0)
+    np.testing.assert_allclose(twist, [1.0, 0.00239195, 0.12172939], atol=5e-9)
+    for rows, curvature in (
+        (("rear_left.lateral", "front_left.lateral"), 0.1132269),
+        (("rear_left.lateral", "front_right.lateral"), 0.1363918),
+    ):
+        got = jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(rows))[0]
+        np.testing.assert_allclose(got[2], curvature, atol=5e-8)
+    got = jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(FRONT))[0]
+    np.testing.assert_allclose(got, [1.0, 0.0, 0.1237345], atol=5e-8)
+    angles = jv.ackermann_angles(2.5, 1.5, 0.3)
+    np.testing.assert_allclose(angles, [0.3286162, 0.2758508], atol=5e-8)
+    ideal, report = jv.vehicle_twist(car(2.5, 1.5, *angles), speed=1.0)
+    np.testing.assert_allclose(ideal, [1.0, 0.0, np.tan(0.3) / 2.5], atol=1e-15)
+    assert report.norm < 1e-15
+    assert report.fighting() == ()
+
+
+def test_soft_rows_slow_a_car_down_as_far_as_one_lets_them():
+    bodies = [jm.Body("car", 1.0, 1.0)]
+    wheels = car(2.5, 1.5, 0.3, 0.3)
+    joints = [
+        jm.Wheel(name, "car", (jnp.cos(angle), jnp.sin(angle)), point=place)
+        for name, angle, place in zip(NAMES, wheels.steering, wheels.place, strict=True)
+    ]
+    mechanism, _ = jm.planar_mechanism(bodies, joints)
+
+    @jd.pytree
+    class Forward(jd.KinematicSystem):
+        mechanism: jm.Mechanism
+
+        def rate(self, t, x, u):
+            return jnp.asarray([1.0, 0.0, 0.0])
+
+        def velocity_constraint(self, t, x, xdot):
+            return self.mechanism.velocity_constraint(t, x, xdot)
+
+    @jax.jit
+    def velocity(c):
+        return jd.kinematic_velocity(jd.Soft(Forward(mechanism), c), jd.State(0.0, jnp.zeros(3), jnp.zeros(3)))[0]
+
+    for c, u in ((1.0, 0.985649), (0.1, 0.971442), (0.01, 0.860005), (1e-3, 0.400857), (1e-4, 0.063238)):
+        np.testing.assert_allclose(velocity(c)[0], u, atol=5e-7)
+
+
+def test_skid_steering_has_its_effective_track():
+    p, reference, digits, _ = problem("skid_steer_least_residual")
+    for case in reference["cases"]:
+        system, q = jm.kinematic_mechanism(jv.skid_steer(p["l"], p["W"], p["r"]))
+        wheels = jv.wheels_of(system, q)
+        assert wheels.names == NAMES
+        left, right = case["u"]
+        answer = jv.LeastResidual(lateral=case["lateral_weight"])
+        twist, report = jv.body_twist(wheels, [left, right, left, right], answer)
+        within(digits["all"], twist, case["twist"])
+        within(digits["all"], report.norm, case["norm"])
+        for state in case["path"]:
+            within(digits["all"], jv.integrate_twist(jnp.zeros(3), twist, state["t"]), state["x"])
+    # vehicles.md V2 e: L = 1, W = 0.8, r phi' = 0.6 and 0.4.
+    wheels = jv.wheels([[0.5, 0.4], [0.5, -0.4], [-0.5, 0.4], [-0.5, -0.4]])
+    rates = [0.4, 0.6, 0.4, 0.6]
+    alone, report = jv.body_twist(wheels, rates, jv.LeastResidual(lateral=0.0, dependent=True))
+    np.testing.assert_allclose(alone, [0.5, 0.0, 0.25], atol=1e-15)
+    np.testing.assert_allclose(np.abs(report.slip[:, 1]), 0.125, atol=1e-15)
+    np.testing.assert_allclose(jv.body_twist(wheels, rates)[0][2], 0.8 * 0.2 / (0.8**2 + 1.0), rtol=1e-14)
+    # Without the tolerance for undetermined motions that is told.
+    assert int(jv.body_twist(wheels, rates, jv.LeastResidual(lateral=0.0))[1].status) == jd.Status.SINGULAR
+
+
+def test_mecanum_wheels_map_both_ways():
+    p, reference, digits, _ = problem("mecanum_kinematics")
+    system, q = jm.kinematic_mechanism(jv.mecanum(2 * p["l"], 2 * p["w"], p["r"]))
+    wheels = jv.wheels_of(system, q)
+    for case in reference["inverse"]:
+        within(digits["all"], jv.wheel_rates(wheels, [float(x) for x in case["twist"]]), case["wheel_rates"])
+    for case in reference["forward"]:
+        twist, report = jv.body_twist(wheels, [float(x) for x in case["wheel_rates"]])
+        within(digits["all"], twist, case["twist"])
+        within(digits["all"], report.norm, case["residual_norm"])
+        for state in case["path"]:
+            within(digits["all"], jv.integrate_twist(jnp.zeros(3), twist, state["t"]), state["x"])
+    # As a mechanism: its rows move it by the same twist, and spins that contradict each other are told.
+    state = jd.State(0.0, q, jnp.zeros(7))
+    solver = jd.LeastSquares()
+    v, _ = jd.kinematic_velocity(system, state, jnp.asarray([10.0, 12.0, 8.0, 14.0]), solver=solver)
+    within(13, v[:3], reference["forward"][0]["twist"])
+    assert int(jd.kinematic_status(system, state, jnp.asarray([7.0, 3.0, -2.0, 5.0]), solver=solver)) == jd.Status.CONFLICTING_ROWS
+
+
+def test_omni_wheels_drive_in_any_direction():
+    system, q = jm.kinematic_mechanism(jv.omni(3, 0.2, 0.05))
+    wheels = jv.wheels_of(system, q)
+    np.testing.assert_allclose(jv.wheel_rates(wheels, [0.0, 0.0, 1.0]), 0.2 / 0.05, rtol=1e-14)
+    twist = jnp.asarray([0.3, -0.2, 0.7])
+    np.testing.assert_allclose(jv.body_twist(wheels, jv.wheel_rates(wheels, twist))[0], twist, atol=1e-14)
+    v, _ = jd.kinematic_velocity(system, jd.State(0.0, q, jnp.zeros(6)), jv.wheel_rates(wheels, twist))
+    np.testing.assert_allclose(v[:3], twist, atol=1e-14)
+    with pytest.raises(ValueError, match="count must be at least 3"):
+        jv.omni(2, 0.2, 0.05)
+
+
+def test_a_differential_drive_of_the_specification():
+    wheels = jv.wheels([[0.0, 0.25], [0.0, -0.25]], radius=0.1)
+    twist, _ = jv.body_twist(wheels, [4.0, 6.0])
+    np.testing.assert_allclose(twist, [0.5, 0.0, 0.4], atol=1e-15)
+    np.testing.assert_allclose(jv.integrate_twist(jnp.zeros(3), twist, 5.0), [1.136622, 1.770184, 2.0], atol=5e-7)
+    np.testing.assert_allclose(jv.wheel_rates(wheels, twist), [4.0, 6.0], atol=1e-14)
+
+
+def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
+    pose, twist = jnp.asarray([0.3, -0.1, 0.7]), jnp.asarray([0.5, 0.2, 1.3])
+    once = jv.integrate_twist(pose, twist, 2.0)
+    many = pose
+    for _ in range(8):
+        many = jv.integrate_twist(many, twist, 0.25)
+    np.testing.assert_allclose(once, many, atol=1e-15)
+    slopes = jax.jacfwd(lambda omega: jv.integrate_twist(pose, jnp.stack([twist[0], twist[1], omega]), 2.0))
+    for omega in (0.0, 1e-9, 0.3):
+
+        def along(x):
+            return jv.integrate_twist(pose, jnp.stack([twist[0], twist[1], x]), 2.0)
+
+        np.testing.assert_allclose(slopes(omega), central(along, omega), atol=1e-8)
+    np.testing.assert_allclose(jax.hessian(lambda w: jv.integrate_twist(pose, jnp.stack([*twist[:2], w]), 1.0)[0])(0.0) < 1.0, True)
+
+
+def test_odometry_drifts_as_its_closed_form_says():
+    p, reference, digits, _ = problem("odometry_straight")
+    wheels = jv.wheels([[0.0, 0.5 * p["W"]], [0.0, -0.5 * p["W"]]], radius=0.1)
+    for case in reference["cases"]:
+        rates = jv.wheel_rates(wheels, [p["v"], 0.0, case["omega"]])
+        noise = jv.wheel_noise(wheels, rates, p["variance_per_metre"])
+        twist = jnp.asarray([p["v"], 0.0, case["omega"]])
+        at = (np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2]))
+        for state in case["states"][1:]:
+            got = jv.odometry_covariance(jnp.zeros((3, 3)), jnp.zeros(3), twist, noise, float(state["t"]))
+            within(digits["P"], np.asarray(got)[at], state["P_xx_xy_xth_yy_yth_thth"])
+    # On an arc two steps are one.
+    twist = jnp.asarray([0.7, 0.1, 0.9])
+    start = jnp.diag(jnp.asarray([1e-4, 2e-4, 3e-4]))
+    whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 2.0)
+    half = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 1.0)
+    again = jv.odometry_covariance(half, jv.integrate_twist(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
+    np.testing.assert_allclose(whole, again, atol=1e-16)
+
+
+def answered(answer):
+    @jax.jit
+    def turn(left, right):
+        return jv.vehicle_twist(car(2.5, 1.5, left, right), speed=1.0, slip=answer)[0][2]
+
+    return turn
+
+
+@pytest.mark.parametrize("answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle(FRONT)])
+def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
+    turn = answered(answer)
+    slopes = jax.jit(jax.grad(turn, argnums=(0, 1)))
+    for left, right in ((0.3, 0.25), (-0.4, -0.3), (1.4, 1.2)):
+        got = slopes(left, right)
+        np.testing.assert_allclose(got[0], central(lambda x, r=right: turn(x, jnp.asarray(r)), left), rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(got[1], central(lambda x, lf=left: turn(jnp.asarray(lf), x), right), rtol=1e-7, atol=1e-7)
+
+    # Along the Ackermann angles all of them are the bicycle, whose derivative at straight driving is u / L.
+    def steered(delta):
+        return turn(*jv.ackermann_angles(2.5, 1.5, delta))
+
+    steered = jax.jit(steered)
+    for delta in (-0.2, 0.0, 0.5):
+        np.testing.assert_allclose(steered(delta), np.tan(delta) / 2.5, atol=1e-14)
+        np.testing.assert_allclose(jax.grad(steered)(delta), 1.0 / (2.5 * np.cos(delta) ** 2), rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(steered)(0.0), 0.4, rtol=1e-13)
+
+
+def test_bicycles_at_right_angles_crabs_and_no_track():
+    bicycle = jv.EquivalentBicycle(("front_left", "front_right"))
+    # Steered past a right angle the direction turns on; at it the vehicle turns about its rear axle.
+    directions = [bicycle.direction(car(2.5, 0.0, angle, angle)) for angle in (1.5, 0.5 * np.pi, 1.65)]
+    np.testing.assert_allclose(directions[1], [0.0, 0.0, 1.0], atol=1e-15)
+    assert directions[0][0] > 0.0 > directions[2][0]
+    assert all(abs(float(jnp.linalg.norm(d)) - 1.0) < 1e-14 for d in directions)
+    twist, report = jv.vehicle_twist(car(2.5, 0.0, 0.5 * np.pi, 0.5 * np.pi), speed=1.0, slip=bicycle)
+    assert int(report.status) == jd.Status.CONFLICTING_ROWS
+    np.testing.assert_array_equal(twist, 0.0)
+    # All wheels parallel: it crabs, and nothing slips.
+    crab = jv.wheels([[1.0, 0.5], [1.0, -0.5], [-1.0, 0.5], [-1.0, -0.5]], steering=0.4)
+    twist, report = jv.vehicle_twist(crab, speed=1.0)
+    np.testing.assert_allclose(twist, [1.0, np.tan(0.4), 0.0], atol=1e-14)
+    assert report.norm < 1e-14
+    # A wheel at the instantaneous center stands, and does not slip.
+    angles = jv.steering_angles(crab, [0.5, 0.0, 1.0])
+    np.testing.assert_allclose(jv.steering_angles(jv.wheels([[0.0, 0.5]]), [0.5, 0.0, 1.0]), 0.0, atol=0)
+    swerve = jv.wheels(crab.place, steering=angles)
+    np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, atol=1e-15)
+
+
+def test_reports_in_batches_and_single_precision():
+    angles = jnp.asarray([[0.3, 0.3], [np.nan, 0.3], [0.0, 0.0]])
+    twists, report = jax.jit(jax.vmap(lambda pair: jv.vehicle_twist(car(2.5, 1.5, pair[0], pair[1]), speed=1.0)))(angles)
+    np.testing.assert_allclose(twists[0, 2], 0.12172939, atol=5e-9)
+    np.testing.assert_allclose(twists[2], [1.0, 0.0, 0.0], atol=1e-15)
+    assert np.all(np.isnan(twists[1]))
+    assert int(report.status[1]) == jd.Status.SINGULAR
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), car(2.5, 1.5, 0.3, 0.3))
+    twist, _ = jv.vehicle_twist(single, speed=1.0)
+    assert twist.dtype == jnp.float32
+    np.testing.assert_allclose(twist, twists[0], atol=1e-6)
+
+
+def test_redundant_rear_wheels_share_their_force():
+    # Two rear wheels have one row twice: the same force each, together that of one in the middle.
+    def lateral(places):
+        bodies = [jm.Body("car", 1000.0, 1500.0, (0.0, 0.0, 0.0))]
+        joints = [jm.Wheel(f"rear_{k}", "car", (1.0, 0.0), point=(-1.1, y)) for k, y in enumerate(places)]
+        front = jm.Wheel("front", "car", (np.cos(0.2), np.sin(0.2)), point=(1.4, 0.0))
+        mechanism, q = jm.planar_mechanism(bodies, [*joints, front], gravity=(0.0, 0.0))
+        yaw = 5.0 * np.tan(0.2) / 2.5
+        state = jd.State(0.0, q, jnp.asarray([5.0, 1.1 * yaw, yaw]))
+        lam = jd.forward_dynamics(mechanism, state, solver=jd.LeastSquares())[1]
+        return np.array([x for x, name in zip(lam, mechanism.names.rows, strict=True) if name.startswith("rear")])
+
+    both, one = lateral((0.75, -0.75)), lateral((0.0,))
+    np.testing.assert_allclose(both[0], both[1], rtol=1e-12)
+    np.testing.assert_allclose(both.sum(), one[0], rtol=1e-12)
+
+
+def test_mistakes_about_wheels():
+    wheels = car(2.5, 1.5, 0.3, 0.3)
+    with pytest.raises(TypeError, match="give speed"):
+        jv.vehicle_twist(wheels)
+    with pytest.raises(ValueError, match=r"rates must have shape \(4,\), one a wheel \(front_left"):
+        jv.body_twist(wheels, [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"did you mean 'rear_left\.lateral'"):
+        jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_lft.lateral", "front_left.lateral")))
+    with pytest.raises(ValueError, match="must be 2 different names beside the speed"):
+        jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_left.lateral",)))
+    with pytest.raises(ValueError, match="wheels that are steered and wheels that are not"):
+        jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(NAMES))
+    with pytest.raises(ValueError, match="no wheel is called 'front'"):
+        jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(("front",)))
+    with pytest.raises(TypeError, match="give speed"):
+        jv.body_twist(wheels, jnp.ones(4), jv.EquivalentBicycle(FRONT))
+    for arguments, message in (
+        ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
+        ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different ones"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jv.wheels(**arguments)
+    mechanism, q = jm.planar_mechanism([jm.Body("base_link", 1.0, 1.0)], [])
+    with pytest.raises(ValueError, match="has no wheels"):
+        jv.wheels_of(mechanism, q)
+    with pytest.raises(ValueError, match="no body is called 'car'"):
+        jv.wheels_of(mechanism, q, "car")
+    with pytest.raises(ValueError, match="wheelbase must be a finite number of meters that is not zero"):
+        jv.ackermann(0.0, 1.5)
+    with pytest.raises(ValueError, match=r"lengths\[1\] must be"):
+        jv.truck_and_trailers(3.0, (1.0, 0.0), (0.0, 0.0))
+    with pytest.raises(ValueError, match="one length, offset and heading a trailer, got 2, 1 and 2"):
+        jv.truck_and_trailers(3.0, (1.0, 2.0), (0.0,))
+    with pytest.raises(ValueError, match="or 4 of them, one a wheel"):
+        jv.skid_steer(1.0, 1.0, (0.1, 0.2))

@@ -1,0 +1,317 @@
+"""Tires and single-track models: published forces and paths, limits of stiffness and speed, signs, derivatives, mistakes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from vehicle_references import central, problem, states_at, within
+
+import jaxdae as jd
+import jaxdae.mechanisms as jm
+from jaxdae import control
+from jaxdae import vehicles as jv
+
+RK4 = jd.RungeKutta.rk4()
+EXACT = jd.RungeKutta.dormand_prince5()
+
+
+def test_magic_formula_and_brush_have_their_published_values():
+    p, reference, digits, _ = problem("slip_models")
+    m, b = p["magic"], p["brush"]
+    numbers = m["B"], m["C"], m["D"], m["E"]
+    for case in reference["magic"]:
+        slip = float(case["slip"])
+        value, slope = jax.value_and_grad(jm.magic_formula)(slip, *numbers)
+        within(digits["all"], value, case["mu"])
+        within(digits["all"], slope, case["dmu_dslip"])
+    within(digits["all"], jm.magic_formula(reference["magic_peak"]["slip"], *numbers), reference["magic_peak"]["mu"])
+
+    def fiala(tangent):
+        return jm.brush_forces(jnp.zeros_like(tangent), tangent, b["C_alpha"], b["mu"], b["Fz"])[1]
+
+    for case in reference["brush"]:
+        tangent = jnp.tan(float(case["alpha"]))
+        within(digits["all"] - 3, fiala(tangent), case["Fy"])
+        np.testing.assert_allclose(fiala(tangent), case["Fy"], rtol=1e-13)
+        np.testing.assert_allclose(jax.grad(fiala)(tangent), central(fiala, tangent), rtol=1e-7, atol=1e-4)
+    # At no slip the slope is the stiffness; it is continuous where all bristles slide.
+    np.testing.assert_allclose(jax.grad(fiala)(0.0), -b["C_alpha"], rtol=1e-15)
+    edge = float(np.tan(reference["brush_slide_angle"]))
+    np.testing.assert_allclose(fiala(edge), -b["mu"] * b["Fz"], rtol=1e-14)
+    assert abs(float(jax.grad(fiala)(edge * (1.0 - 1e-9)))) < 1e-3
+    for case in reference["brush_combined"]:
+        got = jm.brush_forces(case["sigma_x"], case["sigma_y"], b["C_alpha"], b["mu"], b["Fz"])
+        np.testing.assert_allclose(got, [case["Fx"], case["Fy"]], rtol=1e-13)
+
+
+def test_viscous_wheels_steer_a_robot_as_published():
+    p, reference, digits, _ = problem("skid_steer_viscous")
+    wheels = [(sx * 0.5 * p["l"] - p["x0"], sy * 0.5 * p["W"], p["u"][0 if sy > 0 else 1]) for sx in (1, -1) for sy in (1, -1)]
+    tires = [
+        jm.ViscousTire(
+            name=f"tire_{k}",
+            body="base",
+            axis=(1.0, 0.0),
+            point=(x, y),
+            lateral=p["cy"],
+            longitudinal=p["cx"],
+            **({"input": 0 if y > 0 else 1, "gain": p["r"]} if k % 2 else {"rim_speed": p["r"] * u}),
+        )
+        for k, (x, y, u) in enumerate(wheels)
+    ]
+    # Left wheels have their speed as a number here, right ones as an input.
+    mechanism, q = jm.planar_mechanism([jm.Body("base", p["m"], p["I"])], [], tires, gravity=(0.0, 0.0))
+    states = reference["states"][1:]
+    u = jnp.tile(jnp.asarray(p["u"]), (1500, 1))
+    run = states_at(mechanism, EXACT, q, jnp.zeros(3), [s["t"] for s in states], 2e-3, u)
+    within(digits["q"], jnp.concatenate([run.state.q, run.state.v], axis=1), [s["qv"] for s in states])
+
+
+def straight(kind, **law):
+    """Returns a body of 100 kg on one tire with a rotor, heading along x."""
+    tire = kind(name="tire", body="body", axis=(1.0, 0.0), point=(0.0, 0.0), radius=0.3, spin="spin", **law)
+    return jm.planar_mechanism([jm.Body("body", 100.0, 10.0), jm.Rotor("spin", 1.0)], [], [tire], gravity=(0.0, 0.0))
+
+
+TIRES = {
+    jm.ViscousTire: {"lateral": 900.0, "longitudinal": 700.0},
+    jm.LinearTire: {"lateral": 2e4, "longitudinal": 3e4, "most": 900.0},
+    jm.BrushTire: {"stiffness": 2e4, "friction": 0.9, "load": 1000.0},
+    jm.MagicFormulaTire: {"load": 1000.0, "peak_longitudinal": 1.2},
+}
+
+
+@pytest.mark.parametrize("kind", TIRES)
+def test_signs_of_slip_friction_and_rest(kind):
+    mechanism, q = straight(kind, **TIRES[kind])
+
+    @jax.jit
+    def force(vx, vy, spin):
+        return mechanism.force(jnp.zeros(()), q, jnp.stack([vx, vy, jnp.zeros(()), spin]), None)
+
+    # Driving: forward, and the rotor is held back by r F_x. To the left: a force to the right.
+    driving, sliding = force(10.0, 0.0, 35.0), force(10.0, 0.2, 10.0 / 0.3)
+    assert driving[0] > 0.0
+    np.testing.assert_allclose(driving[3], -0.3 * driving[0], rtol=1e-14)
+    assert sliding[1] < 0.0
+    np.testing.assert_allclose([driving[1], sliding[0]], 0.0, atol=1e-9)
+    # Backward too.
+    assert force(-10.0, 0.2, -10.0 / 0.3)[1] < 0.0
+    assert force(-10.0, 0.0, -10.0)[0] > 0.0
+    # At rest there is no force, and everything is finite and differentiable.
+    np.testing.assert_array_equal(force(0.0, 0.0, 0.0), 0.0)
+    for at in ((0.0, 0.0, 0.0), (10.0, 0.0, 10.0 / 0.3), (0.03, 0.01, 0.2), (12.0, 0.3, 45.0)):
+        slopes = jnp.stack(jax.jacfwd(force, argnums=(0, 1, 2))(*at))
+        assert np.all(np.isfinite(slopes))
+        for k in range(3):
+            # The brush has a jump in its second derivative at no slip.
+            step = 1e-6 if at[0] else 1e-9
+
+            def along(x, k=k, at=at):
+                return force(*at[:k], x, *at[k + 1 :])
+
+            np.testing.assert_allclose(slopes[k], central(along, at[k], step), rtol=1e-6, atol=0.05)
+
+
+def test_combined_forces_stay_in_their_ellipse():
+    mechanism, q = straight(jm.MagicFormulaTire, **TIRES[jm.MagicFormulaTire])
+    linear, _ = straight(jm.LinearTire, **TIRES[jm.LinearTire])
+    rng = np.random.default_rng(1)
+    v = jnp.asarray(rng.uniform([1.0, -3.0, 0.0, 0.0], [20.0, 3.0, 0.0, 90.0], (200, 4)))
+    for system, half_x, half_y in ((mechanism, 1200.0, 1000.0), (linear, 900.0, 900.0)):
+        force = jax.vmap(lambda v, s=system: s.force(jnp.zeros(()), q, v, None))(v)
+        size = np.hypot(force[:, 0] / half_x, force[:, 1] / half_y)
+        assert np.max(size) <= 1.0 + 1e-12
+        assert np.max(size) > 0.99
+
+
+def test_a_bicycle_on_linear_tires_has_its_published_path():
+    p, reference, digits, _ = problem("bicycle_linear_tyres")
+
+    def car(a, b):
+        tires = [
+            jm.LinearTire(name="front", body="car", axis=(1.0, 0.0), point=(a, 0.0), lateral=p["Cf"], steer=p["delta"]),
+            jm.LinearTire(name="rear", body="car", axis=(1.0, 0.0), point=(-b, 0.0), lateral=p["Cr"]),
+        ]
+        return jm.planar_mechanism([jm.Body("car", p["m"], p["I"])], [], tires, gravity=(0.0, 0.0))
+
+    @jd.pytree(kw_only=True)
+    class Held(jm.Mechanism):
+        """The forward speed is held."""
+
+        def velocity_constraint(self, t, q, v):
+            held = v[0] * jnp.cos(q[2]) + v[1] * jnp.sin(q[2]) - p["u"]
+            return jnp.concatenate([super().velocity_constraint(t, q, v), held[None]])
+
+    mechanism, q = car(p["a"], p["b"])
+    held = Held(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)})
+    states = reference["states"][1:]
+    method = jd.Projected(EXACT, jd.Projection())
+    run = states_at(held, method, q, jnp.asarray([p["u"], 0.0, 0.0]), [0.2 * k for k in range(1, 21)], 2e-3)
+    at = [round(s["t"] / 0.2) - 1 for s in states if abs(s["t"] / 0.2 - round(s["t"] / 0.2)) < 1e-9]
+    kept = [s for s in states if abs(s["t"] / 0.2 - round(s["t"] / 0.2)) < 1e-9]
+    found = jnp.concatenate([run.state.q, run.state.v], axis=1)[np.asarray(at)]
+    within(digits["q"], found, [s["qv"] for s in kept])
+    lam = jax.vmap(lambda s: jd.forward_dynamics(held, s)[1][0])(run.state)[np.asarray(at)]
+    within(9, lam, [s["drive_force"][0] for s in kept])
+    # Eigenvalues of side slip and yaw at constant speed, for cars that are neutral, and that are stable or not at speed.
+    for variant in reference["variants"]:
+        system, _ = car(variant["a"], variant["b"])
+        force = jax.jacfwd(lambda v, s=system: s.force(jnp.zeros(()), jnp.zeros(3), v, None))(jnp.asarray([p["u"], 0.0, 0.0]))
+        # In the turning frame there is the centripetal term u omega.
+        a = np.asarray(force)[1:, 1:] / np.array([[p["m"]], [p["I"]]]) - np.array([[0.0, p["u"]], [0.0, 0.0]])
+        values = np.sort_complex(np.linalg.eigvals(a))
+        expected = np.sort_complex(np.array([complex(*pair) for pair in variant["eigenvalues_at_15"]]))
+        np.testing.assert_allclose(values, expected, rtol=1e-7)
+
+
+def viscous(c):
+    """Returns a blade whose lateral row is viscous, in a tangential wind of gravity."""
+    tire = jm.ViscousTire(name="blade", body="body", axis=(1.0, 0.0), point=(0.1, 0.0), lateral=c)
+    return jm.planar_mechanism([jm.Body("body", 2.0, 0.5)], [], [tire], gravity=(0.3, -0.2))[0]
+
+
+def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
+    hard, q = jm.planar_mechanism(
+        [jm.Body("body", 2.0, 0.5)], [jm.Wheel("blade", "body", (1.0, 0.0), point=(0.1, 0.0))], gravity=(0.3, -0.2)
+    )
+    v = jnp.asarray([0.5, -0.1, 1.0])
+    expected = states_at(hard, RK4, q, v, [0.5], 1e-3).state
+    errors = []
+    for c in (1e3, 1e4):
+        got = states_at(viscous(c), RK4, q, v, [0.5], 1e-4).state
+        errors.append(float(jnp.max(jnp.abs(got.q - expected.q))))
+    # The slip speed is force over c.
+    assert errors[0] < 2e-3
+    np.testing.assert_allclose(errors[0] / errors[1], 10.0, rtol=0.05)
+
+    # Implicit: a soft row of an impulse, J dv + p / (h c) = -w, is lam = -c w at the end of the step. First order in h, at any c.
+    reference = states_at(viscous(50.0), RK4, q, v, [0.5], 1e-3).state
+    errors = []
+    for h in (0.01, 0.005):
+        soft = jd.Soft(hard, 1.0 / (50.0 * h))
+        run = jd.rollout(soft, control.VelocityStepping(), jd.State(0.0, q, v), dt=h, steps=round(0.5 / h), start_tolerance=jnp.inf)
+        jd.raise_if_failed(run.info)
+        errors.append(float(jnp.max(jnp.abs(run.state.q[-1] - reference.q[0]))))
+        w = hard.velocity_constraint(jnp.zeros(()), run.state.q[-2], run.state.v[-1])
+        np.testing.assert_allclose(run.info.lam[-1], -50.0 * w, rtol=1e-9)
+    np.testing.assert_allclose(errors[0] / errors[1], 2.0, rtol=0.1)
+    # So stiff that an explicit step of this size would explode, it is the hard row.
+    run = jd.rollout(jd.Soft(hard, 1.0 / (1e9 * 0.005)), control.VelocityStepping(), jd.State(0.0, q, v), dt=0.005, steps=100)
+    again = jd.rollout(hard, control.VelocityStepping(), jd.State(0.0, q, v), dt=0.005, steps=100)
+    np.testing.assert_allclose(run.state.q[-1], again.state.q[-1], atol=1e-7)
+
+
+def test_a_viscous_robot_goes_to_the_least_residual_of_its_weights():
+    # Wheels that contradict each other: the steady twist of a light robot on stiff viscous tires, weights c.
+    p, _, _, _ = problem("skid_steer_viscous")
+    places = jnp.asarray([[x * 0.5 * p["l"], y * 0.5 * p["W"]] for x in (1, -1) for y in (1, -1)])
+    rates = jnp.asarray([3.0, 6.0, 3.0, 6.0])
+    tires = [
+        jm.ViscousTire(name=f"t{k}", body="base", axis=(1.0, 0.0), point=place, lateral=p["cy"], longitudinal=p["cx"], rim_speed=p["r"] * u)
+        for k, (place, u) in enumerate(zip(places, rates, strict=True))
+    ]
+    mechanism, q = jm.planar_mechanism([jm.Body("base", 1.0, 1.0)], [], tires, gravity=(0.0, 0.0))
+    answer = jv.LeastResidual(lateral=p["cy"], rolling=p["cx"])
+    twist, _ = jv.body_twist(jv.wheels(places, radius=p["r"]), rates, answer)
+    force = mechanism.force(jnp.zeros(()), q, twist, None)
+    np.testing.assert_allclose(force, 0.0, atol=1e-10)
+
+
+def single_track():
+    """Returns the model of CommonRoad's vehicle 2, a BMW 320i."""
+    p, reference, digits, values = problem("commonroad_single_track")
+    stiffness = -p["p_ky1"] / p["p_dy1"]
+    car = jv.DynamicSingleTrack(
+        front=p["a"],
+        rear=p["b"],
+        mass=p["m"],
+        inertia=p["I_z"],
+        height=p["h_s"],
+        friction=p["p_dy1"],
+        front_stiffness=stiffness,
+        rear_stiffness=stiffness,
+    )
+    return p, reference, digits, values, car
+
+
+def test_single_track_models_have_their_published_paths():
+    p, reference, digits, values, car = single_track()
+    models = {
+        "KS": jv.KinematicSingleTrack(p["a"] + p["b"]),
+        "KST": jv.KinematicSingleTrackTrailer(p["vehicle4"]["a"] + p["vehicle4"]["b"], p["vehicle4"]["trailer_l_wb"]),
+        "ST": car,
+    }
+    for name, model in models.items():
+        case = reference[name]
+        x = jnp.asarray(case["x0"])
+        states = case["states"][1:]
+        u = jnp.tile(jnp.asarray(case["u"]), (1000, 1))
+        run = states_at(model, jd.Kinematic.rk4(), x, jnp.zeros_like(x), [s["t"] for s in states], 2e-3, u)
+        within(digits["x"], run.state.q, [s["x"] for s in states])
+    published = values["published"]
+    for model, key in ((models["KS"], "ks"), (car, "st")):
+        x = jnp.asarray(published[key]["x"])
+        u = jv.limited_inputs(
+            jnp.asarray(published["input"]),
+            x[2],
+            x[3],
+            steering=(-1.066, 1.066),
+            speed=(-13.6, 50.8),
+            acceleration=11.5,
+            switching_speed=7.319,
+        )
+        within(13, model.rate(jnp.zeros(()), x, u), published[key]["f"])
+
+
+def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
+    p, _, _, _, car = single_track()
+    side = p["b"] / (p["a"] + p["b"])
+    for v in (0.0, 0.05, -0.05):
+        x = jnp.asarray([0.0, 0.0, 0.4, v, 0.1, 0.0, 0.0])
+        rate = car.rate(jnp.zeros(()), x, jnp.asarray([0.2, 0.3]))
+        assert np.all(np.isfinite(rate))
+        slopes = jax.jacfwd(car.rate, argnums=1)(jnp.zeros(()), x, jnp.asarray([0.2, 0.3]))
+        assert np.all(np.isfinite(slopes))
+        # d beta/dt is that of beta = atan(tan(delta) b / l).
+        beta = jax.grad(lambda delta: jnp.arctan(jnp.tan(delta) * side))(0.4)
+        np.testing.assert_allclose(rate[6], beta * 0.2, rtol=1e-14)
+    # KS is the mechanism of first order.
+    x = jnp.asarray([0.5, -0.3, 0.2, 3.0, 0.7])
+    state, speed = jv.from_commonroad(x)
+    mechanism, _ = jm.kinematic_mechanism(jv.bicycle(p["a"] + p["b"]), jm.Joints())
+    got = jd.kinematic_velocity(mechanism, state, jnp.stack([speed, jnp.asarray(0.1)]))[0]
+    expected = jv.KinematicSingleTrack(p["a"] + p["b"]).rate(jnp.zeros(()), x, jnp.asarray([0.1, 0.0]))
+    np.testing.assert_allclose(got, expected[jnp.asarray([0, 1, 4, 2])], atol=1e-14)
+    np.testing.assert_array_equal(jv.to_commonroad(state, speed), x)
+
+
+def test_loads_of_axles_and_wheels():
+    loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
+    np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)
+    np.testing.assert_allclose(loads[1] - jv.axle_loads(1000.0, 1.2, 1.3)[1], 1000.0 * 2.0 * 0.5 / 2.5, rtol=1e-12)
+    places = jnp.asarray([[1.2, 0.7], [1.2, -0.7], [-1.3, 0.7], [-1.3, -0.7]])
+    wheels = jv.wheel_loads(1000.0, places, 0.5, (2.0, 3.0))
+    np.testing.assert_allclose([wheels[:2].sum(), wheels[2:].sum()], loads, rtol=1e-12)
+    # To the left it accelerates: the right wheels carry.
+    np.testing.assert_allclose(wheels[1] + wheels[3] - wheels[0] - wheels[2], 2 * 1000.0 * 3.0 * 0.5 / 1.4, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tire", "message"),
+    [
+        ({"spin": "spin"}, "no radius: give the radius in m"),
+        ({"radius": 0.3}, "radius and no spin"),
+        ({"spin": "spin", "radius": 0.3, "rim_speed": 1.0}, "has a spin, and a rim_speed"),
+        ({"load": 0.0}, "load must be positive"),
+        ({"slow": 0.0}, "slow must be positive"),
+        ({"axis": (0, 0)}, "axis must be two numbers"),
+        ({"spin": "body", "radius": 0.3}, "a body with a place"),
+    ],
+)
+def test_mistakes_of_tires_are_named(tire, message):
+    given = {"name": "t", "body": "body", "axis": (1, 0), "point": (0, 0), "stiffness": 1.0, "friction": 1.0, "load": 1.0} | tire
+    with pytest.raises(ValueError, match=message):
+        jm.planar_mechanism([jm.Body("body", 1.0, 1.0), jm.Rotor("spin", 1.0)], [], [jm.BrushTire(**given)])
