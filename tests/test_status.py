@@ -84,9 +84,11 @@ def test_inside_a_transformation(transform):
         transform(function)(jnp.zeros(2, jnp.int32))
 
 
-def test_readme_says_of_every_code_what_to_do():
+def test_the_docs_say_of_every_code_what_to_do():
     """A row of the table for each: status, cause, remedy."""
-    rows = [line for line in (pathlib.Path(__file__).parent.parent / "README.md").read_text().splitlines() if line.startswith("| `")]
+    rows = [
+        line for line in (pathlib.Path(__file__).parent.parent / "docs" / "statuses.md").read_text().splitlines() if line.startswith("| `")
+    ]
     for status in Status:
         if status is not Status.OK:
             (row,) = (line for line in rows if line.startswith(f"| `{status.name}` |"))

@@ -1,9 +1,10 @@
-"""The code of README.md runs, block after block in one namespace, as somebody types it who reads along; and does what README says."""
+"""The code of README.md and of the docs runs, block after block, as somebody types it who reads along; and does what they say."""
 
 import ast
 import functools
 import math
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -12,15 +13,24 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 import jaxdae as jd
 
-README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
-BLOCKS = list(Sybil([PythonCodeBlockParser()]).parse(README))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+# One session: each page goes on where the one before ended.
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("first_steps", "control", "learning")]
+
+
+def parsed(page):
+    return list(Sybil([PythonCodeBlockParser()]).parse(page))
+
+
+BLOCKS = [block for page in PAGES for block in parsed(page)]
 
 
 @functools.cache
 def after(block):
     """Returns the names that are defined when the block has run, and before it all that stand above."""
-    if block > 0:
-        after(block - 1)
+    namespace = dict(after(block - 1)) if block > 0 else {}
+    BLOCKS[block].namespace.update(namespace)
     BLOCKS[block].evaluate()
     return dict(BLOCKS[block].namespace)
 
@@ -30,21 +40,39 @@ SHORT = 4
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(k, id=f"line_{block.line}", marks=[] if k < SHORT else pytest.mark.long) for k, block in enumerate(BLOCKS)]
+    "block", [pytest.param(k, id=f"block_{k}", marks=[] if k < SHORT else pytest.mark.long) for k in range(len(BLOCKS))]
 )
 def test_block(block):
     after(block)
 
 
 def test_every_block_is_python_and_imports_what_there_is():
-    for block in BLOCKS:
+    for block in BLOCKS + parsed(README):
         tree = ast.parse(block.parsed)
         imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        exec(compile(ast.Module(imports, []), f"{README.name}, line {block.line}", "exec"), {})
+        exec(compile(ast.Module(imports, []), f"{block.path}, line {block.line}", "exec"), {})
 
 
 def test_no_block_is_left_out():
-    assert len(BLOCKS) == README.read_text().count("```python") == 7
+    assert len(BLOCKS) == sum(page.read_text().count("```python") for page in PAGES) == 7
+
+
+def test_readme_is_short_and_its_gradient_is_right():
+    assert README.stat().st_size <= 6000
+    (block,) = parsed(README)
+    block.evaluate()
+    names = block.namespace
+    value, slope = names["jax"].value_and_grad(names["where_the_slider_is"])(2.0)
+    higher, lower = (names["where_the_slider_is"](2.0 + sign * 1e-4) for sign in (1, -1))
+    # Central differences: h^2 = 1e-8 of a third derivative of some 1, and round-off of 1e-12.
+    np.testing.assert_allclose(slope, (higher - lower) / 2e-4, rtol=1e-6)
+    assert 1.0 < value < 3.0
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_a_system_of_your_own():
