@@ -1,13 +1,18 @@
-"""Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C): a part of `make bench`.
+"""Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C), MJX and Pinocchio: a part of `make bench`.
 
-Chains of hinges in the plane and in space, ladders of four-bars in the plane, and a tree of 30 bodies in space; float64, one core,
-microseconds a step of semi-implicit Euler at 1 ms, of one world and of each of 64. Where there are loops jaxdae projects positions and
-velocities in every step. MuJoCo runs the same bodies by `mj_step` with Euler, its constraints off where there are no loops, and closes
-those of the ladders by `connect`. All contenders of a size run in turn, and ratios are taken within a repetition.
+Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in space, and the humanoid G1
+where the package example-robot-data is installed; float64, one core, microseconds a step of semi-implicit Euler at 1 ms, of one world and
+of each of 64. Where there are loops jaxdae projects positions and velocities in every step. MuJoCo runs the same bodies by `mj_step` with
+Euler, its constraints off where there are no loops, and closes those of the ladders by `connect`, hinges in space by two of them. MJX runs
+G1 with its constraints off. Where Pinocchio is installed its `aba` and `integrate` are called from Python for every step of a tree. All
+contenders of a size run in turn, and ratios are taken within a repetition.
 """
 
 import argparse
+import contextlib
+import io
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,119 +24,90 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from many_bodies_models import bricard, chain, g1, g1_file, g1_of_mujoco, ladder, links, mjcf, tree
 from side_by_side import Accuracy, Contender, Group, markdown, measure
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.mechanisms import spatial as js
+
+with contextlib.redirect_stdout(io.StringIO()):  # it announces its optional packages
+    from mujoco import mjx
+
+try:
+    import pinocchio
+except ImportError:
+    pinocchio: Any = None
 
 DT = 1e-3  # s
 WORLDS = 64
-INERTIA = (0.02, 0.1, 0.1)  # kg m^2, of every body of 1 kg
-CHAINS, LADDERS, QUICK = (8, 64, 256, 1024), (4, 32, 128, 256), 64
+CHAINS, LADDERS, QUICK = (8, 64, 256, 1024), (1, 4, 32, 128, 256), 64
 
 
-def links(space: Any, places: dict[str, Any], joints: list[tuple[str, str, Any, Any]]) -> jm.Description:
-    """Returns bodies of 1 kg with hinges (body, body, axis, place)."""
-    if space is jm.PLANE:
-        bodies = [jm.Body(name, 1.0, INERTIA[2], (*place[:2], 0.0)) for name, place in places.items()]
-        hinges = [jm.Revolute(f"j{k}", a, b, at=at[:2]) for k, (a, b, _, at) in enumerate(joints)]
-        return jm.Description(bodies=bodies, joints=hinges)
-    bodies = [js.Body(name, 1.0, INERTIA, place=place) for name, place in places.items()]
-    hinges = [js.Revolute(f"j{k}", a, b, axis=axis, at=at) for k, (a, b, axis, at) in enumerate(joints)]
-    return jm.Description(space=jm.SPACE, bodies=bodies, joints=hinges, gravity=(0.0, -9.81, 0.0))
-
-
-def chain(size: int) -> tuple[dict[str, Any], list[tuple[str, str, Any, Any]]]:
-    """Returns a horizontal chain of links of 1 m."""
-    places = {f"b{k}": (k + 0.5, 0.0, 0.0) for k in range(size)}
-    return places, [("ground" if k == 0 else f"b{k - 1}", f"b{k}", (0.0, 0.0, 1.0), (float(k), 0.0, 0.0)) for k in range(size)]
-
-
-def tree(size: int) -> tuple[dict[str, Any], list[tuple[str, str, Any, Any]]]:
-    """Returns five limbs on one body, with hinges in all directions."""
-    rng = np.random.default_rng(0)
-    places, joints = {"b0": (0.5, 0.0, 0.0)}, [("ground", "b0", (0.0, 0.0, 1.0), (0.0, 0.0, 0.0))]
-    for k in range(1, size):
-        parent = "b0" if k <= 5 else f"b{k - 5}"
-        axis = rng.normal(size=3)
-        at = np.asarray(places[parent]) + rng.normal(size=3) * 0.2
-        places[f"b{k}"] = tuple(at + rng.normal(size=3) * 0.2)
-        joints.append((parent, f"b{k}", tuple(axis / np.linalg.norm(axis)), tuple(at)))
-    return places, joints
-
-
-def ladder(size: int) -> tuple[dict[str, Any], list[tuple[str, str, Any, Any]]]:
-    """Returns four-bars, each on the coupler of the one below."""
-    places, joints, axis = {}, [], (0.0, 0.0, 1.0)
-    for k in range(size):
-        base, left = ("ground", 0.0) if k == 0 else (f"c{k - 1}", 0.1)
-        places |= {f"a{k}": (0.05, k + 0.5, 0.0), f"c{k}": (0.6, k + 1.0, 0.0), f"b{k}": (1.05, k + 0.5, 0.0)}
-        joints += [
-            (base, f"a{k}", axis, (left, k, 0.0)),
-            (f"a{k}", f"c{k}", axis, (0.1, k + 1.0, 0.0)),
-            (f"c{k}", f"b{k}", axis, (1.1, k + 1.0, 0.0)),
-            (f"b{k}", base, axis, (1.0 + left, k, 0.0)),
-        ]
-    return places, joints
-
-
-def mjcf(places: dict[str, Any], joints: list[tuple[str, str, Any, Any]]) -> str:
-    """Returns the same bodies as a tree of MuJoCo, all with axes of the world at the start, and `connect` for what closes loops."""
-    at = {"ground": np.zeros(3), **{name: np.asarray(place) for name, place in places.items()}}
-    children: dict[str, list[tuple[str, Any, Any]]] = {name: [] for name in at}
-    loops, hung = [], set()
-    for a, b, axis, place in joints:
-        if b in hung or b == "ground" or (a not in hung and a != "ground"):
-            loops.append((a, b, place))
-        else:
-            children[a].append((b, axis, place))
-            hung.add(b)
-
-    def text(values: Any) -> str:
-        return " ".join(repr(float(x)) for x in values)
-
-    lines: list[str] = []
-    stack: list[Any] = [(child, "ground") for child in reversed(children["ground"])]
-    while stack:
-        item = stack.pop()
-        if item == "end":
-            lines.append("</body>")
-            continue
-        (name, axis, place), parent = item
-        lines.append(f'<body name="{name}" pos="{text(at[name] - at[parent])}"><joint axis="{text(axis)}" pos="{text(place - at[name])}"/>')
-        lines.append(f'<inertial pos="0 0 0" mass="1" diaginertia="{text(INERTIA)}"/>')
-        stack += ["end", *((child, name) for child in reversed(children[name]))]
-    closed = "".join(
-        f'<connect body1="{b if b != "ground" else a}" {f"""body2="{a}" """ if "ground" not in (a, b) else ""}'
-        f'anchor="{text(np.asarray(place) - at[b if b != "ground" else a])}"/>'
-        for a, b, place in loops
-    )
-    flags = "" if loops else '<flag constraint="disable"/>'
-    return (
-        f'<mujoco><size memory="200M"/><option timestep="{DT}" gravity="0 -9.81 0" integrator="Euler">{flags}</option>'
-        f"<worldbody>{''.join(lines)}</worldbody><equality>{closed}</equality></mujoco>"
-    )
-
-
-def of_mujoco(xml: str, steps: int) -> Contender:
+def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
     """Returns MuJoCo with one world."""
-    model = mujoco.MjModel.from_xml_string(xml)
     data = mujoco.MjData(model)
 
     def run() -> None:
         mujoco.mj_resetData(model, data)
+        mujoco.mj_step(model, data, nstep=steps)
+
+    run()
+    mujoco.mj_fwdPosition(model, data)
+    # Rows of `connect` are meters.
+    opening = float(np.max(np.abs(data.efc_pos[: data.nefc]), initial=0.0))
+    return Contender("MuJoCo C", run, steps, Accuracy(opening, np.nan))
+
+
+def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
+    """Returns MJX with a batch of worlds."""
+    mx = mjx.put_model(model)
+    data = mjx.make_data(mx)
+    start = jax.vmap(lambda q: data.replace(qpos=q))(jnp.broadcast_to(jnp.asarray(model.qpos0), (worlds, model.nq)))
+
+    def rolled(batch: Any) -> Any:
+        return jax.lax.fori_loop(0, steps, lambda _, at: jax.vmap(mjx.step, in_axes=(None, 0))(mx, at), batch)
+
+    begin = time.perf_counter()
+    compiled = jax.jit(rolled).lower(start).compile()
+    spent = time.perf_counter() - begin
+    return Contender(
+        f"MJX, each of {worlds}", lambda: jax.block_until_ready(compiled(start)), steps * worlds, Accuracy(np.nan, np.nan), spent
+    )
+
+
+def of_pinocchio(description: str, steps: int) -> Contender:
+    """Returns Pinocchio with one world of a model in MJCF."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.xml"
+        file.write_text(description)
+        model = pinocchio.buildModelFromMJCF(str(file))
+    data, still = model.createData(), np.zeros(model.nv)
+    neutral = pinocchio.neutral(model)
+
+    def run() -> None:
+        q, v = neutral, still
         for _ in range(steps):
-            mujoco.mj_step(model, data)
+            v = v + DT * pinocchio.aba(model, data, q, v, still)
+            q = pinocchio.integrate(model, q, DT * v)
 
-    return Contender("MuJoCo C", run, steps, Accuracy(np.nan, np.nan))
+    return Contender("Pinocchio, from Python", run, steps, Accuracy(np.nan, np.nan))
 
 
-def of_jaxdae(name: str, description: jm.Description, coordinates: Any, worlds: int, steps: int, *, project: bool) -> Contender:
+def of_jaxdae(
+    name: str,
+    description: jm.Description,
+    coordinates: Any,
+    worlds: int,
+    steps: int,
+    *,
+    project: bool,
+    solver: Any = jaxdae.SchurComplement(),
+    projection: Any = jaxdae.Projection(),
+) -> Contender:
     """Returns jaxdae with one or more worlds."""
     mechanism, q = jm.mechanism(description, coordinates)
-    method: Any = jaxdae.SemiImplicitEuler()
-    method = jaxdae.Projected(method) if project else method
+    method: Any = jaxdae.SemiImplicitEuler(solver=solver)
+    method = jaxdae.Projected(method, projection) if project else method
     rest = jaxdae.State(jnp.zeros(()), q, jnp.zeros((len(mechanism.names.velocities),)))
     at = rest if worlds == 1 else jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), rest)
 
@@ -153,16 +129,36 @@ def of_jaxdae(name: str, description: jm.Description, coordinates: Any, worlds: 
 def group(title: str, space: Any, shape: Callable[[int], Any], size: int, options: argparse.Namespace) -> Group:
     """Returns all contenders of a size."""
     places, joints = shape(size)
-    description, loops = links(space, places, joints), shape is ladder
-    steps = max(20, 6400 // size)
-    found = [of_mujoco(mjcf(places, joints), steps)]
+    description, redundant = links(space, places, joints), shape is bricard
+    loops = redundant or shape is ladder
+    steps = max(20, 6400 // (size + 7))
+    model = mjcf(places, joints, DT, hinged=redundant)
+    found = [of_mujoco(mujoco.MjModel.from_xml_string(model), steps)]
+    if pinocchio is not None and not loops:
+        found.append(of_pinocchio(model, max(10, steps // 4)))
+    solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
         if name == "joints" and loops and size > 32:
             continue  # J of the loops is a matrix there, of cubic cost.
-        for worlds in (1, WORLDS) if size <= options.batches_up_to else (1,):
+        for worlds in (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,):
             project = loops or name == "absolute"
-            found.append(of_jaxdae(name, description, coordinates, worlds, max(10, steps // worlds), project=project))
+            found.append(of_jaxdae(name, description, coordinates, worlds, max(10, steps // worlds), project=project, solver=solver))
+        if redundant:
+            # As loose as a loop a million times as closed as MuJoCo's needs.
+            once = jaxdae.Projection(position=jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.STAGE))
+            ways = (("", jaxdae.Proximal(), jaxdae.Projection()), (" once", jaxdae.Proximal(iterations=2), once))
+            for label, proximal, projection in ways:
+                of = f"{name}, Proximal{label}"
+                found.append(of_jaxdae(of, description, coordinates, 1, steps, project=True, solver=proximal, projection=projection))
     return Group(title, found, ["MuJoCo C"])
+
+
+def humanoid(file: Any) -> Group:
+    """Returns all contenders of G1, a free base and 29 hinges."""
+    description, model = g1(file), g1_of_mujoco(file, DT)
+    found = [of_mujoco(model, 200), of_mjx(model, WORLDS, 10)]
+    found += [of_jaxdae("joints", description, jm.Joints(), worlds, 200 // worlds + 10, project=False) for worlds in (1, WORLDS)]
+    return Group("G1, 35 velocities", found, ["MuJoCo C"])
 
 
 def main() -> None:
@@ -171,6 +167,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repetitions (default: 5)")
     parser.add_argument("--quick", action="store_true", help=f"sizes up to {QUICK} only")
     parser.add_argument("--batches-up-to", type=int, default=256, help="the largest size that is run in batches (default: 256)")
+    parser.add_argument("--only", nargs="+", default=[""], help="titles with these words, such as Bricard G1 (default: all)")
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables")
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
@@ -179,23 +176,30 @@ def main() -> None:
     tasks += [("Chain of {} in space", jm.SPACE, chain, size) for size in CHAINS]
     tasks += [("Ladder of {} four-bars", jm.PLANE, ladder, size) for size in LADDERS]
     tasks += [("Tree of {} in space", jm.SPACE, tree, size) for size in (30, 64, 256)]
-    lines = []
-    for title, space, shape, size in tasks:
-        if options.quick and size > QUICK:
+    tasks = [("Bricard's six-bar", jm.SPACE, bricard, 5), *tasks]
+    file, lines = g1_file(), []
+    if file is None:
+        print("G1 is left out: pip install --no-deps example-robot-data==6.0.0", flush=True)
+    makers = [
+        (title.format(size), size, lambda *task: group(*task, options), (title.format(size), space, shape, size))
+        for title, space, shape, size in tasks
+    ]
+    makers += [] if file is None else [("G1", 35, humanoid, (file,))]
+    for title, size, maker, task in makers:
+        if (options.quick and size > QUICK) or not any(word in title for word in options.only):
             continue
-        made = group(title.format(size), space, shape, size, options)
+        made = maker(*task)
         measure(made, options.repeats)
         rows = [["", "us/step min", "median", "time / MuJoCo C", "loop opening, m", "compile, s"]]
         for one in made.contenders:
-            known = one.compile_s is not None
-            opening = f"{one.accuracy.opening:.0e}" if known and one.accuracy.opening > 0.0 else "-"
+            opening = f"{one.accuracy.opening:.0e}" if one.accuracy.opening > 0.0 else "-"
             rows.append([one.name, f"{one.best:.1f}", f"{one.median:.1f}", f"{one.ratio(made['MuJoCo C']):.2f}", opening])
-            rows[-1].append(f"{one.compile_s:.1f}" if known else "-")
+            rows[-1].append("-" if one.compile_s is None else f"{one.compile_s:.1f}")
         lines += [f"## {made.title}", "", markdown(rows), ""]
         print("\n".join(lines[-4:]), flush=True)
+        if options.out is not None:
+            options.out.write_text("\n".join(lines))
         jax.clear_caches()
-    if options.out is not None:
-        options.out.write_text("\n".join(lines))
 
 
 if __name__ == "__main__":
