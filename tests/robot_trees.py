@@ -29,6 +29,7 @@ class Tree:
         self.joints = [name for name in data["velocity_order"] if ":" not in name]
         self.mechanism, self.q, self.report = loaded(path, self.floating, data["gravity"])
         self.evaluated = jax.jit(self._evaluated)
+        self.links = {}
 
     def state(self, entry):
         """Returns the state of an entry, the matrix T of v = T x for the velocities x of the file, and T' x."""
@@ -56,6 +57,24 @@ class Tree:
         turns[np.ix_(angular, range(3, 6))] = np.eye(3)
         bias[linear] = turn @ np.cross(x[3:6], x[:3] + np.cross(x[3:6], center))
         return jaxdae.State(state.t, jnp.asarray(q), jnp.asarray(turns @ x)), turns, bias
+
+    def named(self, state):
+        """Returns mass center, linear and angular momentum."""
+        momentum = jax.jit(robots.centroidal_momentum)(self.mechanism, state)
+        return jax.jit(robots.center_of_mass)(self.mechanism, state.q), momentum[:3], momentum[3:]
+
+    def of_link(self, link, state, a):
+        """Returns place, velocity, Jacobian and acceleration of a link."""
+        if link not in self.links:
+            self.links[link] = jax.jit(
+                lambda state, a: (
+                    robots.link_frame(self.report, self.mechanism, state.q, link)[0],
+                    robots.link_velocity(self.report, self.mechanism, state, link),
+                    robots.link_jacobian(self.report, self.mechanism, state.q, link),
+                    robots.link_acceleration(self.report, self.mechanism, state, a, link),
+                )
+            )
+        return self.links[link](state, jnp.asarray(a))
 
     def _evaluated(self, state):
         system, still = self.mechanism, jnp.zeros_like(state.v)

@@ -148,3 +148,47 @@ def test_bodies_without_mass_need_joint_coordinates():
         jm.spatial_mechanism(bodies, joints)
     with pytest.raises(ValueError, match=r"Joints\.cut: 'ring', of Description.loops, is no joint"):
         jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, loops=("ring",)), jm.Joints())
+
+
+def test_quantities_by_name():
+    """Velocities are the rates of places, accelerations those of velocities, momentum that of the parts; by differences."""
+    robot = robots.load(MODELS / "press.sdf")
+    mechanism, q = jm.mechanism(robot.description, jm.Joints())
+    positions = {"spindle": 0.3, "thread": 2.0, "gimbal": (0.4, -0.3), "stroke": 0.02}
+    state = robots.joint_state(mechanism, q, positions, {"spindle": 1.0, "thread": -3.0, "gimbal": (2.0, 0.7), "stroke": 0.4})
+    a = jnp.asarray([0.5, -1.0, 0.3, 2.0, 0.1])
+
+    @jax.jit
+    def everything(h):
+        here = jaxdae.State(state.t + h, state.q + h * state.v + h * h / 2 * a, state.v + h * a)
+        place, rotation = robots.link_frame(robot.report, mechanism, here.q, "face")
+        return {
+            "place": place,
+            "rotation": rotation,
+            "velocity": robots.link_velocity(robot.report, mechanism, here, "face"),
+            "acceleration": robots.link_acceleration(robot.report, mechanism, here, a, "face"),
+            "jacobian": robots.link_jacobian(robot.report, mechanism, here.q, "face"),
+            "center": robots.center_of_mass(mechanism, here.q),
+            "center_jacobian": robots.center_of_mass_jacobian(mechanism, here.q),
+            "momentum": robots.centroidal_momentum(mechanism, here),
+            "tau": robots.inverse_dynamics(mechanism, here, a),
+            "bias": robots.nonlinear_effects(mechanism, here),
+            "mass": mechanism.mass_matrix(here.q),
+        }
+
+    here, ahead, behind = everything(0.0), everything(1e-5), everything(-1e-5)
+    rate = jax.tree.map(lambda x, y: (x - y) / 2e-5, ahead, behind)
+    spin = rate["rotation"] @ here["rotation"].T
+    np.testing.assert_allclose(here["velocity"][:3], rate["place"], atol=1e-8)
+    np.testing.assert_allclose(here["velocity"][3:], [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-8)
+    np.testing.assert_allclose(here["acceleration"], rate["velocity"], atol=1e-8)
+    np.testing.assert_allclose(here["jacobian"] @ state.v, here["velocity"], atol=1e-13)
+    np.testing.assert_allclose(here["center_jacobian"] @ state.v, rate["center"], atol=1e-8)
+    np.testing.assert_allclose(here["momentum"][:3], jnp.sum(mechanism.mass) * rate["center"], atol=1e-7)
+    np.testing.assert_allclose(here["tau"], here["mass"] @ a + here["bias"], atol=1e-13)
+    place, rotation = robots.link_frame(robot.report, mechanism, q, "column")
+    np.testing.assert_allclose(place, [0.0, 0.0, 1.2])
+    np.testing.assert_allclose(rotation[:2, 0], [np.cos(0.3), np.sin(0.3)])
+    np.testing.assert_array_equal(robots.link_velocity(robot.report, mechanism, state, "column"), np.zeros(6))
+    with pytest.raises(ValueError, match=r"press has no link, frame or site 'fase' \(did you mean 'face'\?\)"):
+        robots.link_frame(robot.report, mechanism, q, "fase")

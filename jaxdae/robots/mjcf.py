@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 import warnings
@@ -56,7 +57,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         ModuleNotFoundError: MuJoCo is not installed.
     """
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
     source = Source(path)
@@ -67,7 +68,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     # Without a function of our own MuJoCo writes warnings into a file in the working directory.
     mujoco.set_mju_user_warning(notes.append)
     try:
-        spec: Any = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        spec: Any = mujoco.MjSpec.from_file(str(path))
         # Ranges of lengths serve muscles, which are left out.
         spec.compiler.LRopt.mode = 0
         if missing:
