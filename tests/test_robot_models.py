@@ -70,6 +70,9 @@ def test_loops_that_are_no_loops():
         robots.load(path, loops=[js.Ball("x", "palm", "pat_left", at=(0, 0, 0))])
     with pytest.raises(ValueError, match="loops must hold joints with rows between two links, or names of joints of the file, got 3"):
         robots.load(path, loops=[3])
+    for loops in ([js.Ball("lower_left_joint", "palm", "pad_left", at=(0, 0, 0))], PINS[:1] * 2):
+        with pytest.raises(ValueError, match=rf"loop '{loops[0].name}': a joint has this name already; rename the loop"):
+            robots.load(path, loops=loops)
 
 
 def test_a_joint_of_the_file_may_close_a_loop():

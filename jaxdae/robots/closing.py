@@ -34,12 +34,16 @@ _REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical)
 
 
 def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
-    """Raises ValueError where loops name links that there are not, or are no joints with two ends."""
+    """Raises ValueError where loops name links that there are not, are no joints with two ends, or have names that are taken."""
     known = [GROUND, *graph.links, *graph.frames]
+    taken = {joint.name for joint in graph.joints} | {coupling.name for coupling in graph.couplings}
     for loop in loops:
         ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if isinstance(kind, BodyName)]
         if len(ends) != 2 or not loop.rows:
             raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
+        if loop.name in taken:
+            raise ValueError(f"load: loop {loop.name!r}: a joint has this name already; rename the loop")
+        taken.add(loop.name)
         for end in ends:
             name = getattr(loop, end)
             if name not in known:

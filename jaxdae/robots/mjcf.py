@@ -233,6 +233,8 @@ class _Reading:
         link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, float(model.body_gravcomp[k]))
         first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
         above = self.bodies[parent]
+        if model.body_mocapid[k] >= 0:
+            self.unused.append(("mocap", line))
         if not count:
             self.links[name] = link
             weld = Joint(f"{name} weld", line, js.Weld, above, name, pose.seen_from(self.poses[parent]), HERE)
