@@ -35,7 +35,7 @@ test-all: test
 
 test-robots: .venv/.installed
 	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
-	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_trajectories.py
+	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_sdf.py tests/test_robot_trajectories.py
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

@@ -30,6 +30,7 @@ class Tree:
         self.joints = [name for name in data["velocity_order"] if ":" not in name]
         self.mechanism, self.q, self.report = loaded(path, self.floating, data["gravity"])
         self.evaluated = jax.jit(self._evaluated)
+        self.links = {}
 
     def state(self, entry):
         """Returns the state of an entry, the matrix T of v = T x for the velocities x of the file, and T' x."""
@@ -113,6 +114,24 @@ class Tree:
         v = self._mapped(q, turns, x)[0]
         velocity, acceleration = jax.jvp(lambda s, y: moving(self.mechanism.retract(q, s * v), y), (jnp.zeros(()), x), (jnp.ones(()), a))
         return velocity, acceleration, jax.jacfwd(moving, 1)(q, x)
+
+    def named(self, state):
+        """Returns mass center, linear and angular momentum."""
+        momentum = jax.jit(robots.centroidal_momentum)(self.mechanism, state)
+        return jax.jit(robots.center_of_mass)(self.mechanism, state.q), momentum[:3], momentum[3:]
+
+    def of_link(self, link, state, a):
+        """Returns place, velocity, Jacobian and acceleration of a link."""
+        if link not in self.links:
+            self.links[link] = jax.jit(
+                lambda state, a: (
+                    robots.link_frame(self.report, self.mechanism, state.q, link)[0],
+                    robots.link_velocity(self.report, self.mechanism, state, link),
+                    robots.link_jacobian(self.report, self.mechanism, state.q, link),
+                    robots.link_acceleration(self.report, self.mechanism, state, a, link),
+                )
+            )
+        return self.links[link](state, jnp.asarray(a))
 
     def _evaluated(self, state):
         system, still = self.mechanism, jnp.zeros_like(state.v)

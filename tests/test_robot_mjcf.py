@@ -278,3 +278,17 @@ def test_bounds_of_actuators():
             [js.Revolute("j", "ground", "b", axis=(0, 0, 1), at=(0, 0, 0))],
             [js.Actuator("m", "j", least_force=2.0, most_force=1.0)],
         )
+
+
+def test_a_urdf_in_the_order_of_mujoco():
+    """MuJoCo's own reader of the same file has the joints where `to_mujoco` puts them."""
+    path = pathlib.Path(__file__).parents[1] / "configs" / "models" / "gripper_arm.urdf"
+    robot = robots.load(path)
+    mechanism, q = jm.mechanism(robot.description, jm.Joints())
+    theirs = mujoco.MjModel.from_xml_path(str(path))
+    names = [mujoco.mj_id2name(theirs, mujoco.mjtObj.mjOBJ_JOINT, k) for k in range(theirs.njnt)]
+    values = {name: 0.1 * (k + 1) for k, name in enumerate(names)}
+    state = robots.joint_state(mechanism, q, values, {name: -value for name, value in values.items()})
+    qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
+    np.testing.assert_array_equal(qpos, list(values.values()))
+    np.testing.assert_array_equal(qvel, [-value for value in values.values()])

@@ -37,7 +37,6 @@ def close(found, expected, digits=1e-13):
 @pytest.mark.parametrize("name", ROBOTS)
 def test_states(name):
     tree, data = loaded(name)
-    names = tree.mechanism.body_names
     for entry in data["states"]:
         state, turns, bias = tree.state(entry)
         mass, force, weight, frames, _, kinetic, potential = tree.evaluated(state)
@@ -53,12 +52,16 @@ def test_states(name):
         masses = np.asarray(tree.mechanism.mass)
         close(masses @ places / masses.sum(), entry["com"])
         np.testing.assert_allclose(masses.sum(), data["total_mass"], rtol=1e-14)
-        rows = np.stack(frames[3:], axis=-1).reshape(-1, 3, 3)
-        for link, expected in entry["frames"].items():
-            frame = tree.report.frames[link]
-            if frame.body in names:
-                number = names.index(frame.body)
-                np.testing.assert_allclose(places[number] + rows[number] @ frame.place, expected["position"], atol=1e-13)
+        close(np.concatenate(tree.named(state)[1:]), entry["centroidal_momentum"], 1e-12)
+        close(tree.named(state)[0], entry["com"])
+        accelerated = turns @ a + bias
+        for link, expected in list(entry["frames"].items())[-1:]:
+            place, velocity, jacobian, acceleration = tree.of_link(link, state, accelerated)
+            np.testing.assert_allclose(place, expected["position"], atol=1e-13)
+            close(velocity, [*expected["velocity_linear"], *expected["omega_world"]], 1e-12)
+            close(jacobian @ turns, expected["jacobian"], 1e-12)
+            digits = 1e-14 * max(entry["condition_number"], 1e3)
+            close(acceleration, [*expected["acceleration_linear"], *expected["alpha_world"]], digits)
 
 
 @needs_files

@@ -16,6 +16,8 @@ _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
 
+_ROBOTS = (".urdf", ".sdf", ".xml", ".mjcf")
+
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -98,16 +100,20 @@ def optimize(
     _learn("optimize", config, set_, out, resume)
 
 
+_FILE = typer.Argument(metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False)
 _GRADIENTS = typer.Option("--gradients", help="Print the certificate of the gradient of its loss: forward, reverse, differences.")
 
 
 @app.command()
 def check(
-    config: Annotated[str, _CONFIG],
+    config: Annotated[str, _FILE],
     set_: Annotated[list[str] | None, _SET] = None,
     gradients: Annotated[bool, _GRADIENTS] = False,
 ) -> None:
     """Validate a config, close its loops and print tree, loops, mobility and diagnosis, without simulating."""
+    if pathlib.Path(config).suffix in _ROBOTS:
+        _check_robot(config)
+        return
     from jaxdae.app import closing, structure
 
     checked, worlds = _load(config, set_)
@@ -180,6 +186,19 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
     for label, value in rows(done.record):
         console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _check_robot(path: str) -> None:
+    """Prints what a robot file holds."""
+    from jaxdae.app import robot
+
+    try:
+        found = robot.lines(path)
+    except (ValueError, ModuleNotFoundError) as error:
+        _stop(str(error), code=2)
+    console = _console()
+    for line in found:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _make(out: pathlib.Path) -> None:

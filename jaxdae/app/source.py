@@ -67,6 +67,7 @@ class Document:
         self.problems: list[Problem] = []
         self._defaults = defaults
         self._root = self._compose(text, name)
+        self._write_out_robot(name)
         for override in overrides:
             self._override(override)
         self._size = 0
@@ -199,6 +200,18 @@ class Document:
                 continue
             first[key], mapping[key] = key_node, value
         return mapping
+
+    def _write_out_robot(self, name: str) -> None:
+        """Writes out a mechanism that is read from a file."""
+        sections = self._root.value if isinstance(self._root, yaml.MappingNode) else ()
+        section = next((value for key, value in sections if _key_text(key) == "mechanism"), None)
+        if isinstance(section, yaml.MappingNode) and any(_key_text(key) == "file" for key, _ in section.value):
+            # The library is imported here, so that other configs need not wait for it.
+            from jaxdae.app import robot
+
+            problems = robot.expand(section, name)
+            if problems:
+                raise ConfigError(problems)
 
     # overrides
 

@@ -1,13 +1,25 @@
 """Robots from files: `load` returns the description of a mechanism, the start and a report."""
 
 from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
-from jaxdae.robots.graph import Ignored, Keyframe
-from jaxdae.robots.loading import load
+from jaxdae.robots.graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix
+from jaxdae.robots.loading import ENDINGS, load
+from jaxdae.robots.quantities import (
+    center_of_mass,
+    center_of_mass_jacobian,
+    centroidal_momentum,
+    inverse_dynamics,
+    link_acceleration,
+    link_frame,
+    link_jacobian,
+    link_velocity,
+    nonlinear_effects,
+)
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import RobotFileError
 from jaxdae.robots.states import joint_state
 
 __all__ = [
+    "ENDINGS",
     "Carried",
     "Ignored",
     "Keyframe",
@@ -16,10 +28,21 @@ __all__ = [
     "Report",
     "Robot",
     "RobotFileError",
+    "center_of_mass",
+    "center_of_mass_jacobian",
+    "centroidal_momentum",
     "from_mujoco",
     "from_pinocchio",
+    "inverse_dynamics",
     "joint_state",
+    "link_acceleration",
+    "link_frame",
+    "link_jacobian",
+    "link_velocity",
     "load",
+    "matrix_quaternion",
+    "nonlinear_effects",
+    "quaternion_matrix",
     "to_mujoco",
     "to_pinocchio",
 ]

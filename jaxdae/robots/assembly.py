@@ -104,6 +104,8 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         keyframes=_keyframes(graph, tree, frames),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
+    if not bodies:
+        report = dataclasses.replace(report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body"))
     gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
     names = tuple(joint.name for joint in (*loops, *further))
     return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)

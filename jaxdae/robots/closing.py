@@ -27,16 +27,23 @@ from jaxdae.status import SimulationError
 OPEN = 1e-9
 """By how much loops may be open in the pose of the file, in m and rad, before the start is another one."""
 
+_REACH = 1e3
+"""An opening of so many times the size of a robot is a mistake that no assembly mends."""
+
 _REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical)
 
 
 def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
-    """Raises ValueError where loops name links that there are not, or are no joints with two ends."""
+    """Raises ValueError where loops name links that there are not, are no joints with two ends, or have names that are taken."""
     known = [GROUND, *graph.links, *graph.frames]
+    taken = {joint.name for joint in graph.joints} | {coupling.name for coupling in graph.couplings}
     for loop in loops:
         ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if isinstance(kind, BodyName)]
         if len(ends) != 2 or not loop.rows:
             raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
+        if loop.name in taken:
+            raise ValueError(f"load: loop {loop.name!r}: a joint has this name already; rename the loop")
+        taken.add(loop.name)
         for end in ends:
             name = getattr(loop, end)
             if name not in known:
@@ -105,11 +112,15 @@ def closed_start(source: Source, description: Description, start: Mapping[str, A
         start: the coordinates in the pose of the file, by joint.
     """
     limit = max(OPEN, 100.0 * float(jnp.finfo(real(0.0).dtype).eps))
-    apart = {name: opening for name, opening in open_at_file(description).items() if opening > limit}
+    apart = {name: opening for name, opening in open_at_file(description).items() if not opening <= limit}
     if not apart:
         return dict(start), ()
-    made, q = mechanism(description, Joints())
     widest = max(apart, key=lambda name: apart[name])
+    size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
+    if not apart[widest] <= _REACH * size:
+        source.wrong(0, f"loop {widest!r} is open by {apart[widest]:.4g} m in the pose of the file, where bodies are within {size:.4g} m")
+        return dict(start), ()
+    made, q = mechanism(description, Joints())
     try:
         state, _ = initialize(made, joint_state(made, q, start).q)
     except SimulationError as error:

@@ -137,8 +137,6 @@ def ordered(report: Report, engine: Engine) -> list[Carried]:
 
 
 def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entry]:
-    if mechanism.coordinates.flat and mechanism.carrying == {} and mechanism.joints:
-        raise TypeError(f"{engine.name} has joint coordinates: build the mechanism with jm.Joints(), and convert states with jm.to_joints")
     names = mechanism.names
     of_q, of_v = ([name.rsplit(".", 1)[0] for name in group] for group in (names.coordinates, names.velocities))
     found = []

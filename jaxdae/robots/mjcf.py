@@ -13,8 +13,10 @@ References:
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +31,22 @@ from jaxdae.robots.source import Node, RobotFileError, Source
 
 _ASSETS = {"mesh": "meshdir", "hfield": "meshdir", "skin": "meshdir", "texture": "texturedir"}
 _LISTED = ("geoms", "cameras", "lights", "sensors", "materials", "meshes", "textures", "hfields", "skins", "flexes", "pairs", "excludes")
+_NUMBERS = (
+    *("body_pos", "body_quat", "body_mass", "body_ipos", "body_iquat", "body_inertia", "body_gravcomp", "jnt_pos", "jnt_axis", "jnt_range"),
+    *("jnt_stiffness", "dof_damping", "dof_armature", "dof_frictionloss", "qpos0", "qpos_spring", "eq_data", "site_pos", "site_quat"),
+    *(
+        "actuator_gainprm",
+        "actuator_biasprm",
+        "actuator_gear",
+        "actuator_ctrlrange",
+        "actuator_forcerange",
+        "key_qpos",
+        "key_qvel",
+        "key_ctrl",
+    ),
+)
+"""The compiled arrays that are read."""
+
 _SINGULAR = {"meshes": "mesh", "flexes": "flex", "lights": "light"}
 
 
@@ -39,25 +57,44 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         ModuleNotFoundError: MuJoCo is not installed.
     """
     try:
-        import mujoco
+        mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
     source = Source(path)
     missing = _check_files(source, source.root("mujoco"), path, folders, 0)
     source.end()
+    notes: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    # Without a function of our own MuJoCo writes warnings into a file in the working directory.
+    mujoco.set_mju_user_warning(notes.append)
     try:
-        spec: Any = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        spec: Any = mujoco.MjSpec.from_file(str(path))
         # Ranges of lengths serve muscles, which are left out.
         spec.compiler.LRopt.mode = 0
         if missing:
             _strip(spec)
-        model = spec.compile()
+        with warnings.catch_warnings(record=True) as doubts:
+            warnings.simplefilter("always")
+            model = spec.compile()
     except (ValueError, RuntimeError, OSError) as error:
         text = " ".join(str(error).split())
         found = re.search(r"line (\d+)", text)
         more = f"; files that are missing: {', '.join(missing)}" if missing else ""
         raise RobotFileError([f"{path}:{found.group(1) if found else 0}: MuJoCo: {text}{more}"]) from error
-    return source, _Reading(mujoco, spec, model, source).graph(path, missing)
+    finally:
+        mujoco.set_mju_user_warning(before)
+    notes += [str(doubt.message) for doubt in doubts]
+    _check_numbers(source, model)
+    told = [f"MuJoCo: {' '.join(note.split())}" for note in dict.fromkeys(notes)]
+    return source, _Reading(mujoco, spec, model, source).graph(path, missing, told)
+
+
+def _check_numbers(source: Source, model: Any) -> None:
+    """Raises where a compiled model has numbers that are none; the compiler lets them pass."""
+    for name in _NUMBERS:
+        if not np.all(np.isfinite(getattr(model, name))):
+            source.wrong(0, f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the file")
+    source.end()
 
 
 def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folders, depth: int) -> list[str]:
@@ -144,7 +181,7 @@ class _Reading:
         lines = self.lines[kind]
         return lines[number] if number < len(lines) else 0
 
-    def graph(self, path: pathlib.Path, missing: list[str]) -> Graph:
+    def graph(self, path: pathlib.Path, missing: list[str], doubts: list[str]) -> Graph:
         """Returns the graph."""
         model = self.model
         for body in range(1, model.nbody):
@@ -166,7 +203,7 @@ class _Reading:
             for k in range(model.nkey)
         }
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
-        notes = [f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else []
+        notes = [*doubts, *([f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else [])]
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
         return Graph(
@@ -196,6 +233,8 @@ class _Reading:
         link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, float(model.body_gravcomp[k]))
         first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
         above = self.bodies[parent]
+        if model.body_mocapid[k] >= 0:
+            self.unused.append(("mocap", line))
         if not count:
             self.links[name] = link
             weld = Joint(f"{name} weld", line, js.Weld, above, name, pose.seen_from(self.poses[parent]), HERE)

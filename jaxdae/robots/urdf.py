@@ -205,7 +205,9 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
         source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
     followed, mimic = node.first("mimic"), None
-    if followed is not None:
+    if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
+        source.wrong(followed.line, f"the joint {name!r} is {kind}: only revolute and prismatic joints can mimic others")
+    if followed is not None and kind != "fixed":  # What is fixed follows nothing.
         mimic = _Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
     pose = _pose(source, node.first("origin"))
     if len(source.problems) > before:

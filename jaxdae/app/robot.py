@@ -1,0 +1,256 @@
+"""Robots from files in configs, and `jaxdae check` of a robot file by itself.
+
+A section `mechanism` with a `file` is written out before anything else looks at it: bodies, joints and forces of the file come before those
+of the config, as if somebody had typed them. What the config adds may name links and frames of the file for bodies, with points and
+directions in the frames of links; its places in the world are those of the start.
+"""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import yaml
+
+from jaxdae import mechanisms as jm
+from jaxdae import robots
+from jaxdae.app.problems import Problem
+from jaxdae.app.schema_mechanism import TYPES
+from jaxdae.diagnostics import diagnose
+from jaxdae.mechanisms.kinds import BodyName, JointName
+from jaxdae.mechanisms.places import Direction, JointAxes, Point
+
+KEYS = ("file", "base", "loops", "packages", "strict")
+"""The keys of a section `mechanism` with a file, beside those of all."""
+
+
+@contextlib.contextmanager
+def _double() -> Iterator[None]:
+    """Figures in double precision, whatever the config asks for later."""
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def lines(path: str, base: str | None = None) -> list[str]:
+    """Returns what `jaxdae check` says of a robot file.
+
+    Raises:
+        robots.RobotFileError: what is wrong with it.
+    """
+    with _double():
+        found = robots.load(path, base=base)
+        report = found.report
+        made, q = jm.mechanism(found.description, jm.Joints())
+        state = robots.joint_state(made, q, found.start)
+        diagnosis = diagnose(made, state)
+    below: dict[str, list[robots.Carried]] = {}
+    for one in report.tree:
+        below.setdefault(one.parent, []).append(one)
+
+    def tree(link: str, depth: int) -> Iterator[str]:
+        for one in sorted(below.get(link, []), key=lambda one: one.number):
+            how = "moves freely" if one.kind == "free" else one.joint if one.kind != "fixed" else "welded"
+            backward = f", given from {one.child} to {one.parent}" if one.reversed else ""
+            yield f"{'  ' * depth}{one.child} ({how}{backward})"
+            yield from tree(one.child, depth + 1)
+
+    return [
+        *str(report).splitlines(),
+        "tree:",
+        "ground",
+        *tree("ground", 1),
+        f"velocities: {len(made.names.velocities)}, rows: {len(made.names.rows)}",
+        str(diagnosis),
+    ]
+
+
+def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
+    """Writes out the robot of a section `mechanism` that names a file, in place; returns what is wrong with its keys and its file.
+
+    Args:
+        section: the section.
+        config: the file of the config, beside which the robot's file is looked for.
+    """
+    given = {key.value: (key, value) for key, value in section.value}
+    plain = {key: _plain(value) for key, (_, value) in given.items() if key in KEYS}
+    mark = given["file"][1].start_mark
+    where = f"{mark.name}:{mark.line + 1}"
+
+    def problem(key: str, got: str, expected: str, remedy: str = "") -> Problem:
+        at = given[key][1].start_mark
+        return Problem(f"{at.name}:{at.line + 1}", f"mechanism.{key}", got, expected, remedy, at.line + 1)
+
+    section.value = [(key, value) for key, value in section.value if key.value not in KEYS]
+    if not isinstance(plain["file"], str):
+        return [problem("file", repr(plain["file"]), "a path to a robot file", f"such as robot.urdf; {', '.join(robots.ENDINGS)} are read")]
+    path = pathlib.Path(config).parent / plain["file"]
+    packages = plain.get("packages") or {}
+    if not isinstance(packages, dict) or not all(isinstance(x, str) for x in (*packages, *packages.values())):
+        return [problem("packages", repr(packages), "folders by the names of packages", "such as {my_robot: ../my_robot}")]
+    folders = {name: pathlib.Path(config).parent / folder for name, folder in packages.items()}
+    loops, wrong = _loops(plain.get("loops") or [])
+    if wrong:
+        return [problem("loops", text, "joints between links, as in joints, or names of joints of the file") for text in wrong]
+    options = {"base": plain.get("base"), "strict": bool(plain.get("strict", False)), "packages": folders}
+    try:
+        with _double():
+            found = robots.load(path, loops=loops, **options)
+            poses = _poses(found)
+    except robots.RobotFileError as error:
+        return [Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems]
+    except (ValueError, ModuleNotFoundError) as error:
+        return [Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)]
+    names = _words(found)
+    _write(section, found, poses, names, str(path))
+    return []
+
+
+def _loops(given: Any) -> tuple[list[Any], list[str]]:
+    from jaxdae.app.build import described
+
+    loops, wrong = [], []
+    for one in given if isinstance(given, list) else [given]:
+        if isinstance(one, str):
+            loops.append(one)
+            continue
+        try:
+            loops.append(described(one, "space"))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            wrong.append(f"{one!r}, which is no joint ({error})")
+    return loops, wrong
+
+
+def _plain(node: yaml.Node) -> Any:
+    return yaml.safe_load(yaml.serialize(node))
+
+
+def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
+    """Returns place and quaternion of all bodies at the start."""
+    made, q = jm.mechanism(found.description, jm.Joints())
+    state = jm.to_absolute(made, robots.joint_state(made, q, found.start))
+    numbers = np.asarray(state.q, float).reshape(-1, 7)
+    return {name: (row[:3].tolist(), row[3:].tolist()) for name, row in zip(made.body_names, numbers, strict=True)}
+
+
+def _words(found: robots.Robot) -> dict[str, str]:
+    """Returns the names of bodies, joints and forces as words that configs allow; those that two things would share get a number."""
+    words: dict[str, str] = {}
+    description = found.description
+    for group in (description.bodies, description.joints, description.forces):
+        taken: set[str] = set()
+        for one in group:
+            word = re.sub(r"[^A-Za-z0-9_-]", "_", one.name)[:90]
+            word = word if re.match(r"[A-Za-z_]", word) else f"_{word}"
+            unique, number = word, 2
+            while unique in taken:
+                unique, number = f"{word}_{number}", number + 1
+            taken.add(unique)
+            words[one.name] = unique
+    return words
+
+
+def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, Any], names: Mapping[str, str], path: str) -> None:
+    """Puts a robot into a section, before what is there."""
+    description = found.description
+    bodies = [
+        {
+            "name": names[body.name],
+            "mass": float(body.mass),
+            "inertia": np.asarray(body.inertia, float).tolist(),
+            "pose": {"place": poses[body.name][0], "quaternion": poses[body.name][1]},
+            "free": True,
+        }
+        for body in description.bodies
+    ]
+    joints = [_values(joint, names) for joint in description.joints]
+    forces = [_values(force, names) for force in description.forces]
+    present = {key.value: value for key, value in section.value}
+    for key in ("bodies", "joints", "forces"):
+        if isinstance(present.get(key), yaml.SequenceNode):
+            for element in present[key].value:
+                _on_bodies(element, found, names)
+    for key, values in (("bodies", bodies), ("joints", joints), ("forces", forces)):
+        node = _node(values, path)
+        if isinstance(present.get(key), yaml.SequenceNode):
+            present[key].value = [*node.value, *present[key].value]
+        elif key not in present:
+            section.value.append((_node(key, path), node))
+    defaults: dict[str, Any] = {"space": "space", "coordinates": "joints", "gravity": np.asarray(description.gravity, float).tolist()}
+    form = present["coordinates"].value if "coordinates" in present else "joints"
+    if description.loops and form == "joints":
+        defaults["cut"] = [names[name] for name in description.loops]
+    section.value += [(_node(key, path), _node(value, path)) for key, value in defaults.items() if key not in present]
+
+
+def _values(element: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """Returns an element as a config has it."""
+    values: dict[str, Any] = {"type": element.type_key(), "name": names[element.name]}
+    for name, kind in element.kinds().items():
+        value = getattr(element, name)
+        if name == "name" or not kind.in_config or value is None:
+            continue
+        if isinstance(kind, BodyName | JointName):
+            values[name] = names.get(value, value)
+        elif isinstance(kind, JointAxes):
+            values[name] = robots.matrix_quaternion(np.asarray(value, float)).tolist()
+        elif name == "motion":
+            values[name] = {"type": "polynomial", "coefficients": np.asarray(value.coefficients, float).tolist()}
+        elif isinstance(value, bool | str):
+            values[name] = value
+        else:
+            values[name] = np.asarray(value, float).tolist()
+    return values
+
+
+def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]) -> None:
+    """Moves an element of a config from links to bodies, in place; what is no element stays, for the checks to come."""
+    if not isinstance(element, yaml.MappingNode):
+        return
+    values = {key.value: value for key, value in element.value}
+    type_of = TYPES["space"].get(getattr(values.get("type"), "value", ""))
+    if type_of is None:
+        return
+    kinds, frames = type_of.kinds(), found.report.frames
+    ends = {name: getattr(values[name], "value", "") for name, kind in kinds.items() if isinstance(kind, BodyName) and name in values}
+    for name, link in ends.items():
+        if link in frames:
+            values[name].value = names.get(frames[link].body, frames[link].body)
+    for name, kind in kinds.items():
+        frame = frames.get(ends.get(getattr(kind, "body", ""), ""))
+        if frame is None or name not in values:
+            continue
+        try:
+            numbers = np.asarray(_plain(values[name]), float)
+        except (TypeError, ValueError):
+            continue
+        if isinstance(kind, Point) and numbers.shape == (3,):
+            moved = frame.place + frame.rotation @ numbers
+        elif isinstance(kind, Direction) and numbers.shape == (3,) and (kind.world is None or kind.world not in values):
+            moved = frame.rotation @ numbers
+        elif isinstance(kind, JointAxes) and numbers.shape == (4,) and np.any(numbers):
+            moved = robots.matrix_quaternion(frame.rotation @ robots.quaternion_matrix(numbers))
+        else:
+            continue
+        new = _node(moved.tolist(), values[name].start_mark.name)
+        element.value = [(key, new if key.value == name else value) for key, value in element.value]
+
+
+def _node(value: Any, name: str) -> yaml.Node:
+    """Returns plain values as nodes of YAML that say where they are from."""
+    mark = yaml.Mark(name, 0, 0, 0, None, 0)
+    if isinstance(value, dict):
+        return yaml.MappingNode("tag:yaml.org,2002:map", [(_node(key, name), _node(each, name)) for key, each in value.items()], mark)
+    if isinstance(value, list):
+        return yaml.SequenceNode("tag:yaml.org,2002:seq", [_node(each, name) for each in value], mark)
+    if isinstance(value, bool):
+        return yaml.ScalarNode("tag:yaml.org,2002:bool", "true" if value else "false", mark)
+    if isinstance(value, float):
+        return yaml.ScalarNode("tag:yaml.org,2002:float", repr(value), mark)
+    return yaml.ScalarNode("tag:yaml.org,2002:str", value, mark)

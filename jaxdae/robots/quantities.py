@@ -1,0 +1,123 @@
+"""Quantities of robots by name, under the names that users of Pinocchio look for; `docs/robots.md` has the table.
+
+With the place c, the rotation R, the velocity v = c' and omega (in the axes of the body) of a body, and a link whose origin has the place r
+and the axes L in the frame of the body, the link has
+
+    place c + R r,      axes R L,      velocity v + R (omega x r),      angular velocity R omega,
+
+and the derivative of the velocity along the motion with v' = a is its acceleration. Momentum is that of all bodies, linear m v, angular
+(c - com) x m v + R I omega about the common mass center com. All of them are functions of arrays: `jit`, `vmap` and `grad` apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.values import hint
+from jaxdae.robots.report import LinkFrame, Report
+from jaxdae.system import State
+from jaxdae.typing import Coordinates, Velocity
+
+
+def _frame(report: Report, name: str) -> LinkFrame:
+    if name not in report.frames:
+        raise ValueError(f"{report.robot} has no link, frame or site {name!r}{hint(name, list(report.frames))}")
+    return report.frames[name]
+
+
+def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, Array, Array, Array]:
+    """Returns places (n, 3), rotations (n, 3, 3), velocities (n, 3) in the world, angular velocities (n, 3) in the axes of the bodies."""
+    motion = mechanism.coordinates.kinematics(q, v)
+    rotations = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)
+    return jnp.stack(motion.frame[:3], axis=-1), rotations, jnp.stack(motion.velocity[:3], -1), jnp.stack(motion.velocity[3:], -1)
+
+
+def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> tuple[Array, Array]:
+    """Returns the place (3,) in m and the rotation (3, 3) of a link, a named frame or a site in the world.
+
+    Args:
+        report: of the robot.
+        mechanism: of its description.
+        q: (nq,).
+        name: of the link.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    frame = _frame(report, name)
+    if frame.body == GROUND:
+        return jnp.asarray(frame.place, q.dtype), jnp.asarray(frame.rotation, q.dtype)
+    k = mechanism.body_names.index(frame.body)
+    places, rotations, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    return places[k] + rotations[k] @ jnp.asarray(frame.place, q.dtype), rotations[k] @ jnp.asarray(frame.rotation, q.dtype)
+
+
+def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str) -> Array:
+    """Returns the velocity of the origin of a link in m/s and its angular velocity in rad/s, both in the axes of the world (6,)."""
+    frame = _frame(report, name)
+    if frame.body == GROUND:
+        return jnp.zeros((6,), state.q.dtype)
+    k = mechanism.body_names.index(frame.body)
+    _, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
+    arm = jnp.asarray(frame.place, state.q.dtype)
+    return jnp.concatenate([velocities[k] + rotations[k] @ jnp.cross(omegas[k], arm), rotations[k] @ omegas[k]])
+
+
+def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> Array:
+    """Returns the Jacobian (6, nv) of `link_velocity`: times v it is the velocity, transposed times a wrench the generalized force."""
+
+    def velocity(v: Array) -> Array:
+        return link_velocity(report, mechanism, State(jnp.zeros((), q.dtype), q, v), name)
+
+    return jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+
+
+def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Velocity, name: str) -> Array:
+    """Returns the rate of `link_velocity` (6,) in m/s^2 and rad/s^2 where v' = a: what an accelerometer has without gravity."""
+
+    def ahead(h: Array) -> Array:
+        q = mechanism.retract(state.q, h * state.v)
+        return link_velocity(report, mechanism, State(state.t, q, state.v + h * a), name)
+
+    return jax.jvp(ahead, (jnp.zeros_like(state.t),), (jnp.ones_like(state.t),))[1]
+
+
+def center_of_mass(mechanism: Mechanism, q: Coordinates) -> Array:
+    """Returns the mass center of all bodies (3,) in m."""
+    places, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    return mechanism.mass @ places / jnp.sum(mechanism.mass)
+
+
+def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
+    """Returns the Jacobian (3, nv) of the mass center: times v its velocity in m/s."""
+
+    def velocity(v: Array) -> Array:
+        return mechanism.mass @ _bodies(mechanism, q, v)[2] / jnp.sum(mechanism.mass)
+
+    return jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+
+
+def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
+    """Returns linear momentum in N s and angular momentum about the mass center in N m s, in the axes of the world (6,)."""
+    places, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
+    masses, inertia = mechanism.mass[:, None], mechanism.inertia
+    own = inertia * omegas if inertia.ndim == 2 else jnp.einsum("nij,nj->ni", inertia, omegas)
+    arms = places - jnp.sum(masses * places, axis=0) / jnp.sum(masses)
+    spin = jnp.cross(arms, masses * velocities) + jnp.einsum("nij,nj->ni", rotations, own)
+    return jnp.concatenate([jnp.sum(masses * velocities, axis=0), jnp.sum(spin, axis=0)])
+
+
+def nonlinear_effects(mechanism: Mechanism, state: State) -> Array:
+    """Returns h (nv,) with M a + h = tau + J^T lam: Coriolis, centrifugal and gravity forces less what springs, dampers and forces do."""
+    return -mechanism.force(state.t, state.q, state.v, jnp.zeros((mechanism.n_inputs,), state.q.dtype))
+
+
+def inverse_dynamics(mechanism: Mechanism, state: State, a: Any) -> Array:
+    """Returns tau = M a + h (nv,) in N and N m: what has to act beside springs, dampers and constraint forces."""
+    return mechanism.mass_operator(state.q).times(jnp.asarray(a)) + nonlinear_effects(mechanism, state)

@@ -1,0 +1,115 @@
+"""Robots from files in configs, and `jaxdae check` of a robot file."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import jaxdae.mechanisms as jm
+from jaxdae import robots
+from jaxdae.app import build
+from jaxdae.app.command import app
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.schema import Config
+from jaxdae.app.source import Document, read
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODELS = ROOT / "configs" / "models"
+END = "duration: 1\ndt: 0.01\n"
+
+
+def written_out(mechanism, *overrides):
+    text = f"name: test\nmechanism:\n  file: models/gripper_arm.urdf\n{mechanism}{END}"
+    return Config.model_validate(Document(str(ROOT / "configs" / "test.yaml"), text, overrides).data)
+
+
+def test_a_config_has_the_robot_of_its_file():
+    config = written_out("", "bodies.arm.mass=2.5")
+    ours, q, _, _ = build.construct(config.model_dump())
+    found = robots.load(MODELS / "gripper_arm.urdf")
+    theirs, _ = jm.mechanism(found.description, jm.Joints())
+    start = robots.joint_state(theirs, q, found.start)
+    assert ours.names == theirs.names
+    np.testing.assert_allclose(q, start.q, atol=1e-15)
+    expected = np.where(np.asarray(theirs.body_names) == "arm", 2.5, theirs.mass)
+    np.testing.assert_array_equal(ours.mass, expected)
+    moved = q + 0.1
+    for one, other in zip(ours.frames(moved), theirs.frames(moved), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-14)
+
+
+def test_what_is_added_may_name_links():
+    config = written_out(
+        "  bodies: [{name: load, mass: 1, inertia: [1, 1, 1], pose: {place: [0, 0, 2]}}]\n"
+        "  joints: [{type: ball, name: hook, a: tool, b: load, point_a: [0, 0, 0.1], point_b: [0, 0, 0.3]}]\n"
+        "  forces: [{type: force, name: push, body: camera, point: [0.1, 0, 0], force: [1, 2, 3]}]\n"
+    )
+    described = build.description(config.model_dump())
+    frames = robots.load(MODELS / "gripper_arm.urdf").report.frames
+    hook = next(joint for joint in described.joints if joint.name == "hook")
+    assert (hook.a, hook.b) == (frames["tool"].body, "load")
+    np.testing.assert_allclose(hook.point_a, frames["tool"].place + frames["tool"].rotation @ [0, 0, 0.1], atol=1e-15)
+    np.testing.assert_allclose(hook.point_b, [0, 0, 0.3])
+    (push,) = described.forces
+    np.testing.assert_allclose(push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], atol=1e-15)
+
+
+def test_loops_of_a_config():
+    config = Config.model_validate(read(str(ROOT / "configs" / "four_bar_gripper.yaml")).data)
+    assert config.mechanism.cut == ["pin_left", "pin_right"]
+    assert [joint.type for joint in config.mechanism.joints if joint.name.startswith("pin")] == ["point_on_line"] * 2
+
+
+MISTAKES = {
+    "no file": ("  file: none.urdf\n", "none.urdf: cannot be read: No such file"),
+    "no robot": ("  file: {}\n", "mechanism.file: got {}, expected a path to a robot file"),
+    "another ending": ("  file: arm.obj\n", "'arm.obj' must be a robot file that ends in .urdf"),
+    "a base": ("  file: models/gripper_arm.urdf\n  base: free\n", "base must be 'fixed' or 'floating', got 'free'"),
+    "a loop": ("  file: models/gripper_arm.urdf\n  loops: [{type: bal}]\n", "mechanism.loops: got {'type': 'bal'}, which is no joint"),
+    "a link": (
+        "  file: models/gripper_arm.urdf\n  loops: [{type: ball, name: l, a: tol, b: arm, at: [0, 0, 0]}]\n",
+        "loop 'l': a is 'tol', which is no link (did you mean 'tool'?)",
+    ),
+    "packages": ("  file: models/gripper_arm.urdf\n  packages: 3\n", "mechanism.packages: got 3, expected folders by the names"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name):
+    section, message = MISTAKES[name]
+    with pytest.raises(ConfigError) as error:
+        Document(str(ROOT / "configs" / "test.yaml"), f"name: test\nmechanism:\n{section}{END}")
+    assert message in str(error.value)
+    assert "configs/test.yaml:3" in str(error.value) or "configs/test.yaml:4" in str(error.value)
+
+
+def test_check_of_a_robot_file():
+    result = CliRunner().invoke(app, ["check", str(MODELS / "gripper_arm.urdf")])
+    assert result.exit_code == 0
+    for line in (
+        "gripper_arm: 8 links, 5 bodies, fixed base, 4.7 kg",
+        "      arm (shoulder)",
+        "        boom (reach)",
+        "          camera (welded)",
+        "mobility                    4",
+        "not used: <transmission>, 1 times, first in line 102",
+    ):
+        assert line in result.output.splitlines(), line
+
+
+def test_check_of_what_is_no_robot(tmp_path):
+    path = tmp_path / "robot.urdf"
+    path.write_text("<robot><link/></robot>")
+    result = CliRunner().invoke(app, ["check", str(path)])
+    assert result.exit_code == 2
+    assert f"{path}:1: <link> has no name" in result.output
+
+
+def test_names_that_configs_do_not_allow(tmp_path):
+    text = (MODELS / "gripper_arm.urdf").read_text().replace('"arm"', '"left arm/1"').replace('"boom"', '"left_arm_1"')
+    (tmp_path / "robot.urdf").write_text(text)
+    config = tmp_path / "c.yaml"
+    config.write_text(f"name: test\nmechanism:\n  file: robot.urdf\n{END}")
+    names = [body.name for body in Config.model_validate(read(str(config)).data).mechanism.bodies]
+    assert names == ["column", "left_arm_1", "left_arm_1_2", "finger", "thumb"]
