@@ -315,3 +315,40 @@ def test_mistakes_of_tires_are_named(tire, message):
     given = {"name": "t", "body": "body", "axis": (1, 0), "point": (0, 0), "stiffness": 1.0, "friction": 1.0, "load": 1.0} | tire
     with pytest.raises(ValueError, match=message):
         jm.planar_mechanism([jm.Body("body", 1.0, 1.0), jm.Rotor("spin", 1.0)], [], [jm.BrushTire(**given)])
+
+
+def test_a_pendulum_on_two_wheels_has_its_published_motion():
+    p, reference, digits, values = problem("segway")
+    robot = jv.Segway(
+        mass=p["M"],
+        height=p["d"],
+        inertia=(p["Ix"], p["Iy"], p["Iz"]),
+        wheel_mass=p["mw"],
+        wheel_inertia=p["Jw"],
+        wheel_inertia_across=p["Kw"],
+        wheel_radius=p["r"],
+        wheel_separation=p["W"],
+        gravity=p["g"],
+    )
+
+    def torques(t, state):
+        swing = 2.0 * jnp.sin(2.0 * t)
+        return jnp.stack([swing - 3.5, swing + 1.5])
+
+    start = values["initial_conditions"]
+    q, v = jnp.asarray(start["q"]), jnp.asarray(start["v"])
+    method = jd.Projected(EXACT, jd.Projection())
+    run = states_at(robot, method, q, v, [0.05 * k for k in range(1, 19)], 5e-3, torques)
+    states = reference["states"][1:]
+    at = np.asarray([round(s["t"] / 0.05) - 1 for s in states])
+    within(digits["q"], jnp.concatenate([run.state.q, run.state.v], axis=1)[at], [s["qv"] for s in states])
+    lam = jd.forward_dynamics(robot, jd.State(0.0, q, v), torques(jnp.zeros(()), None))[1]
+    within(9, lam, reference["states"][0]["lam"])
+    # Upright it falls at the rate of the reference.
+    free = jd.null_projector(robot.constraint_jacobian(jnp.zeros(()), jnp.zeros(6), jnp.zeros(6)))
+    assert round(float(jnp.trace(free))) == 3
+
+    def pitching(alpha):
+        return jd.forward_dynamics(robot, jd.State(0.0, jnp.zeros(6).at[3].set(alpha), jnp.zeros(6)), jnp.zeros(2))[0][3]
+
+    within(9, jnp.sqrt(jax.grad(pitching)(0.0)), reference["upright_pole"])
