@@ -28,14 +28,19 @@ def test_a_differential_drive_runs_on_its_arc():
     assert robot.names.inputs == ("left_motor", "right_motor")
     assert robot.names.input_units == ("rad/s", "rad/s")
     u = jnp.asarray(p["u"])
-    for system in (robot, jm.Embedded(robot)):
-        run = states_at(system, RK4, q, jnp.zeros(5), [s["t"] for s in states], 5e-3, jnp.tile(u, (2000, 1)))
-        within(digits["x"], run.state.q, [s["x"] for s in states])
-        assert np.max(run.info.velocity_violation) < 1e-14
+    run = states_at(robot, RK4, q, jnp.zeros(5), [s["t"] for s in states], 5e-3, jnp.tile(u, (2000, 1)))
+    within(digits["x"], run.state.q, [s["x"] for s in states])
+    assert np.max(run.info.velocity_violation) < 1e-14
     v, omega = reference["twist"]
     got = run.state.v[-1]
     np.testing.assert_allclose([np.hypot(got[0], got[1]), got[2]], [v, omega], rtol=1e-14)
-    # Tenths of a second: the methods of the notes with their errors.
+
+
+@pytest.mark.long
+def test_a_differential_drive_without_rows_has_the_errors_of_the_methods():
+    p, reference, digits, _ = problem("diff_drive_arc")
+    robot, q = arc_robot(p)
+    u = jnp.asarray(p["u"])
     for method, name in ((jd.Kinematic.euler(), "euler"), (jd.Kinematic.midpoint(), "midpoint"), (RK4, "rk4")):
         end = states_at(jm.Embedded(robot), method, q, jnp.zeros(5), [5.0], 0.1, jnp.tile(u, (50, 1))).state.q[0, :3]
         within(digits["x"], end, reference["steps_of_0.1_50_times"][name])
@@ -95,7 +100,7 @@ def test_four_wheels_with_ackermann_steering_are_the_bicycle():
         values = np.linalg.svd(rows, compute_uv=False)
         within(digits["all"], values[:2], case["singular_values"][:2])
         # Solvers that need full rank say so.
-        for solver in (jd.SchurComplement(), jd.DenseKKT()):
+        for solver in (jd.SchurComplement(), jd.DenseKKT()) if case is reference["cases"][0] else ():
             assert int(jd.kinematic_status(car, state, speed, solver=solver)) == jd.Status.SINGULAR
 
 
@@ -174,6 +179,7 @@ def test_casters_turn_around_or_trail():
         np.testing.assert_allclose(got, expected, atol=1e-10)
 
 
+@pytest.mark.long
 def test_trailers_follow():
     p, reference, digits, _ = problem("trailer_straight")
     description = jv.truck_and_trailers(1.0, (p["L"],), (0.0,), headings=(p["theta0"],))
@@ -245,6 +251,7 @@ def test_both_orders_and_the_embedded_form_run_on_one_path():
     np.testing.assert_allclose(z, [a[0] * np.cos(q[2]) + a[1] * np.sin(q[2]) + 1.0645161290322580 * v[2] ** 2, a[3]], atol=1e-12)
 
 
+@pytest.mark.long
 def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_angle():
     frame = car_of_both_orders()[1]
 

@@ -115,6 +115,7 @@ def test_signs_of_slip_friction_and_rest(kind):
             np.testing.assert_allclose(slopes[k], central(along, at[k], step), rtol=1e-6, atol=0.05)
 
 
+@pytest.mark.long
 def test_combined_forces_stay_in_their_ellipse():
     mechanism, q = straight(jm.MagicFormulaTire, **TIRES[jm.MagicFormulaTire])
     linear, _ = straight(jm.LinearTire, **TIRES[jm.LinearTire])
@@ -127,6 +128,7 @@ def test_combined_forces_stay_in_their_ellipse():
         assert np.max(size) > 0.99
 
 
+@pytest.mark.long
 def test_a_bicycle_on_linear_tires_has_its_published_path():
     p, reference, digits, _ = problem("bicycle_linear_tyres")
 
@@ -173,6 +175,7 @@ def viscous(c):
     return jm.planar_mechanism([jm.Body("body", 2.0, 0.5)], [], [tire], gravity=(0.3, -0.2))[0]
 
 
+@pytest.mark.long
 def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     hard, q = jm.planar_mechanism(
         [jm.Body("body", 2.0, 0.5)], [jm.Wheel("blade", "body", (1.0, 0.0), point=(0.1, 0.0))], gravity=(0.3, -0.2)
@@ -266,6 +269,7 @@ def test_single_track_models_have_their_published_paths():
         within(13, model.rate(jnp.zeros(()), x, u), published[key]["f"])
 
 
+@pytest.mark.long
 def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
     p, _, _, _, car = single_track()
     side = p["b"] / (p["a"] + p["b"])
@@ -317,6 +321,7 @@ def test_mistakes_of_tires_are_named(tire, message):
         jm.planar_mechanism([jm.Body("body", 1.0, 1.0), jm.Rotor("spin", 1.0)], [], [jm.BrushTire(**given)])
 
 
+@pytest.mark.long
 def test_a_pendulum_on_two_wheels_has_its_published_motion():
     p, reference, digits, values = problem("segway")
     robot = jv.Segway(

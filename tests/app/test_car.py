@@ -43,6 +43,7 @@ output: {plots: false}
 """
 
 
+@pytest.mark.long
 def test_the_car_runs_as_the_closed_form_says():
     spec = importlib.util.spec_from_file_location("car", ROOT / "experiments" / "car.py")
     experiment = importlib.util.module_from_spec(spec)
@@ -59,6 +60,7 @@ def test_the_car_runs_as_the_closed_form_says():
         np.testing.assert_allclose(experiment.rear_axle(car, run.state), exact, atol=1e-10)
 
 
+@pytest.mark.long
 def test_a_config_with_rotors_runs_in_both_forms_of_coordinates(tmp_path):
     found = []
     for form in ("absolute", "joints"):
@@ -77,6 +79,15 @@ def test_a_config_with_rotors_runs_in_both_forms_of_coordinates(tmp_path):
     data = xr.open_zarr(done.folder / "results.zarr")
     assert list(data.body.values) == ["chassis"]
     np.testing.assert_allclose(data.pose.values[0, -1, 0], found[1][:3], atol=1e-15)
+
+
+def test_a_config_with_rotors_is_built(tmp_path):
+    file = tmp_path / "robot.yaml"
+    file.write_text(ROBOT)
+    config, made = load(str(file))
+    assert naming.of_values(config.model_dump()) == naming.of_system(made.system)
+    assert structure.lines(config)[-3:-1] == ["  left_wheel (wheel below chassis)", "  right_wheel (wheel below chassis)"]
+    np.testing.assert_allclose(made.state.q[0], [0.0, 0.0, 0.3, 0.0, 0.5])
 
 
 @pytest.mark.parametrize(
