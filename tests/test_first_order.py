@@ -11,6 +11,7 @@ from vehicle_references import central, problem, states_at, within
 
 import jaxdae as jd
 import jaxdae.mechanisms as jm
+from jaxdae import tuning
 from jaxdae import vehicles as jv
 
 RK4 = jd.Kinematic.rk4()
@@ -319,3 +320,24 @@ def test_embedded_velocities_do_not_hide_a_conflict():
     assert int(run.info.status[-1]) == jd.Status.NONFINITE
     run = jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
+
+
+@pytest.mark.long
+def test_slip_angles_and_a_slip_ratio_are_identified_from_a_path():
+    def path(slip):
+        bodies = [jm.Body("base_link"), jm.Body("fork", pose=(2.5, 0.0, 0.3)), jm.Rotor("spin")]
+        joints = [
+            jm.Revolute("kingpin", "base_link", "fork", point_a=(2.5, 0.0), point_b=(0.0, 0.0)),
+            jm.Wheel("rear", "base_link", (1.0, 0.0), point=(0.0, 0.0), radius=0.3, spin="spin", slip_angle=slip[1], slip_ratio=slip[2]),
+            jm.Wheel("front", "fork", (1.0, 0.0), point=(0.0, 0.0), slip_angle=slip[0]),
+        ]
+        drives = [jm.SpinRate("motor", "spin"), jm.JointRate("steering", "kingpin")]
+        system, q = jm.kinematic_mechanism(jm.Description(bodies=bodies, joints=joints, drives=drives))
+        u = jnp.tile(jnp.asarray([5.0, -0.3]), (40, 1))
+        run = jd.rollout(system, RK4, jd.State(0.0, q, jnp.zeros_like(q)), u, dt=0.05, save_every=4)
+        return run.state.q[:, :3]
+
+    true = jnp.asarray([0.05, 0.03, 0.1])
+    seen = jax.jit(path)(true)
+    found = tuning.least_squares(lambda p: path(p["slip"]) - seen, {"slip": jnp.zeros(3)})
+    np.testing.assert_allclose(found.parameters["slip"], true, atol=1e-9)
