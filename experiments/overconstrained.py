@@ -74,6 +74,8 @@ def main() -> int:
             other.plot(errors, side[name], label=name, **line_style(index))
         left.set(xlabel="error of the right front wheel in rad", ylabel="off the path in m", title=f"after {given['way']:g} m")
         other.set(xlabel="error of the right front wheel in rad", ylabel="fastest slip in m/s", title="at 1 m/s")
+        for axes in (left, other):
+            axes.locator_params(axis="x", nbins=5)
         left.legend()
     conclude(asked, headings, rows, sentences, {"overconstrained": figure})
     return 0
