@@ -115,6 +115,7 @@ def test_signs_of_slip_friction_and_rest(kind):
             np.testing.assert_allclose(slopes[k], central(along, at[k], step), rtol=1e-6, atol=0.05)
 
 
+@pytest.mark.long
 def test_combined_forces_stay_in_their_ellipse():
     mechanism, q = straight(jm.MagicFormulaTire, **TIRES[jm.MagicFormulaTire])
     linear, _ = straight(jm.LinearTire, **TIRES[jm.LinearTire])
@@ -127,6 +128,7 @@ def test_combined_forces_stay_in_their_ellipse():
         assert np.max(size) > 0.99
 
 
+@pytest.mark.long
 def test_a_bicycle_on_linear_tires_has_its_published_path():
     p, reference, digits, _ = problem("bicycle_linear_tyres")
 
@@ -173,6 +175,7 @@ def viscous(c):
     return jm.planar_mechanism([jm.Body("body", 2.0, 0.5)], [], [tire], gravity=(0.3, -0.2))[0]
 
 
+@pytest.mark.long
 def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     hard, q = jm.planar_mechanism(
         [jm.Body("body", 2.0, 0.5)], [jm.Wheel("blade", "body", (1.0, 0.0), point=(0.1, 0.0))], gravity=(0.3, -0.2)
@@ -266,6 +269,7 @@ def test_single_track_models_have_their_published_paths():
         within(13, model.rate(jnp.zeros(()), x, u), published[key]["f"])
 
 
+@pytest.mark.long
 def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
     p, _, _, _, car = single_track()
     side = p["b"] / (p["a"] + p["b"])
@@ -315,3 +319,41 @@ def test_mistakes_of_tires_are_named(tire, message):
     given = {"name": "t", "body": "body", "axis": (1, 0), "point": (0, 0), "stiffness": 1.0, "friction": 1.0, "load": 1.0} | tire
     with pytest.raises(ValueError, match=message):
         jm.planar_mechanism([jm.Body("body", 1.0, 1.0), jm.Rotor("spin", 1.0)], [], [jm.BrushTire(**given)])
+
+
+@pytest.mark.long
+def test_a_pendulum_on_two_wheels_has_its_published_motion():
+    p, reference, digits, values = problem("segway")
+    robot = jv.Segway(
+        mass=p["M"],
+        height=p["d"],
+        inertia=(p["Ix"], p["Iy"], p["Iz"]),
+        wheel_mass=p["mw"],
+        wheel_inertia=p["Jw"],
+        wheel_inertia_across=p["Kw"],
+        wheel_radius=p["r"],
+        wheel_separation=p["W"],
+        gravity=p["g"],
+    )
+
+    def torques(t, state):
+        swing = 2.0 * jnp.sin(2.0 * t)
+        return jnp.stack([swing - 3.5, swing + 1.5])
+
+    start = values["initial_conditions"]
+    q, v = jnp.asarray(start["q"]), jnp.asarray(start["v"])
+    method = jd.Projected(EXACT, jd.Projection())
+    run = states_at(robot, method, q, v, [0.05 * k for k in range(1, 19)], 5e-3, torques)
+    states = reference["states"][1:]
+    at = np.asarray([round(s["t"] / 0.05) - 1 for s in states])
+    within(digits["q"], jnp.concatenate([run.state.q, run.state.v], axis=1)[at], [s["qv"] for s in states])
+    lam = jd.forward_dynamics(robot, jd.State(0.0, q, v), torques(jnp.zeros(()), None))[1]
+    within(9, lam, reference["states"][0]["lam"])
+    # Upright it falls at the rate of the reference.
+    free = jd.null_projector(robot.constraint_jacobian(jnp.zeros(()), jnp.zeros(6), jnp.zeros(6)))
+    assert round(float(jnp.trace(free))) == 3
+
+    def pitching(alpha):
+        return jd.forward_dynamics(robot, jd.State(0.0, jnp.zeros(6).at[3].set(alpha), jnp.zeros(6)), jnp.zeros(2))[0][3]
+
+    within(9, jnp.sqrt(jax.grad(pitching)(0.0)), reference["upright_pole"])

@@ -161,6 +161,7 @@ def test_the_car_of_the_notes_with_fixed_steering():
     np.testing.assert_allclose(speed, 5.4474015853, atol=1e-10)
 
 
+@pytest.mark.long
 def test_the_car_of_the_notes_with_steering_that_swings():
     mechanism, q = notes_car(jm.Sinusoid(0.3, 1.3 / (2.0 * np.pi)))
     run = states_at(mechanism, REDUNDANT, q, started(mechanism, q, 3.0, 0.39), [4.0], 5e-3)
@@ -276,6 +277,7 @@ def test_rotors_in_both_forms_of_coordinates():
     assert q.shape == (5,)
 
 
+@pytest.mark.long
 def test_wheels_do_no_work_and_their_forces_are_reactions():
     p = problem("coin_incline")[0]
     mechanism, q = coin(p)

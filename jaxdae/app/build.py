@@ -158,7 +158,7 @@ def description(values: dict[str, Any]) -> mechanisms.Description:
     body = _spatial_body if space == "space" else _planar_body
     return mechanisms.Description(
         space=mechanisms.SPACE if space == "space" else mechanisms.PLANE,
-        bodies=[body(each) for each in section["bodies"]],
+        bodies=[*(body(each) for each in section["bodies"]), *(mechanisms.Rotor(**each) for each in section.get("rotors", ()))],
         joints=[described(joint, space) for joint in section["joints"]],
         forces=[described(force, space) for force in section["forces"]],
         gravity=section["gravity"],

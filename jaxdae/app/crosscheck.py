@@ -49,9 +49,11 @@ class _Check:
         self.data = document.data
         self.resolved = document.data if config is None else config.model_dump()
         self.bodies = list(self._elements("bodies"))
+        self.rotors = list(self._elements("rotors"))
         self.joints = list(self._elements("joints"))
         self.forces = list(self._elements("forces"))
-        self.body_names = [body["name"] for _, body in self.bodies if isinstance(body.get("name"), str)]
+        self.body_names = [body["name"] for _, body in (*self.bodies, *self.rotors) if isinstance(body.get("name"), str)]
+        self.rotor_names = [rotor["name"] for _, rotor in self.rotors if isinstance(rotor.get("name"), str)]
         self.space = space_of(self._at("mechanism"))
         self.entries = naming.of_values(self.data)
 
@@ -68,7 +70,7 @@ class _Check:
     # names
 
     def names(self) -> Iterator[Problem]:
-        for elements, what in ((self.bodies, "body"), (self.joints, "joint"), (self.forces, "force")):
+        for elements, what in (([*self.bodies, *self.rotors], "body"), (self.joints, "joint"), (self.forces, "force")):
             seen: dict[str, Location] = {}
             for location, element in elements:
                 name = element.get("name")
@@ -93,6 +95,11 @@ class _Check:
                 if isinstance(named, str) and named not in known:
                     expected = "a body of the mechanism" if key == "body" else "a body of the mechanism or ground"
                     yield self.document.problem((*location, key), f"the unknown body {named!r}", expected, did_you_mean(named, known))
+            spin = element.get("spin")
+            if isinstance(spin, str) and spin not in self.rotor_names:
+                got = f"the body {spin!r}, which has a place" if spin in self.body_names else f"the unknown rotor {spin!r}"
+                remedy = did_you_mean(spin, self.rotor_names, "rotors")
+                yield self.document.problem((*location, "spin"), got, "a rotor of the mechanism", remedy)
             if isinstance(element.get("a"), str) and element.get("a") == element.get("b"):
                 yield self.document.problem(
                     (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"

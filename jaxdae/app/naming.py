@@ -10,10 +10,12 @@ import pydantic
 
 from jaxdae.app.schema_mechanism import SECTIONS, space_of
 from jaxdae.app.source import value_at
-from jaxdae.mechanisms.coordinates.absolute import FORMS
+from jaxdae.mechanisms.coordinates.absolute import FORMS, absolute_form
 from jaxdae.mechanisms.graph import Tree, spanning_tree
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.space import PLANE, SPACE
 
+SPACE_OF = {space.name: space for space in (PLANE, SPACE)}
 _QUATERNION = 4  # entries, of which three rotations are the rates
 
 
@@ -67,8 +69,8 @@ def of_system(system: Any) -> Entries:
 
 
 def is_absolute(system: Any) -> bool:
-    """Returns whether q and v of a mechanism are the poses and twists of its bodies."""
-    return isinstance(system.coordinates, tuple(FORMS.values()))
+    """Returns whether q and v of a mechanism are the poses and twists of its bodies: not where there are rotors, which have no pose."""
+    return isinstance(system.coordinates, tuple(FORMS.values())) and not system.rotors
 
 
 def of_values(data: Any) -> Entries | None:
@@ -78,9 +80,9 @@ def of_values(data: Any) -> Entries | None:
         data: the config as plain values, as written or validated.
     """
     mechanism = value_at(data, ("mechanism",))
-    form = FORMS[space_of(mechanism)]
+    form = _form(mechanism)
     if value_at(mechanism, ("coordinates",)) != "joints":
-        whole = form(tuple(dict.fromkeys(_body_names(mechanism))))
+        whole = form(tuple(dict.fromkeys(body_names(mechanism))))
         return Entries(whole.names, whole.velocity_names)
     try:
         found = tree(data)
@@ -99,7 +101,7 @@ def tree(data: Any) -> Tree | None:
         ValueError: a `cut` that names no joint, or leaves a loop.
     """
     mechanism = value_at(data, ("mechanism",))
-    bodies = _body_names(mechanism)
+    bodies = body_names(mechanism)
     joints, known = [], {*bodies, GROUND}
     written = value_at(mechanism, ("joints",))
     for joint in written if isinstance(written, list) else ():
@@ -117,10 +119,21 @@ def tree(data: Any) -> Tree | None:
     return spanning_tree(bodies, joints, tuple(name for name in cut or () if isinstance(name, str)))
 
 
-def _body_names(mechanism: Any) -> list[str]:
-    bodies = value_at(mechanism, ("bodies",))
-    named = (value_at(body, ("name",)) for body in (bodies if isinstance(bodies, list) else ()))
+def body_names(mechanism: Any) -> list[str]:
+    """Returns the names of bodies and below them of rotors."""
+    return [*_names(mechanism, "bodies"), *_names(mechanism, "rotors")]
+
+
+def _names(mechanism: Any, section: str) -> list[str]:
+    elements = value_at(mechanism, (section,))
+    named = (value_at(element, ("name",)) for element in (elements if isinstance(elements, list) else ()))
     return [name for name in named if isinstance(name, str)]
+
+
+def _form(mechanism: Any) -> Any:
+    """Returns what makes absolute coordinates of names."""
+    space, rotors = SPACE_OF[space_of(mechanism)], set(_names(mechanism, "rotors"))
+    return lambda names: absolute_form(space, names, tuple(k for k, name in enumerate(names) if name in rotors))
 
 
 def _described(joint: Any, space: str) -> Any:

@@ -113,7 +113,8 @@ class Writer:
             self._labels["velocity"] = [name for name, _ in entries.velocities]
             self._labels["velocity_unit"] = ("velocity", [unit for _, unit in entries.velocities])
         if not absolute:
-            self._labels |= {"body": list(system.body_names)} | _IN_BODIES[system.space.name]
+            bodies = system.body_names[: len(system.body_names) - len(system.rotors)]
+            self._labels |= {"body": list(bodies)} | _IN_BODIES[system.space.name]
         self._parameters = parameters
         self._blocks: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
         self._bytes = 0

@@ -79,6 +79,14 @@ class Body(Section):
     free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
 
 
+class Rotor(Section):
+    """What spins and has no place in the plane: a wheel about its axle."""
+
+    name: Name = Field(description="the name of the rotor, a word; not 'ground'")
+    inertia: float = Field(gt=0, description="the moment of inertia about the axle in kg m^2")
+    angle: float = Field(default=0.0, description="the angle at the start in rad")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -285,6 +293,7 @@ class PlanarMechanism(_Mechanism):
     space: Literal["plane"] = Field(default="plane", description="plane or space")
     gravity: Pair = Field(default=(0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y]")
     bodies: list[Body] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
+    rotors: list[Rotor] = Field(default=[], description="the spins of wheels, a list of {name, inertia, angle}")
     joints: list[PlanarJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
     forces: list[PlanarForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
 

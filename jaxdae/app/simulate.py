@@ -194,10 +194,11 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
 
 
 def _bodies(system: Any, state: Any) -> dict[str, Any]:
-    """Returns poses and twists of all bodies (body, ...), as absolute coordinates have them."""
+    """Returns poses and twists of all bodies but rotors (body, ...), as absolute coordinates have them."""
     absolute = mechanisms.to_absolute(system, state)
-    count = len(system.body_names)
-    return {"pose": absolute.q.reshape(count, -1), "twist": absolute.v.reshape(count, -1)}
+    # Rotors come last, with one number each.
+    count, rotors = len(system.body_names) - len(system.rotors), len(system.rotors)
+    return {name: x[: x.shape[0] - rotors].reshape(count, -1) for name, x in (("pose", absolute.q), ("twist", absolute.v))}
 
 
 def _power(system: Any, state: Any, lam: Any) -> Any:

@@ -30,7 +30,7 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
     4: ({"w": 0, "x": 1, "y": 2, "z": 3},),
 }
 """The names of the entries of vectors and quaternions, by their length."""
-_SECTIONS_OF_MECHANISM = ("bodies", "joints", "forces", "gravity", "space", "coordinates", "cut")
+_SECTIONS_OF_MECHANISM = ("bodies", "rotors", "joints", "forces", "gravity", "space", "coordinates", "cut")
 Defaults = Callable[[tuple[str, ...], Callable[[tuple[str, ...]], str | None]], Any]
 """Keys, and what tells the text that is written at keys -> what a config holds there where nothing is written."""
 

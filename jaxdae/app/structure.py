@@ -17,7 +17,7 @@ def lines(config: Config) -> list[str]:
     """
     values = config.model_dump()
     joints = description(values).joints
-    tree = spanning_tree([body.name for body in config.mechanism.bodies], joints, tuple(config.mechanism.cut))
+    tree = spanning_tree([body.name for body in description(values).bodies], joints, tuple(config.mechanism.cut))
     in_joints = config.mechanism.coordinates == "joints"
     heading = "tree (joint coordinates):" if in_joints else "tree (that of joint coordinates; here all joints are rows):"
     found = [heading, GROUND, *(f"  {line}" for line in _below(tree, GROUND))]
@@ -46,7 +46,9 @@ def _below(tree: Tree, carrier: str) -> Iterator[str]:
 
 
 def _ends(joint: Any) -> str:
-    """Returns the type of a joint and what it connects; of a motor the joint that it moves."""
+    """Returns the type of a joint and what it connects; of a motor the joint that it moves, of a wheel the body that it carries."""
+    if "body" in joint.kinds():
+        return f"{joint.type_key()} below {joint.body}"
     if "joint" in joint.kinds():
         return f"{joint.type_key()} of {joint.joint}"
     return f"{joint.type_key()} between {joint.a} and {joint.b}"

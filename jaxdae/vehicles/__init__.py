@@ -23,6 +23,7 @@ from jaxdae.vehicles.constructors import (
 from jaxdae.vehicles.layout import Wheels, wheels, wheels_of
 from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
 from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
+from jaxdae.vehicles.segway import Segway
 
 __all__ = [
     "DynamicSingleTrack",
@@ -31,6 +32,7 @@ __all__ = [
     "KinematicSingleTrack",
     "KinematicSingleTrackTrailer",
     "LeastResidual",
+    "Segway",
     "WheelReport",
     "Wheels",
     "ackermann",

@@ -1,0 +1,135 @@
+"""A car whose wheels hold their side: does it go where its one freedom says, and how do two rear wheels with one row share its force?
+
+The lecture's car has rear wheels welded to the chassis and a steered front wheel on a rotary joint: 12 coordinates and 12 rows of rank
+11. Its one freedom is the speed u of the rear axle, with curvature k = tan(delta) / L,
+
+    (m + J k^2) u' = F - J_r k k' u - I_w k (k' u + delta''),      J_r = J - I_w,
+
+m the mass of all, J the moment of inertia about the rear axle, the front wheel included, I_w that of the front wheel about its kingpin. The
+script integrates this equation by itself, compares the speed, the path of the rear axle and its slip, and shares the force of the rear
+wheels between them.
+
+    python experiments/car.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae.app import conclude, line_style, precision, script, styled
+from jaxdae.app.build import worlds
+
+CONFIG = "configs/car.yaml"
+FINE = 20
+"""How many steps of the closed form fit in one of the simulation."""
+
+
+class Car(NamedTuple):
+    """Numbers of the closed form, in SI units."""
+
+    mass: float
+    inertia: float
+    wheel: float
+    wheelbase: float
+    back: float
+    push: float
+
+
+def car(system: Any, config: Any) -> Car:
+    """Returns the numbers of a car: chassis, two rear wheels and a front wheel, in this order."""
+    mass, inertia = np.asarray(system.mass), np.asarray(system.inertia)
+    places = np.array([body.pose for body in config.mechanism.bodies])[:, :2]
+    # About the middle of the rear axle; the front wheel as a point with a spin of its own.
+    rear = 0.5 * (places[1] + places[2])
+    about = inertia + mass * np.sum((places - rear) ** 2, axis=1)
+    push = float(np.linalg.norm(config.mechanism.forces[0].force))
+    wheelbase, back = float(places[3, 0] - rear[0]), float(places[0, 0] - rear[0])
+    return Car(float(mass.sum()), float(about.sum()), float(inertia[3]), wheelbase, back, push)
+
+
+def closed_form(car: Car, motion: Any, speed: float, dt: float, steps: int) -> np.ndarray:
+    """Returns speed, place and heading of the rear axle after every step (steps, 4), by the equation of the one freedom."""
+
+    def rate(t: Any, x: Any) -> Any:
+        u, _, _, heading = x
+        delta, turning = jax.jvp(motion, (t,), (jnp.ones_like(t),))
+        bending = jax.jvp(lambda s: jax.jvp(motion, (s,), (jnp.ones_like(s),))[1], (t,), (jnp.ones_like(t),))[1]
+        k, k_rate = jnp.tan(delta) / car.wheelbase, turning / (car.wheelbase * jnp.cos(delta) ** 2)
+        resisting = (car.inertia - car.wheel) * k * k_rate * u + car.wheel * k * (k_rate * u + bending)
+        forward = (car.push - resisting) / (car.mass + car.inertia * k**2)
+        return jnp.stack([forward, u * jnp.cos(heading), u * jnp.sin(heading), k * u])
+
+    h = dt / FINE
+
+    def step(x: Any, number: Any) -> Any:
+        t = number * h
+        k1 = rate(t, x)
+        k2 = rate(t + 0.5 * h, x + 0.5 * h * k1)
+        k3 = rate(t + 0.5 * h, x + 0.5 * h * k2)
+        k4 = rate(t + h, x + h * k3)
+        return (x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4),) * 2
+
+    start = jnp.asarray([speed, 0.0, 0.0, 0.0])
+    return np.asarray(jax.jit(lambda: jax.lax.scan(step, start, jnp.arange(float(FINE * steps)))[1])()[FINE - 1 :: FINE])
+
+
+def rear_axle(car: Car, states: Any) -> np.ndarray:
+    """Returns speed, place and heading of the rear axle at states (time, 4)."""
+    x, y, heading = (states.q[:, k] for k in range(3))
+    vx, vy = states.v[:, 0], states.v[:, 1]
+    cos, sin = jnp.cos(heading), jnp.sin(heading)
+    return np.asarray(jnp.stack([vx * cos + vy * sin, x - car.back * cos, y - car.back * sin, heading], axis=1))
+
+
+def main() -> int:
+    """Runs the experiment; returns its exit code."""
+    asked = script(CONFIG, __doc__)
+    config = asked.config
+    with precision(config):
+        system, method, start = worlds(config).one()
+        numbers = car(system, config)
+        report = jaxdae.diagnose(system, start)
+        trajectory = jaxdae.rollout(system, method, start, dt=config.dt, steps=config.steps)
+        jaxdae.raise_if_failed(trajectory.info)
+        found = rear_axle(numbers, trajectory.state)
+        motion = next(iter(group.motion for group in system.joints.values() if hasattr(group, "motion")))
+        motion = jax.tree.map(lambda leaf: leaf[0], motion)
+        speed = float(rear_axle(numbers, jax.tree.map(lambda x: x[None], start))[0, 0])
+        exact = closed_form(numbers, motion, speed, config.dt, config.steps)
+        lam = jax.vmap(lambda s: jaxdae.forward_dynamics(system, s, solver=jaxdae.LeastSquares())[1])(trajectory.state)
+        lateral = {name: np.asarray(lam[:, k]) for k, name in enumerate(system.names.rows) if name.endswith("lateral")}
+        slip = np.max(np.abs(jax.vmap(lambda s: system.velocity_constraint(s.t, s.q, s.v))(trajectory.state)))
+    errors = np.max(np.abs(found - exact), axis=0)
+    headings = ("quantity", "at the end", "largest difference from the closed form")
+    quantities = ("speed of the rear axle, m/s", "x of the rear axle, m", "y of the rear axle, m", "heading, rad")
+    rows = [(name, f"{found[-1, k]:.10f}", f"{errors[k]:.1e}") for k, name in enumerate(quantities)]
+    total = lateral["left.lateral"] + lateral["right.lateral"]
+    apart = np.max(np.abs(lateral["left.lateral"] - lateral["right.lateral"]))
+    sentences = [
+        f"{report.coordinates} coordinates, {report.rows} rows of rank {report.rank}: the mobility is {report.mobility}; wheels slip by"
+        f" {slip:.1e} m/s at most.",
+        f"The rear wheels share up to {np.max(np.abs(total)):.1f} N, their forces at most {apart:.2f} N apart; the front wheel takes up to"
+        f" {np.max(np.abs(lateral['front_wheel.lateral'])):.1f} N.",
+    ]
+    with styled() as figure_class:
+        figure = figure_class(figsize=(9, 4.2), layout="constrained")
+        path, forces = figure.subplots(1, 2)
+        path.plot(exact[:, 1], exact[:, 2], label="closed form", **line_style(0))
+        path.plot(found[::20, 1], found[::20, 2], "o", markersize=3, label="12 coordinates, 12 rows")
+        path.set(xlabel="x in m", ylabel="y in m", title="path of the rear axle", aspect="equal", adjustable="datalim")
+        path.legend()
+        time = config.dt * np.arange(1, config.steps + 1)
+        for index, (name, values) in enumerate(lateral.items()):
+            forces.plot(time, values, label=name.removesuffix(".lateral"), **line_style(index))
+        forces.set(xlabel="time in s", ylabel="lateral force in N", title="forces of the ground on the wheels")
+        forces.legend()
+    conclude(asked, headings, rows, sentences, {"car": figure})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

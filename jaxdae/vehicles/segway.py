@@ -1,0 +1,104 @@
+"""A pendulum on two wheels that balances: yaw, pitch and both spins, on level ground.
+
+With (x, y) the middle of the axle, psi the heading, alpha the pitch, forward positive, phi_L and phi_R the spins against the world, a body
+with its mass center d above the axle and wheels at +-W/2, the kinetic energy is
+
+    M |p'|^2 / 2 + (I_y alpha'^2 + (I_x sin^2 alpha + I_z cos^2 alpha) psi'^2) / 2
+        + m_w (x'^2 + y'^2) + (m_w W^2 / 4 + K_w) psi'^2 + J_w (phi_L'^2 + phi_R'^2) / 2,
+    p = (x + d sin alpha cos psi, y + d sin alpha sin psi, d cos alpha),
+
+the potential one M g d cos alpha. Motors stand between body and wheels: a torque on a wheel has its reaction on the pitch. The wheels hold
+
+    n . (x', y') = 0,       e . (x', y') -+ (W/2) psi' - r phi' = 0        left, right.
+
+References:
+    Y. Kim, S. H. Kim, Y. K. Kwak, "Dynamic analysis of a nonholonomic two-wheeled inverted pendulum robot", Journal of Intelligent and
+    Robotic Systems 44 (2005).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.names import Names
+from jaxdae.system import LagrangianSystem
+from jaxdae.typing import Leaf
+
+
+@pytree(kw_only=True)
+class Segway(LagrangianSystem):
+    """A pendulum on two wheels: q = (x, y, psi, alpha, phi_left, phi_right), inputs the torques on the left and the right wheel in N m.
+
+    Attributes:
+        mass: M of the body in kg.
+        height: d of its mass center above the axle in m.
+        inertia: (I_x, I_y, I_z) of the body about its mass center in kg m^2.
+        wheel_mass: m_w of each wheel in kg.
+        wheel_inertia: J_w of each wheel about its axle in kg m^2.
+        wheel_inertia_across: K_w about a diameter in kg m^2.
+        wheel_radius: r in m.
+        wheel_separation: W in m.
+        gravity: in m/s^2.
+    """
+
+    mass: Leaf
+    height: Leaf
+    inertia: Leaf
+    wheel_mass: Leaf
+    wheel_inertia: Leaf
+    wheel_inertia_across: Leaf
+    wheel_radius: Leaf
+    wheel_separation: Leaf
+    gravity: Leaf = 9.81
+
+    n_inputs: ClassVar[int] = 2
+
+    @property
+    def names(self) -> Names:
+        """The names of coordinates, rows and inputs."""
+        coordinates = ("x", "y", "psi", "alpha", "phi_left", "phi_right")
+        units = ("m", "m", "rad", "rad", "rad", "rad")
+        return Names(
+            coordinates=coordinates,
+            velocities=tuple(f"{name}_rate" for name in coordinates),
+            rows=("axle.lateral", "left.rolling", "right.rolling"),
+            inputs=("left_motor", "right_motor"),
+            coordinate_units=units,
+            velocity_units=tuple(f"{unit}/s" for unit in units),
+            row_units=("m/s", "m/s", "m/s"),
+            input_units=("N m", "N m"),
+        )
+
+    def kinetic_energy(self, q: Any, v: Any) -> Any:
+        """Returns the kinetic energy in J."""
+        vx, vy, turn, pitching, left, right = v
+        sin, cos = jnp.sin(q[3]), jnp.cos(q[3])
+        heading, aside = jnp.cos(q[2]), jnp.sin(q[2])
+        out, down = self.height * cos * pitching, self.height * sin * turn
+        px, py = vx + out * heading - down * aside, vy + out * aside + down * heading
+        pz = -self.height * sin * pitching
+        inertia = jnp.asarray(self.inertia, q.dtype)
+        yaw = inertia[0] * sin**2 + inertia[2] * cos**2 + 0.5 * self.wheel_mass * self.wheel_separation**2 + 2.0 * self.wheel_inertia_across
+        body = self.mass * (px**2 + py**2 + pz**2) + inertia[1] * pitching**2 + yaw * turn**2
+        return 0.5 * (body + 2.0 * self.wheel_mass * (vx**2 + vy**2) + self.wheel_inertia * (left**2 + right**2))
+
+    def potential_energy(self, t: Any, q: Any) -> Any:
+        """Returns M g d cos(alpha) in J."""
+        return self.mass * self.gravity * self.height * jnp.cos(q[3])
+
+    def generalized_force(self, t: Any, q: Any, v: Any, u: Any) -> Any:
+        """Returns the torques of the motors on the wheels, and their reaction on the pitch."""
+        if u is None:
+            return jnp.zeros_like(v)
+        zero = jnp.zeros_like(v[0])
+        return jnp.stack([zero, zero, zero, -(u[0] + u[1]), u[0], u[1]])
+
+    def velocity_constraint(self, t: Any, q: Any, v: Any) -> Any:
+        """Returns the lateral row of the axle and the rolling rows of both wheels in m/s."""
+        cos, sin = jnp.cos(q[2]), jnp.sin(q[2])
+        along, across = cos * v[0] + sin * v[1], cos * v[1] - sin * v[0]
+        lever = 0.5 * self.wheel_separation * v[2]
+        return jnp.stack([across, along - lever - self.wheel_radius * v[4], along + lever - self.wheel_radius * v[5]])
