@@ -53,6 +53,7 @@ FLOORS = {
     "outputs": 6,
     "control": 7,
     "robots": 7,
+    "vehicles": 7,
     "tuning": 8,
     "app": 9,
 }
@@ -60,7 +61,7 @@ APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", 
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning")
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
 
 
 def part(name):
