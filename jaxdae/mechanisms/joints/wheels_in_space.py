@@ -64,6 +64,12 @@ class OnTerrain(SpatialJoint):
         """Returns the clearance in m; the multiplier is the normal force in N."""
         return (self.contact(a, b).clearance,)
 
+    def gap(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground."""
+        # Not from the clearance, whose derivatives are exact on the ground only.
+        place = self.contact(a, b).place
+        return (place.z - self.terrain.height(place.x, place.y),)
+
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
         contact = self.contact(a, b)
