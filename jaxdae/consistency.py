@@ -28,7 +28,7 @@ from jaxdae.system import State, System, velocity_residual
 
 
 def start_status(system: System, state: State, tolerance: Any) -> Any:
-    """Returns INCONSISTENT_START where the hard rows do not hold at a state, else OK ().
+    """Returns INCONSISTENT_START where the hard rows do not hold at a state, else the condition of the system, OK for most ().
 
     Args:
         system: the system; rows that are soft or switched off do not count.
@@ -43,7 +43,10 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
     if not system.first_order:
         is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)
-    return jnp.where(is_open, Status.INCONSISTENT_START, Status.OK).astype(jnp.int32)
+    condition = system.condition(state.t, state.q)
+    closed: Any = Status.OK if condition is None else condition
+    status: Any = jnp.where(is_open, Status.INCONSISTENT_START, closed)
+    return status.astype(jnp.int32)
 
 
 def first_status(system: System, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:

@@ -57,6 +57,9 @@ def _attempt(arguments: Any) -> tuple[Point, Any, StepInfo]:
     """Returns (point, memory, info) of the step. Compiled as a unit, so that JAX traces and differentiates it once."""
     system, integrator, point, memory, _, u, dt = arguments
     new, memory, info = of_points(integrator).advance(system, point, memory, u, dt)
+    condition = system.condition(new.state.t, new.state.q)
+    if condition is not None:
+        info = dataclasses.replace(info, status=jnp.where(info.status == Status.OK, condition, info.status))
     return _still(new), memory, info
 
 

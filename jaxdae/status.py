@@ -27,6 +27,8 @@ class Status(enum.IntEnum):
     CONFLICTING_ROWS = 6
     UNSTABLE = 7
     OUT_OF_RANGE = 8
+    OFF_TERRAIN = 9
+    TWO_CONTACTS = 10
 
     @property
     def meaning(self) -> str:
@@ -69,6 +71,15 @@ _MEANINGS = {
     Status.OUT_OF_RANGE: (
         "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"
         " tolerance or compliance, or a parameter that was trained without bounds"
+    ),
+    Status.OFF_TERRAIN: (
+        "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the edge of a height map or of a"
+        " cylinder, or a start beside it. jaxdae.vehicles.terrain_report names the wheels"
+    ),
+    Status.TWO_CONTACTS: (
+        "a wheel is curved less than the terrain that it stands in, so that it touches at two places and stands no longer on one; usual"
+        " causes: a hollow or a step that is narrower than the wheel, a coarse or noisy height map, or a radius too large."
+        " jaxdae.vehicles.terrain_report names the wheels"
     ),
 }
 

@@ -37,7 +37,7 @@ from jaxdae._pytree import pytree
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import AutodiffRows, DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.requirements import check_requirements, offers
-from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree
@@ -129,6 +129,13 @@ class System(abc.ABC):
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
         """Returns the potential energy in J, for energy reports; zero by default. The dynamics never use it."""
         return jnp.zeros((), q.dtype)
+
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns a `Status` () that ends a rollout where the system has no meaning any more; None, the default, where it always has one.
+
+        Asked of every start and after every step: a wheel that left its map, say.
+        """
+        return None
 
     # Derived terms.
 

@@ -8,7 +8,7 @@ from typing import Any
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.system import System
-from jaxdae.typing import Coordinates, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 class Wrapper(System):
@@ -39,6 +39,10 @@ class Wrapper(System):
     def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
         """Returns C of the system inside."""
         return self.system.compliance(t, q)
+
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns the condition of the system inside."""
+        return self.system.condition(t, q)
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi of the system inside."""

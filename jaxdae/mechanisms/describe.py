@@ -26,6 +26,7 @@ from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.space import PLANE, Plane, Space
+from jaxdae.status import Status
 
 Number = Any
 Place = Any
@@ -155,6 +156,9 @@ class Joint(Element):
     in_tree: ClassVar[bool] = False
     """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
 
+    limits: ClassVar[dict[str, Status]] = {}
+    """The names of what must be positive while the joint means anything, each with the status that says that it is not."""
+
     def steps(self) -> tuple[Step, ...]:
         """Returns the freedoms of an element of a group as links, in the axes of the joint, in the order of `coordinate`."""
         raise NotImplementedError(f"{type(self).__name__}.steps")
@@ -173,6 +177,10 @@ class Joint(Element):
 
     def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns the coordinates of the joint in m and rad; in space angles are in (-pi, pi]."""
+        return ()
+
+    def room(self, a: Any, b: Any, t: Any) -> Rows:
+        """Returns by how much the joint is within its `limits`, in their order."""
         return ()
 
     def elements(self) -> dict[str, Any]:

@@ -33,8 +33,9 @@ from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.small_matrix import UNROLLED_UP_TO
+from jaxdae.status import Status
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
-from jaxdae.typing import Coordinates, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree(kw_only=True)
@@ -176,6 +177,19 @@ class Mechanism(System):
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns xi with q0 (+) xi = q1."""
         return self.coordinates.difference(q0, q1)
+
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits."""
+        limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
+        if not limited:
+            return None
+        motion, found = self._still(q), jnp.asarray(Status.OK, jnp.int32)
+        for group, pair in limited:
+            room = fr.values(type(group).room, group, pair, motion, t)
+            for k, status in enumerate(group.limits.values()):
+                beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
+                found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
+        return found
 
     # The equations.
 

@@ -12,6 +12,7 @@ from jaxdae.mechanisms.kinds import (
     CoordinateName,
     ElementName,
     Function,
+    Ground,
     Index,
     Inner,
     Input,
@@ -142,6 +143,11 @@ def surface(text: str) -> Any:
     """Declares a surface: a function of a place that is zero on it."""
     what = "a function of a place (3,) that returns a number"
     return _leaf(Function(text=text, name="surface", what=what, returns="one number", takes=(3,), in_config=False))
+
+
+def terrain(text: str) -> Any:
+    """Declares a terrain."""
+    return _leaf(Ground(text=text, in_config=False), kw_only=True)
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

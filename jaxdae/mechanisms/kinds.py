@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.functions import as_pytree
+from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms.values import concrete, hint, is_number, is_vector, real, vector, vector_mistakes
 
 GROUND = "ground"
@@ -383,6 +384,19 @@ class Function(Kind):
         """Returns the function as a pytree of arrays."""
         # A plain function is structure: it has no leaves.
         return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ground(Kind):
+    """A terrain."""
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is wrong with it."""
+        yield from terrain_mistakes(value)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the terrain with arrays."""
+        return jax.tree.map(real, value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
-"""Wheeled vehicles in the plane: constructors, maps between twists and wheel rates, overconstrained wheels, odometry, tire curves."""
+"""Wheeled vehicles: constructors, maps of twists and wheel rates, overconstrained wheels, odometry, terrain and standing on it."""
 
+from jaxdae.geometry.terrain import Cylinder, HeightMap, Hills, Plane, Terrain
 from jaxdae.vehicles.commonroad import (
     DynamicSingleTrack,
     KinematicSingleTrack,
@@ -21,18 +22,33 @@ from jaxdae.vehicles.constructors import (
     truck_and_trailers,
 )
 from jaxdae.vehicles.layout import Wheels, wheels, wheels_of
+from jaxdae.vehicles.least_slip import LeastSlip
 from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
 from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
+from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
+from jaxdae.vehicles.rover import ROVER_SUSPENSION, ROVER_WHEELS, rocker_bogie
 from jaxdae.vehicles.segway import Segway
+from jaxdae.vehicles.whipple import BicycleParameters, LinearBicycle, linear_bicycle, whipple_bicycle
 
 __all__ = [
+    "ROVER_SUSPENSION",
+    "ROVER_WHEELS",
+    "BicycleParameters",
+    "Cylinder",
     "DynamicSingleTrack",
     "EquivalentBicycle",
+    "HeightMap",
+    "Hills",
     "IndependentRows",
     "KinematicSingleTrack",
     "KinematicSingleTrackTrailer",
     "LeastResidual",
+    "LeastSlip",
+    "LinearBicycle",
+    "Plane",
     "Segway",
+    "Terrain",
+    "TerrainReport",
     "WheelReport",
     "Wheels",
     "ackermann",
@@ -44,11 +60,15 @@ __all__ = [
     "from_commonroad",
     "integrate_twist",
     "limited_inputs",
+    "linear_bicycle",
     "mecanum",
     "odometry_covariance",
     "omni",
+    "place_on_terrain",
+    "rocker_bogie",
     "skid_steer",
     "steering_angles",
+    "terrain_report",
     "to_commonroad",
     "truck_and_trailers",
     "vehicle_twist",
@@ -57,4 +77,5 @@ __all__ = [
     "wheel_rates",
     "wheels",
     "wheels_of",
+    "whipple_bicycle",
 ]

@@ -23,6 +23,7 @@ from jaxdae.mechanisms.joints.spatial_base import Movable, OnAxis, SpatialJoint,
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
+from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
 from jaxdae.mechanisms.values import concrete
 
 
@@ -344,6 +345,10 @@ SPATIAL_JOINTS = (
     RackAndPinion,
     PointOnCurve,
     PointOnSurface,
+    RollingDisc,
+    RollingSphere,
+    SlidingDisc,
+    SlidingSphere,
     PrescribedMotion,
     Relation,
 )

@@ -1,0 +1,294 @@
+"""Where thin discs and spheres touch a terrain z = h(x, y).
+
+Let n be the unit normal of the terrain beneath a point p, n = (-g, 1) n_z with g = (h_x, h_y), n_z = 1 / sqrt(1 + |g|^2). The contact is a
+point p of the wheel whose clearance phi = (p_z - h) n_z is stationary along the wheel. With center c and radius r, p = c - r d, |d| = 1:
+
+    disc with axle s (a unit vector)     d . s = 0,   n . e = 0 with e = s x d: the tangent of the rim is in the surface,
+    sphere                               d = n.
+
+Iteration. Of the disc the angle from d to n in the plane of the wheel, delta = atan2(-n . e, n . d), is the angle of d minus that of the
+normal, so that Newton's method in it begins well from the normal under the center. Along the rim delta' = 1 + r e . N e / n . d, where
+N x = -n_z (H x, 0) - n n_z^2 g . H x is the change of n with the place, H the second derivatives of h; in a vertical wheel on a road h(x)
+that is 1 - r h'' / W^3. It is positive as long as the wheel is curved more than what it stands in; else it touches at two places
+or more, and the formulas are those of one of them. Of the sphere the same holds with all directions in the surface: F' of the iteration is
+similar to I - r S with S the shape operator, its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
+
+Derivatives follow from the conditions; the iteration is not differentiated. With u = c' - r' d + r (d . s') s, and h_t, n_t what the
+terrain itself does (when its numbers are what is differentiated for), the disc has p' = u - r beta' e and
+
+    beta' (n . d + r e . N e) = n . (s' x d) + e . (N u + n_t),      n' = N p' + n_t,      phi' = n . u - n_z h_t,
+
+and the sphere, with D = -n_z (I - n_z^2 g g^T) the change of d_xy with g,
+
+    (I + r H D) g' = H (c' - r' d)_xy + g_t,     p' = c' - r' d - r n',      phi' = n . c' - r' - n_z h_t.
+
+The motion of the contact on the wheel is not in n . u, because phi is stationary; but it is in n', so that with d held constant phi and
+its gradient would be right and the second derivatives wrong. These rules are written in terms of their own results and are differentiated
+as they stand, so that derivatives of all orders are exact; accelerations ask for second derivatives of h, their gradients for third ones.
+
+phi' is that of the distance from the surface, which phi is to first order: phi n'_z / n_z is left out, which vanishes with all of its
+derivatives along motions on the ground. Off the ground gradients of phi are wrong by the clearance over the radius of the hills.
+
+References:
+    A. A. Shabana, K. E. Zaazaa, H. Sugiyama, "Railroad Vehicle Dynamics", CRC Press, 2008, chapter 4 (contact conditions).
+    M. Tarokh, G. McDermott, "Kinematics modeling and analyses of articulated rovers", IEEE Trans. Robotics 21 (2005) (contact angles).
+    M. P. do Carmo, "Differential Geometry of Curves and Surfaces", 1976, section 3.3 (graphs of functions).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.geometry.spatial import Vector
+from jaxdae.geometry.terrain import Terrain, second_derivatives, slope
+from jaxdae.moving import is_still
+
+_ITERATIONS = 6
+"""Corrections; from a guess half a radian away Newton's method has squared its error often enough."""
+
+_SLOWEST = 0.2
+"""The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
+
+
+class Contact(NamedTuple):
+    """Where something touches a terrain, all in the frame of the terrain.
+
+    Attributes:
+        place: of the contact on the wheel; at clearance zero on the terrain as well.
+        normal: of the terrain beneath it, of length 1.
+        clearance: () in m, to first order; negative where the wheel is in the ground.
+        margin: () one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts. It has no
+            derivative.
+    """
+
+    place: Vector
+    normal: Vector
+    clearance: Any
+    margin: Any
+
+
+def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
+    """Returns the height of a terrain in m, and its unit normal.
+
+    Args:
+        terrain: the terrain.
+        x: () in m.
+        y: () in m.
+    """
+    height, along_x, along_y = slope(terrain, x, y)
+    return height, _unit(Vector(-along_x, -along_y, jnp.ones_like(height)))
+
+
+@jax.custom_jvp
+def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) -> Contact:
+    """Returns where a thin disc touches a terrain.
+
+    Args:
+        terrain: the terrain.
+        center: of the disc in m.
+        axle: a unit vector along its axis; not normal to the surface, where the disc lies flat.
+        radius: in m.
+
+    Differentiable with respect to everything, to all orders that the terrain has.
+    """
+    return _rim_contact(terrain, center, axle, radius)
+
+
+@jax.jit
+def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) -> Contact:
+    def found(direction: Vector) -> tuple[Vector, Contact]:
+        """Returns a better direction, and the contact if the given one is right."""
+        across = axle.cross(direction)
+        place = center - direction.times(radius)
+        height, normal = normal_at(terrain, place.x, place.y)
+        sine, cosine = -normal.dot(across), normal.dot(direction)
+        change = _turned(terrain, place, normal, across).times(-radius)
+        ratio = sine / cosine
+        rate = 1.0 - (change.dot(across) + ratio * change.dot(direction)) / (cosine * (1.0 + ratio * ratio))
+        step = jnp.arctan2(sine, cosine) / jnp.maximum(rate, _SLOWEST)
+        turned = _unit(direction.times(jnp.cos(step)) - across.times(jnp.sin(step)))
+        return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
+
+    normal = normal_at(terrain, center.x, center.y)[1]
+    return _iterated(terrain, found, _unit(normal - axle.times(axle.dot(normal))))
+
+
+def _iterated(terrain: Terrain, found: Any, start: Vector) -> Contact:
+    """Returns the contact, after corrections of its direction where the normal is not the same everywhere."""
+    if terrain.flat:
+        return found(start)[1]
+    # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
+    return jax.lax.fori_loop(0, _ITERATIONS, lambda _, carry: found(carry[0]), found(start))[1]
+
+
+@jax.jit
+def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
+    terrain, center, axle, radius = primals
+    terrain_dot, center_dot, axle_dot, radius_dot = tangents
+    out = rim_contact(terrain, center, axle, radius)
+    place, normal = out.place, out.normal
+    direction = (center - place).times(1.0 / radius)
+    across = axle.cross(direction)
+    sliding = center_dot - direction.times(radius_dot) + axle.times(radius * direction.dot(axle_dot))
+    height_dot, normal_dot = _own_change(terrain, terrain_dot, place, normal)
+    normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
+    along = _turned(terrain, place, normal, across)
+    divisor = normal.dot(direction) + radius * along.dot(across)
+    turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(divisor == 0.0, 1.0, divisor)
+    normal_dot = normal_dot - along.times(radius * turning)
+    place_dot = sliding - across.times(radius * turning)
+    return out, _changes(out, normal.dot(sliding), place_dot, height_dot, normal_dot)
+
+
+@jax.custom_jvp
+def ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
+    """Returns where a sphere touches a terrain.
+
+    Args:
+        terrain: the terrain.
+        center: of the sphere in m.
+        radius: in m.
+
+    Differentiable with respect to everything, to all orders that the terrain has.
+    """
+    return _ball_contact(terrain, center, radius)
+
+
+@jax.jit
+def _ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
+    def found(direction: Vector) -> tuple[Vector, Contact]:
+        """Returns a better direction, and the contact if the given one is right."""
+        # Components across the direction, in axes that turn with it; e1 is in the plane of x and z.
+        e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
+        e2 = direction.cross(e1)
+        place = center - direction.times(radius)
+        height, normal = normal_at(terrain, place.x, place.y)
+        ahead = normal.dot(direction)
+        value = -normal.dot(e1) / ahead, -normal.dot(e2) / ahead
+        columns = []
+        for axis, (one, other) in ((e1, (1.0, 0.0)), (e2, (0.0, 1.0))):
+            change = _turned(terrain, place, normal, axis).times(radius)
+            along = change.dot(direction)
+            columns.append((one + (change.dot(e1) + value[0] * along) / ahead, other + (change.dot(e2) + value[1] * along) / ahead))
+        margin = _smallest_eigenvalue(columns[0], columns[1])
+        # As far as there are two contacts, a step to the normal itself.
+        u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
+        return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
+
+    return _iterated(terrain, found, normal_at(terrain, center.x, center.y)[1])
+
+
+@jax.jit
+def _ball_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
+    terrain, center, radius = primals
+    terrain_dot, center_dot, radius_dot = tangents
+    out = ball_contact(terrain, center, radius)
+    place, normal = out.place, out.normal
+    sliding = center_dot - normal.times(radius_dot)
+    height_dot, own = _own_change(terrain, terrain_dot, place, normal)
+    # N and D in terms of n: g' = -(n'_xy - n_xy n'_z / n_z) / n_z.
+    change = own + _turned(terrain, place, normal, sliding)
+    wanted = _slope_change(normal, change)
+    first, second = _curved(terrain, place, normal, radius)
+    along_x, along_y = _solved(first, second, wanted)
+    normal_dot = _normal_change(normal, along_x, along_y)
+    place_dot = sliding - normal_dot.times(radius)
+    return out, _changes(out, normal.dot(sliding), place_dot, height_dot, normal_dot)
+
+
+def _changes(out: Contact, rising: Any, place_dot: Vector, height_dot: Any, normal_dot: Vector) -> Contact:
+    """Returns the derivative of a contact from those of its parts."""
+    return Contact(place_dot, normal_dot, rising - out.normal.z * height_dot, jnp.zeros_like(out.margin))
+
+
+def _rule(rule: Any) -> Any:
+    def jvp(primals: Any, tangents: Any) -> Any:
+        still = all(is_still(dx) for dx in jax.tree.leaves(tangents[0], is_leaf=is_still))
+        filled = jax.tree.map(lambda dx, x: jnp.zeros_like(x) if is_still(dx) else dx, tangents[1:], primals[1:], is_leaf=is_still)
+        # The numbers of the terrain are constant nearly always, and then cost nothing.
+        terrain_dot = None if still else jax.tree.map(_filled, tangents[0], primals[0], is_leaf=is_still)
+        return rule(primals, (terrain_dot, *filled))
+
+    return jvp
+
+
+def _filled(dx: Any, x: Any) -> Any:
+    return jnp.zeros_like(x) if is_still(dx) else dx
+
+
+rim_contact.defjvp(_rule(_rim_rule), symbolic_zeros=True)
+ball_contact.defjvp(_rule(_ball_rule), symbolic_zeros=True)
+
+
+# The surface.
+
+
+def _slope_change(normal: Vector, change: Vector) -> tuple[Any, Any]:
+    """Returns the change of h_x and h_y from that of the normal."""
+    ratio = change.z / normal.z
+    return -(change.x - normal.x * ratio) / normal.z, -(change.y - normal.y * ratio) / normal.z
+
+
+def _normal_change(normal: Vector, along_x: Any, along_y: Any) -> Vector:
+    """Returns the change of the normal from that of h_x and h_y."""
+    # n_z^2 g . g' = -n_z (n_x g'_x + n_y g'_y)
+    shrinking = normal.z * (normal.x * along_x + normal.y * along_y)
+    return Vector(-normal.z * along_x, -normal.z * along_y, jnp.zeros_like(shrinking)) + normal.times(shrinking)
+
+
+def _turned(terrain: Terrain, place: Vector, normal: Vector, step: Vector) -> Vector:
+    """Returns N times a step: the change of the normal with the place."""
+    if terrain.flat:
+        zero = jnp.zeros_like(place.x)
+        return Vector(zero, zero, zero)
+    xx, xy, yy = second_derivatives(terrain, place.x, place.y)
+    return _normal_change(normal, xx * step.x + xy * step.y, xy * step.x + yy * step.y)
+
+
+def _own_change(terrain: Terrain, terrain_dot: Any, place: Vector, normal: Vector) -> tuple[Any, Vector]:
+    """Returns the changes of height and normal at a place that come from the numbers of the terrain."""
+    if terrain_dot is None:
+        zero = jnp.zeros_like(place.x)
+        return zero, Vector(zero, zero, zero)
+    height, along_x, along_y = jax.jvp(lambda terrain: slope(terrain, place.x, place.y), (terrain,), (terrain_dot,))[1]
+    return height, _normal_change(normal, along_x, along_y)
+
+
+def _curved(terrain: Terrain, place: Vector, normal: Vector, radius: Any) -> Any:
+    """Returns the columns of I + r H D."""
+    one, zero = jnp.ones_like(place.x), jnp.zeros_like(place.x)
+    if terrain.flat:
+        return (one, zero), (zero, one)
+    xx, xy, yy = second_derivatives(terrain, place.x, place.y)
+    # D = -n_z (I - n_xy n_xy^T)
+    columns = []
+    for along_x, along_y in ((one, zero), (zero, one)):
+        part = normal.x * along_x + normal.y * along_y
+        u, v = (radius * normal.z * (s - component * part) for s, component in ((along_x, normal.x), (along_y, normal.y)))
+        columns.append((along_x - xx * u - xy * v, along_y - xy * u - yy * v))
+    return tuple(columns)
+
+
+# Vectors and matrices of two numbers.
+
+
+def _solved(first: tuple[Any, Any], second: tuple[Any, Any], value: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Returns the solution of a linear system from the columns of its matrix; not of a singular one."""
+    (uu, vu), (uv, vv) = first, second
+    determinant = uu * vv - uv * vu
+    divisor = jnp.where(determinant == 0.0, 1.0, determinant)
+    return (vv * value[0] - uv * value[1]) / divisor, (uu * value[1] - vu * value[0]) / divisor
+
+
+def _smallest_eigenvalue(first: tuple[Any, Any], second: tuple[Any, Any]) -> Any:
+    """Returns the smallest eigenvalue of a matrix whose eigenvalues are real, from its columns."""
+    (uu, vu), (uv, vv) = first, second
+    half = 0.5 * (uu + vv)
+    return half - jnp.sqrt(jnp.maximum(half * half - (uu * vv - uv * vu), 0.0))
+
+
+def _unit(vector: Vector) -> Vector:
+    return vector.times(1.0 / jnp.sqrt(vector.dot(vector)))

@@ -1,0 +1,316 @@
+"""Ground that is not flat: surfaces z = h(x, y), twice continuously differentiable, whose numbers are leaves.
+
+A wheel needs h for its height row, the gradient for the direction of the contact force, and the second derivatives for the accelerations
+of the contact. A surface with jumps in these (bilinear, Catmull-Rom) makes jumps in accelerations, on which integrators lose their order;
+that is why maps are bicubic B-splines here, which are C^2.
+
+A terrain is one class: `height`, and where it ends (`inside`). Derivatives come by autodiff. Beyond its end it is continued somehow, so
+that nothing becomes NaN, and whoever stands there is told: rollouts with `Status.OFF_TERRAIN`.
+
+References:
+    C. de Boor, "A Practical Guide to Splines", Springer, 2001, chapters IX and XI (uniform cubic B-splines).
+    M. P. do Carmo, "Differential Geometry of Curves and Surfaces", 1976, section 3.3 (graphs of functions).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxdae._pytree import pytree
+from jaxdae.typing import Leaf
+
+_EDGE = 1e-6
+"""The part of the squared radius of a cylinder that is left at its edge, where the slope would be infinite."""
+
+
+class Terrain(abc.ABC):
+    """A surface z = height(x, y) in m, over places in m. Subclass it, decorate with `@jaxdae.pytree`, and write `height`.
+
+    Joints have it fixed in their body a, the ground mostly. `height` must be twice continuously differentiable, a function of two numbers
+    () written in `jax.numpy`.
+    """
+
+    flat: ClassVar[bool] = False
+    """Whether the normal is the same everywhere."""
+
+    @abc.abstractmethod
+    def height(self, x: Any, y: Any) -> Any:
+        """Returns z () in m of the surface over a place."""
+
+    def inside(self, x: Any, y: Any) -> Any:
+        """Returns whether the surface is known there, a boolean (); everywhere by default."""
+        return jnp.ones((), bool)
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields what is wrong with its numbers, where they are known; NaN in one is always a mistake."""
+        return ()
+
+
+@pytree
+class Plane(Terrain):
+    """A plane: normal . (x, y, z) = offset |normal|.
+
+    Attributes:
+        normal: (3,) of any length, with z > 0.
+        offset: the distance of the origin below the plane () in m.
+    """
+
+    flat: ClassVar[bool] = True
+
+    normal: Leaf = (0.0, 0.0, 1.0)
+    offset: Leaf = 0.0
+
+    def height(self, x: Any, y: Any) -> Any:
+        """Returns z () in m."""
+        a, b, c = self.normal
+        length = jnp.sqrt(jnp.asarray(a * a + b * b + c * c))
+        return (self.offset * length - a * x - b * y) / c
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields a normal that does not point up."""
+        if (normal := _numbers(self.normal)) is not None and not (normal.shape == (3,) and normal[2] > 0.0):
+            yield f"normal must be three numbers (x, y, z) with z > 0, because the plane is z = height(x, y), got {self.normal}"
+
+
+@pytree
+class Hills(Terrain):
+    """Waves: z = sum of amplitudes_k sin(kx_k x + ky_k y + phase_k), no, one or many of them.
+
+    Attributes:
+        amplitudes: (n,) in m.
+        kx: (n,) in rad/m.
+        ky: (n,) in rad/m.
+        phase: (n,) in rad.
+    """
+
+    amplitudes: Leaf
+    kx: Leaf
+    ky: Leaf
+    phase: Leaf
+
+    def height(self, x: Any, y: Any) -> Any:
+        """Returns z () in m."""
+        kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
+        return jnp.sum(amplitudes * jnp.sin(kx * x + ky * y + phase))
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields lists of different length."""
+        shapes = {name: np.shape(getattr(self, name)) for name in ("amplitudes", "kx", "ky", "phase")}
+        if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+            yield f"amplitudes, kx, ky and phase must be lists of one length, got shapes {list(shapes.values())}"
+
+
+@pytree
+class Cylinder(Terrain):
+    """The upper half of a horizontal cylinder, a ridge to drive over; with a negative radius the lower half, a trough to drive in.
+
+    z = center_z + sign(radius) sqrt(radius^2 - d^2), d: the distance of (x, y) from the axis, seen from above. Known for |d| < |radius|.
+
+    Attributes:
+        radius: in m; negative for a trough.
+        axis: (2,) the direction of the axis in the plane of x and y, of any length.
+        center: (3,) a point on the axis in m.
+    """
+
+    radius: Leaf
+    axis: Leaf = (0.0, 1.0)
+    center: Leaf = (0.0, 0.0, 0.0)
+
+    def height(self, x: Any, y: Any) -> Any:
+        """Returns z () in m."""
+        rest = self._rest(x, y)
+        return self.center[2] + jnp.sign(self.radius) * jnp.sqrt(jnp.maximum(rest, _EDGE * self.radius * self.radius))
+
+    def inside(self, x: Any, y: Any) -> Any:
+        """Returns whether the cylinder is above or below a place."""
+        return self._rest(x, y) > _EDGE * self.radius * self.radius
+
+    def _rest(self, x: Any, y: Any) -> Any:
+        """Returns radius^2 - d^2."""
+        u, v = self.axis
+        across = (x - self.center[0]) * v - (y - self.center[1]) * u
+        return self.radius * self.radius - across * across / (u * u + v * v)
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields a radius of zero and an axis without direction."""
+        if (radius := _numbers(self.radius)) is not None and not (radius.shape == () and radius != 0.0):
+            yield f"radius must be a number that is not zero: positive for a ridge, negative for a trough, got {self.radius}"
+        if (axis := _numbers(self.axis)) is not None and not (axis.shape == (2,) and np.any(axis)):
+            yield f"axis must be two numbers (x, y) that are not both zero, got {self.axis}"
+        if np.shape(self.center) != (3,):
+            yield f"center must be three numbers (x, y, z), got {self.center}"
+
+
+@pytree
+class HeightMap(Terrain):
+    """A uniform bicubic B-spline over a grid: C^2, local (4 x 4 numbers a place), differentiable in its numbers and in the place.
+
+    With i = floor(x / spacing), s the rest in [0, 1), along each axis
+
+        h = sum_k w_k(s) z[i - 1 + k],   w = ((1 - s)^3, 3 s^3 - 6 s^2 + 4, -3 s^3 + 3 s^2 + 3 s + 1, s^3) / 6.
+
+    The numbers z are those of a control net: the surface smooths them (z + (z'' spacing^2) / 6 at a grid point to leading order) and goes
+    through planes exactly. `HeightMap.through` finds the z of a surface that goes through given heights. Beyond the last rows the net is
+    continued in a straight line, so that the map covers the whole grid and goes through its corners; beyond the grid the height is that
+    of the nearest place of it, `inside` is False there.
+
+    Attributes:
+        z: (nx, ny) in m, nx and ny at least 2; z[i, j] belongs to origin + (i, j) spacing.
+        spacing: () or (2,) in m.
+        origin: (2,) in m, the place of z[0, 0].
+    """
+
+    z: Leaf
+    spacing: Leaf
+    origin: Leaf = (0.0, 0.0)
+
+    @classmethod
+    def through(cls, heights: Any, spacing: Any, origin: Any = (0.0, 0.0)) -> HeightMap:
+        """Returns the map that goes through heights at the grid points: the natural bicubic spline.
+
+        Along each axis (z[i-1] + 4 z[i] + z[i+1]) / 6 = heights[i] inside, z = heights at both ends. Linear in the heights and
+        differentiable; dense solves, once.
+
+        Args:
+            heights: (nx, ny) in m.
+            spacing: () or (2,) in m.
+            origin: (2,) in m.
+        """
+        z = jnp.asarray(heights)
+        for _ in range(2):
+            z = jnp.linalg.solve(jnp.asarray(_interpolation(z.shape[0]), z.dtype), z).T
+        return cls(z, spacing, origin)
+
+    def height(self, x: Any, y: Any) -> Any:
+        """Returns z () in m."""
+        z = jnp.asarray(self.z)
+        (i, along_x), (j, along_y) = (_weights(s, count) for s, count in zip(self._scaled(x, y), z.shape, strict=True))
+        rows, columns = (jnp.clip(k - 1 + jnp.arange(4, dtype=k.dtype), 0, count - 1) for k, count in zip((i, j), z.shape, strict=True))
+        return along_x @ (z[rows[:, None], columns[None, :]] @ along_y)
+
+    def inside(self, x: Any, y: Any) -> Any:
+        """Returns whether a place is on the grid."""
+        inside = [(s >= 0.0) & (s <= count - 1.0) for s, count in zip(self._scaled(x, y), np.shape(self.z), strict=True)]
+        return inside[0] & inside[1]
+
+    def _scaled(self, x: Any, y: Any) -> tuple[Any, Any]:
+        spacing = jnp.broadcast_to(jnp.asarray(self.spacing), (2,))
+        return (x - self.origin[0]) / spacing[0], (y - self.origin[1]) / spacing[1]
+
+    def mistakes(self) -> Iterable[str]:
+        """Yields a map that is too small, has holes, or a spacing that is not positive."""
+        shape = np.shape(self.z)
+        if len(shape) != 2 or min(shape) < 2:
+            yield f"z must be a table (nx, ny) of at least 2 x 2 heights, got shape {shape}"
+        elif (z := _numbers(self.z)) is not None and not np.all(np.isfinite(z)):
+            holes = np.argwhere(~np.isfinite(z))
+            yield (
+                f"z has {len(holes)} of {z.size} heights that are no finite numbers, the first at {[int(k) for k in holes[0]]}: fill holes"
+                " of a map before"
+            )
+        if (spacing := _numbers(self.spacing)) is not None and not (spacing.shape in ((), (2,)) and np.all(spacing > 0.0)):
+            yield f"spacing must be a positive number, or two of them, got {self.spacing}"
+        if np.shape(self.origin) != (2,):
+            yield f"origin must be two numbers (x, y), got {self.origin}"
+
+
+def _weights(s: Any, count: int) -> tuple[Any, Any]:
+    """Returns the number of the cell of a place in units of the spacing, and the weights (4,) of the numbers around it."""
+    s = jnp.clip(s, 0.0, count - 1.0)
+    cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(s)), 0, count - 2)
+    s = s - cell
+    first = (1.0 - s) ** 3 / 6.0
+    second = (3.0 * s**3 - 6.0 * s**2 + 4.0) / 6.0
+    third = (-3.0 * s**3 + 3.0 * s**2 + 3.0 * s + 1.0) / 6.0
+    fourth = s**3 / 6.0
+    # Where there is no number beyond the end, it is 2 z[0] - z[1].
+    at_start, at_end = cell == 0, cell == count - 2
+    before: Any = jnp.where(at_start, first, 0.0)
+    after: Any = jnp.where(at_end, fourth, 0.0)
+    weights = (first - before, second + 2.0 * before - after, third - before + 2.0 * after, fourth - after)
+    return cell.astype(jnp.int32), jnp.stack(weights)
+
+
+def _interpolation(count: int) -> np.ndarray:
+    """Returns the matrix (count, count) from numbers of the control net to heights at grid points."""
+    matrix = (np.eye(count, k=-1) + 4.0 * np.eye(count) + np.eye(count, k=1)) / 6.0
+    matrix[[0, -1]] = np.eye(count)[[0, -1]]
+    return matrix
+
+
+def _numbers(x: Any) -> np.ndarray | None:
+    """Returns numbers as they are on the host, None where they are traced."""
+    return None if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)) else np.asarray(x, float)
+
+
+def slope(terrain: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Returns the height in m over a place, and its derivatives along x and y.
+
+    Args:
+        terrain: the terrain.
+        x: () in m.
+        y: () in m.
+    """
+    one, none = jnp.ones_like(x), jnp.zeros_like(x)
+    height, along_x = jax.jvp(terrain.height, (x, y), (one, none))
+    return height, along_x, jax.jvp(terrain.height, (x, y), (none, one))[1]
+
+
+def second_derivatives(terrain: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Returns h_xx, h_xy and h_yy in 1/m at a place.
+
+    Args:
+        terrain: the terrain.
+        x: () in m.
+        y: () in m.
+    """
+    one, none = jnp.ones_like(x), jnp.zeros_like(x)
+
+    def gradient(x: Any, y: Any) -> tuple[Any, Any]:
+        return slope(terrain, x, y)[1:]
+
+    xx, xy = jax.jvp(gradient, (x, y), (one, none))[1]
+    return xx, xy, jax.jvp(lambda y: gradient(x, y)[1], (y,), (one,))[1]
+
+
+def terrain_mistakes(terrain: Any) -> list[str]:
+    """Returns everything that is wrong with a terrain, where its numbers are known; empty for a good one.
+
+    Args:
+        terrain: what somebody handed over.
+    """
+    if isinstance(terrain, type) or not hasattr(terrain, "height"):
+        return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {terrain!r}"]
+    try:
+        found = list(terrain.mistakes())
+    except (TypeError, ValueError) as error:
+        return [f"holds something that is no number: {error}"]
+    if found:
+        return found
+    leaves = [(jax.tree_util.keystr(path), _numbers(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]]
+    return [f"{path.lstrip('.')} must be finite numbers, got {leaf}" for path, leaf in leaves if leaf is not None and not _finite(leaf)]
+
+
+def _finite(numbers: np.ndarray) -> bool:
+    return bool(np.all(np.isfinite(numbers)))
+
+
+def check_terrain(name: str, terrain: Any) -> None:
+    """Raises where a terrain is none, or its numbers cannot be those of a surface.
+
+    Args:
+        name: what to call it in the message.
+        terrain: what somebody handed over.
+
+    Raises:
+        ValueError: all mistakes at once.
+    """
+    if found := terrain_mistakes(terrain):
+        raise ValueError(f"{name}: terrain " + "; ".join(found))

@@ -1,0 +1,183 @@
+"""Wheels in space on a terrain: thin discs and spheres that stand on it, and roll or slide.
+
+A wheel is a body b with a center and a radius, the terrain z = h(x, y) is fixed in a body a, the ground mostly. With c_v the velocity of
+the material point of b at the contact against that of a, n the normal of the surface, s the axle,
+
+    height    (position)    clearance of the contact = 0          multiplier: the normal force in N, positive while the ground pushes
+    lateral   (velocity)    (n x t) . c_v = 0                     t = s x n / |s x n|: the direction in which the disc rolls
+    rolling   (velocity)    t . c_v = 0                           for spheres, which have no axle, t = (1, 0, h_x) / |.|
+
+With s to the left and n up t is forward and n x t to the left (ISO 8855). c_v . n = 0 is the rate of the height row, never a third row at
+velocity level, with which the height would drift: of three velocities of the contact two are rows.
+
+The contact is found inside of the rows, and its derivatives follow from its conditions (`jaxdae.geometry.contact`). The other way is a
+contact angle as a massless coordinate a wheel, with the condition of tangency as a further row. It makes M singular, so that most solvers
+cannot be used, and the coordinates have to be started and named. What speaks for it, that no iteration is differentiated, holds here too:
+the iteration finds a number, and one rule in closed form differentiates it. The compiled program has the iteration once for all rows and
+their derivatives.
+
+Wheel and terrain touch at one place as long as the wheel is curved more than the ground, `room` says by how much; two contacts, and places
+beyond the terrain, end a rollout with a status. Nothing keeps a wheel from being pulled at: the multiplier tells when it would lift off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.contact import Contact, ball_contact, rim_contact
+from jaxdae.geometry.spatial import Frame, Twist, Vector
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
+from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
+from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.values import concrete
+from jaxdae.status import Status
+
+
+class OnTerrain(SpatialJoint):
+    """Something round that stands on a terrain."""
+
+    rows: ClassVar[dict[str, str]] = {"height": "m"}
+    limits: ClassVar[dict[str, Status]] = {"inside": Status.OFF_TERRAIN, "single": Status.TWO_CONTACTS}
+
+    terrain: Any
+    point_b: Place
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of terrain."""
+        return f"{self.type_key()}_{type(self.terrain).__name__.lower()}"
+
+    def contact(self, a: Frame, b: Frame) -> Contact:
+        """Returns where it touches the terrain, in the frame of a."""
+        raise NotImplementedError(f"{type(self).__name__}.contact")
+
+    def center(self, a: Frame, b: Frame) -> Vector:
+        """Returns the center in the frame of a."""
+        return a.turned_back(b.point(self.point_b) - a.place)
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the clearance in m; the multiplier is the normal force in N."""
+        return (self.contact(a, b).clearance,)
+
+    def gap(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground."""
+        # Not from the clearance, whose derivatives are exact on the ground only.
+        place = self.contact(a, b).place
+        return (place.z - self.terrain.height(place.x, place.y),)
+
+    def room(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
+        contact = self.contact(a, b)
+        inside = self.terrain.inside(contact.place.x, contact.place.y)
+        one = jnp.ones_like(contact.margin)
+        return jnp.where(inside, one, -one), contact.margin
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a start beside the terrain."""
+        place = places["point_b"]
+        if place is not None and self.a == GROUND and self.known_beside(place):
+            yield f"starts at {[round(float(x), 6) for x in place[:2]]}, beside the terrain"
+
+    def known_beside(self, place: Any) -> bool:
+        """Returns whether a place of the world is known to be beside the terrain."""
+        try:
+            inside = concrete(self.terrain.inside(*(jnp.asarray(x) for x in place[:2])))
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return False  # The terrain has mistakes of its own.
+        return inside is not None and not inside
+
+    def slip(self, contact: Contact, forward: Vector, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist) -> tuple[Any, Any]:
+        """Returns the velocity of b over a at the contact to the left and along a direction of the frame of a, in m/s."""
+        place = a.place + a.turned(contact.place)
+        velocity = a.turned_back(moving_b.at(b, place) - moving_a.at(a, place))
+        return contact.normal.cross(forward).dot(velocity), forward.dot(velocity)
+
+
+@pytree
+class DiscOnTerrain(OnTerrain):
+    """What thin discs on a terrain are: an axle, a center and a radius."""
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the terrain, or ground")
+    b: BodyName = fields.body("the wheel")
+    axis: Any = fields.direction("the axle, to the left of the direction in which the wheel rolls forward", "b", "at")
+    at: Place = fields.world("the center of the wheel")
+    point_b: Place = fields.point("the center of the wheel", "b", "at")
+    radius: Number = fields.number("the radius of the wheel", "m", kw_only=True, above=0.0)
+    terrain: Any = fields.terrain("the terrain")
+
+    def axle(self, a: Frame, b: Frame) -> Vector:
+        """Returns the axle in the frame of a."""
+        return a.turned_back(b.direction(self.axis))
+
+    def contact(self, a: Frame, b: Frame) -> Contact:
+        """Returns where the rim touches the terrain, in the frame of a."""
+        return rim_contact(self.terrain, self.center(a, b), self.axle(a, b), self.radius)
+
+
+@pytree
+class SphereOnTerrain(OnTerrain):
+    """What spheres on a terrain are: a center and a radius."""
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the terrain, or ground")
+    b: BodyName = fields.body("the sphere")
+    at: Place = fields.world("the center of the sphere")
+    point_b: Place = fields.point("the center of the sphere", "b", "at")
+    radius: Number = fields.number("the radius of the sphere", "m", kw_only=True, above=0.0)
+    terrain: Any = fields.terrain("the terrain")
+
+    def contact(self, a: Frame, b: Frame) -> Contact:
+        """Returns where the sphere touches the terrain, in the frame of a."""
+        return ball_contact(self.terrain, self.center(a, b), self.radius)
+
+
+@pytree
+class SlidingDisc(DiscOnTerrain):
+    """A thin disc stands on a terrain and slides freely: its height row only. Forces of tires act beside it.
+
+    The disc may spin about its axle: what it touches with does not depend on it.
+    """
+
+
+@pytree
+class RollingDisc(DiscOnTerrain):
+    """A thin disc rolls over a terrain without slip, along it and sideways.
+
+    The body b is what rolls: it spins about its axle, so that the body of a wheel on a hinge is meant and not the frame that carries it.
+    """
+
+    velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the wheel there in N."""
+        contact = self.contact(a, b)
+        forward = self.axle(a, b).cross(contact.normal)
+        return self.slip(contact, forward.times(1.0 / jnp.sqrt(forward.dot(forward))), a, b, moving_a, moving_b)
+
+
+@pytree
+class SlidingSphere(SphereOnTerrain):
+    """A sphere stands on a terrain and slides freely: its height row only."""
+
+
+@pytree
+class RollingSphere(SphereOnTerrain):
+    """A sphere rolls over a terrain without slip; it may turn about the normal.
+
+    Forward is along x of a, in the surface.
+    """
+
+    velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the sphere there in N."""
+        contact = self.contact(a, b)
+        n = contact.normal
+        forward = Vector(n.z, jnp.zeros_like(n.z), -n.x).times(1.0 / jnp.sqrt(n.x * n.x + n.z * n.z))
+        return self.slip(contact, forward, a, b, moving_a, moving_b)

@@ -1,0 +1,124 @@
+"""Velocities and poses that satisfy some rows exactly and others as well as they can.
+
+Of hard rows H v = h and soft rows S v = s the least squares are those of
+
+    [ S^T S   H^T ] [ v  ]   [ S^T s ]
+    [ H       0   ] [ mu ] = [ h     ]
+
+which has one solution where the rows of H are independent and no velocity is without effect on both H and S. The residual S v - s is what
+slips: wheels of a rover on uneven ground cannot all roll.
+
+References:
+    N. Seegmiller, A. Kelly, "Enhanced 3D kinematic modeling of wheeled mobile robots", Robotics: Science and Systems, 2014 (all rows
+    soft; with these a body leaves the ground).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree, static
+from jaxdae.kinematic import KinematicSystem
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.values import hint
+from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Square, Velocity
+
+SLIPPING = (".lateral", ".rolling")
+"""How the names of rows end that are soft."""
+
+
+def constrained_least_squares(hard: Any, wanted: Any, soft: Any, target: Any) -> Any:
+    """Returns x (n,) with hard x = wanted and the smallest |soft x - target|.
+
+    Args:
+        hard: (h, n), independent rows.
+        wanted: (h,).
+        soft: (s, n).
+        target: (s,).
+
+    NaN where the solution is not unique. Differentiable.
+    """
+    rows, count = hard.shape
+    matrix = jnp.block([[soft.T @ soft, hard.T], [hard, jnp.zeros((rows, rows), hard.dtype)]])
+    return jnp.linalg.solve(matrix, jnp.concatenate([soft.T @ target, wanted]))[:count]
+
+
+@pytree
+class LeastSlip(KinematicSystem):
+    """A vehicle of first order: driven velocities as told, all rows but those of slip exact, and the least squares of slip.
+
+    x = q of the mechanism, u: the driven velocities. Integrated by `Kinematic`. Masses do not count.
+
+    Attributes:
+        mechanism: with wheels such as `RollingDisc`, in joint coordinates.
+        driven: names of the velocities that inputs give, in the order of u (static), such as "front_left.angle_rate".
+    """
+
+    mechanism: Leaf
+    driven: tuple[str, ...] = static()
+
+    @property
+    def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The number of driven velocities."""
+        return len(self.driven)
+
+    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
+        """Returns the velocities (nv,) in m/s and rad/s."""
+        return self.motion(t, x, u)[0]
+
+    def motion(self, t: Scalar, x: Coordinates, u: Input) -> tuple[Velocity, Any]:
+        """Returns the velocities (nv,), and the slip (k,) of all lateral and rolling rows in m/s, named by `slip_names`.
+
+        Raises:
+            ValueError: an unknown name among `driven`, or as many inputs as there are not.
+        """
+        mechanism: Mechanism = self.mechanism
+        names, rows = mechanism.names.velocities, mechanism.row_names
+        unknown = [name for name in self.driven if name not in names]
+        if unknown:
+            raise ValueError(f"LeastSlip.driven: no velocity {unknown[0]!r}{hint(unknown[0], names)}")
+        u = jnp.asarray(u, x.dtype)
+        if u.shape != (len(self.driven),):
+            raise ValueError(f"LeastSlip: u must have shape {(len(self.driven),)}, one for each driven velocity, got {u.shape}")
+        soft = np.array([row.endswith(SLIPPING) for row in rows], bool)
+        still = jnp.zeros((len(names),), x.dtype)
+        jacobian = mechanism.constraint_jacobian(t, x, still)
+        own = jnp.concatenate([mechanism.constraint_rate(t, x, still), mechanism.velocity_constraint(t, x, still)])
+        driven = jnp.eye(len(names), dtype=x.dtype)[np.array([names.index(name) for name in self.driven], int)]
+        hard = jnp.concatenate([jacobian[~soft], driven])
+        wanted = jnp.concatenate([-own[~soft], u])
+        v = constrained_least_squares(hard, wanted, jacobian[soft], -own[soft])
+        return v, jacobian[soft] @ v + own[soft]
+
+    @property
+    def slip_names(self) -> tuple[str, ...]:
+        """The names of the rows of `motion`'s slip."""
+        return tuple(row for row in self.mechanism.row_names if row.endswith(SLIPPING))
+
+    def mass_matrix(self, q: Coordinates) -> Square:
+        """Returns the identity (nv, nv)."""
+        return jnp.eye(len(self.mechanism.names.velocities), dtype=q.dtype)
+
+    def mass_operator(self, q: Coordinates) -> Any:
+        """Returns the identity."""
+        return super(KinematicSystem, self).mass_operator(q)
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q (+) xi of the mechanism."""
+        return self.mechanism.retract(q, xi)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns the inverse of `retract`."""
+        return self.mechanism.difference(q0, q1)
+
+    @property
+    def flat(self) -> bool:
+        """Whether q (+) xi is q + xi."""
+        return self.mechanism.flat
+
+    def condition(self, t: Scalar, q: Coordinates) -> Any:
+        """Returns the condition of the mechanism: wheels beyond the terrain or with two contacts."""
+        return self.mechanism.condition(t, q)

@@ -1,0 +1,270 @@
+"""The Whipple bicycle: two thin wheels, a rear frame with its rider, and a fork that steers; as a mechanism, and its linear equations.
+
+Four bodies with three hinges, and two wheels that roll without slip: nine velocities, two heights and four rows of slip, so that three
+are left, which the roll rate, the steer rate and the spin of the rear wheel can stand for. About upright, straight running at a speed v
+
+    M q'' + v C1 q' + (g K0 + v^2 K2) q = T,      q = (roll, steer), positive to the right.
+
+The literature has axes x forward, y right, z down from the rear contact; here they are x forward, y left, z up (ISO 8855), the same
+turned by half a turn about x. Numbers of bicycles are given as in the literature, so that published tables can be copied: places with z
+down, products of inertia I_xz of those axes. Roll and the angle of steer keep their signs, spins are positive where wheels roll forward.
+
+`linear_bicycle` takes M, C1, K0 and K2 from the mechanism: with N(q) the velocities that constraints allow for unit rates of the three
+above, and accelerations a of which these are given and the others follow from J a + gamma = 0, the residual N^T (M a - f) is the force
+that is missing on each of them, and its derivatives with respect to accelerations, rates and angles are the matrices.
+
+References:
+    J. P. Meijaard, J. M. Papadopoulos, A. Ruina, A. L. Schwab, "Linearized dynamics equations for the balance and steer of a bicycle: a
+    benchmark and review", Proc. R. Soc. A 463 (2007), doi 10.1098/rspa.2007.1857.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.terrain import Plane, Terrain
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.build import Description, mechanism
+from jaxdae.mechanisms.coordinates.joints import Joints
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.space import SPACE
+from jaxdae.mechanisms.values import real, vector
+from jaxdae.typing import Leaf
+
+_SPEED = 3.0
+"""The speed in m/s at which what depends on it is taken; any will do."""
+
+
+@pytree
+class BicycleParameters:
+    """A bicycle, in the notation of Meijaard et al., x forward and z down from the contact of the rear wheel.
+
+    The defaults are their benchmark.
+
+    Attributes:
+        w: wheelbase in m.
+        c: trail in m.
+        lam: tilt of the steer axis from the vertical in rad.
+        rR: radius of the rear wheel in m.
+        mR: mass of the rear wheel in kg.
+        IRxx: its inertia about a diameter in kg m^2.
+        IRyy: its inertia about the axle in kg m^2.
+        xB: place of the mass center of rear frame and rider in m.
+        zB: the same, negative above the ground.
+        mB: their mass in kg.
+        IBxx: their inertia in kg m^2.
+        IBxz: their product of inertia, an entry of the inertia tensor.
+        IByy: their inertia in kg m^2.
+        IBzz: their inertia in kg m^2.
+        xH: place of the mass center of handlebar and fork in m.
+        zH: the same.
+        mH: their mass in kg.
+        IHxx: their inertia in kg m^2.
+        IHxz: their product of inertia.
+        IHyy: their inertia in kg m^2.
+        IHzz: their inertia in kg m^2.
+        rF: radius of the front wheel in m.
+        mF: mass of the front wheel in kg.
+        IFxx: its inertia about a diameter in kg m^2.
+        IFyy: its inertia about the axle in kg m^2.
+    """
+
+    w: Leaf = 1.02
+    c: Leaf = 0.08
+    lam: Leaf = np.pi / 10.0
+    rR: Leaf = 0.3
+    mR: Leaf = 2.0
+    IRxx: Leaf = 0.0603
+    IRyy: Leaf = 0.12
+    xB: Leaf = 0.3
+    zB: Leaf = -0.9
+    mB: Leaf = 85.0
+    IBxx: Leaf = 9.2
+    IBxz: Leaf = 2.4
+    IByy: Leaf = 11.0
+    IBzz: Leaf = 2.8
+    xH: Leaf = 0.9
+    zH: Leaf = -0.7
+    mH: Leaf = 4.0
+    IHxx: Leaf = 0.05892
+    IHxz: Leaf = -0.00756
+    IHyy: Leaf = 0.06
+    IHzz: Leaf = 0.00708
+    rF: Leaf = 0.35
+    mF: Leaf = 3.0
+    IFxx: Leaf = 0.1405
+    IFyy: Leaf = 0.28
+
+
+def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Terrain | None = None, gravity: Any = 9.81) -> Description:
+    """Returns the description of an upright bicycle whose rear wheel touches the ground at the origin; its parameters are leaves.
+
+    Bodies `rear_wheel`, `frame`, `fork`, `front_wheel`; joints `rear_hub`, `steer`, `front_hub` with coordinates `angle`; contacts `rear`
+    and `front` with rows `rear.height`, `rear.lateral`, `rear.rolling`.
+
+    Args:
+        parameters: those of the published benchmark by default.
+        terrain: `Plane()` by default; on others the start wants `initialize`.
+        gravity: in m/s^2.
+    """
+    p = BicycleParameters() if parameters is None else parameters
+    terrain = Plane() if terrain is None else terrain
+
+    def at(x: Any, down: Any) -> Any:
+        return vector((x, 0.0, -real(down)))
+
+    def tensor(xx: Any, yy: Any, zz: Any, xz: Any) -> Any:
+        # Half a turn about x changes the sign of products with z.
+        return jnp.stack([vector(row) for row in ((xx, 0.0, -real(xz)), (0.0, yy, 0.0), (-real(xz), 0.0, zz))])
+
+    rear, front, head = at(0.0, -p.rR), at(p.w, -p.rF), at(p.w + p.c, 0.0)
+    bodies = [
+        js.Body("frame", p.mB, tensor(p.IBxx, p.IByy, p.IBzz, p.IBxz), at(p.xB, p.zB)),
+        js.Body("rear_wheel", p.mR, tensor(p.IRxx, p.IRyy, p.IRxx, 0.0), rear),
+        js.Body("fork", p.mH, tensor(p.IHxx, p.IHyy, p.IHzz, p.IHxz), at(p.xH, p.zH)),
+        js.Body("front_wheel", p.mF, tensor(p.IFxx, p.IFyy, p.IFxx, 0.0), front),
+    ]
+    left, down = (0.0, 1.0, 0.0), vector((jnp.sin(p.lam), 0.0, -jnp.cos(p.lam)))
+    joints = [
+        js.Revolute("rear_hub", "frame", "rear_wheel", left, rear),
+        js.Revolute("steer", "frame", "fork", down, head),
+        js.Revolute("front_hub", "fork", "front_wheel", left, front),
+        js.RollingDisc("rear", "ground", "rear_wheel", left, rear, radius=p.rR, terrain=terrain),
+        js.RollingDisc("front", "ground", "front_wheel", left, front, radius=p.rF, terrain=terrain),
+    ]
+    return Description(space=SPACE, bodies=bodies, joints=joints, gravity=vector((0.0, 0.0, -gravity)))
+
+
+@pytree
+class LinearBicycle:
+    """M q'' + v C1 q' + (g K0 + v^2 K2) q = T about upright running, q = (roll, steer).
+
+    Attributes:
+        M: (2, 2) in kg m^2.
+        C1: (2, 2) in kg m.
+        K0: (2, 2) in kg m.
+        K2: (2, 2) in kg.
+        gravity: () in m/s^2.
+    """
+
+    M: Leaf
+    C1: Leaf
+    K0: Leaf
+    K2: Leaf
+    gravity: Leaf
+
+    def state_matrix(self, speed: Any) -> Any:
+        """Returns A (4, 4) of (q, q')' = A (q, q') at a speed in m/s."""
+        stiffness = self.gravity * self.K0 + speed**2 * self.K2
+        lower = -jnp.linalg.solve(self.M, jnp.concatenate([stiffness, speed * self.C1], axis=1))
+        return jnp.concatenate([jnp.eye(4, dtype=lower.dtype)[2:], lower])
+
+    def eigenvalues(self, speed: Any) -> Any:
+        """Returns the four eigenvalues in 1/s at a speed in m/s, on the host."""
+        return np.linalg.eigvals(np.asarray(self.state_matrix(jnp.asarray(speed, self.M.dtype))))
+
+    def critical_speeds(self) -> dict[str, float]:
+        """Returns the positive speeds in m/s at which stability changes, on the host, by the names in use; those that there are.
+
+        With det(M s^2 + v C1 s + g K0 + v^2 K2) = sum a_k(v) s^k: `weave` where an oscillation is on the edge of stability, Hurwitz's
+        determinant a1 a2 a3 - a4 a1^2 - a0 a3^2 = 0 with a1 a3 > 0; `capsize` where a0 = 0; `double_root` where two unstable real
+        eigenvalues meet and become an oscillation, the smallest speed with discriminant zero.
+        """
+        a = self._characteristic()
+        hurwitz = a[1] * a[2] * a[3] - a[4] * a[1] ** 2 - a[0] * a[3] ** 2
+        speeds = {
+            "double_root": _positive_roots(_discriminant(a)),
+            "weave": [v for v in _positive_roots(hurwitz) if a[1](v) * a[3](v) > 0.0],
+            "capsize": _positive_roots(a[0]),
+        }
+        return {name: float(min(found)) for name, found in speeds.items() if len(found)}
+
+    def _characteristic(self) -> list[Any]:
+        """Returns the coefficients of s^0, ..., s^4, each a polynomial in v."""
+        mass, rate, still, fast = (np.asarray(part, float) for part in (self.M, self.C1, self.gravity * self.K0, self.K2))
+        entries = [
+            [[np.polynomial.Polynomial(c) for c in ([still[i, j], 0.0, fast[i, j]], [0.0, rate[i, j]], [mass[i, j]])] for j in range(2)]
+            for i in range(2)
+        ]
+
+        def product(x: Any, y: Any, k: int) -> Any:
+            return sum((x[i] * y[k - i] for i in range(3) if 0 <= k - i < 3), np.polynomial.Polynomial([0.0]))
+
+        (a, b), (c, d) = entries
+        return [product(a, d, k) - product(b, c, k) for k in range(5)]
+
+
+def _discriminant(a: list[Any]) -> Any:
+    """Returns the discriminant of a quartic with coefficients a[0], ..., a[4]."""
+    e, d, c, b, a4 = a
+    first = 12.0 * a4 * e - 3.0 * b * d + c * c
+    second = 72.0 * a4 * c * e + 9.0 * b * c * d - 27.0 * a4 * d * d - 27.0 * e * b * b - 2.0 * c * c * c
+    return (4.0 * first * first * first - second * second) * (1.0 / 27.0)
+
+
+def _positive_roots(polynomial: Any) -> list[float]:
+    """Returns the positive real roots at which a polynomial changes its sign, each improved by Newton's method."""
+    found = []
+    scaled = polynomial.trim(1e-14 * np.max(np.abs(polynomial.coef)))
+    for root in scaled.roots():
+        if abs(root.imag) > 1e-6 * (1.0 + abs(root)) or root.real <= 1e-6:
+            continue
+        v = float(root.real)
+        for _ in range(4):
+            slope = polynomial.deriv()(v)
+            v -= polynomial(v) / slope if slope != 0.0 else 0.0
+        if polynomial(v * (1.0 - 1e-5)) * polynomial(v * (1.0 + 1e-5)) < 0.0:
+            found.append(v)
+    return found
+
+
+def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any = 9.81) -> LinearBicycle:
+    """Returns the linear equations of a bicycle about upright, straight running on level ground, from its mechanism by autodiff.
+
+    Args:
+        parameters: those of the published benchmark by default.
+        gravity: in m/s^2, not zero.
+
+    Differentiable with respect to the parameters.
+    """
+    made, q = mechanism(whipple_bicycle(parameters, gravity=gravity), Joints())
+    rear = (BicycleParameters() if parameters is None else parameters).rR
+    return _linear(made, q, jnp.asarray(rear, q.dtype), jnp.asarray(gravity, q.dtype))
+
+
+@jax.jit
+def _linear(made: Mechanism, q: Any, radius: Any, gravity: Any) -> LinearBicycle:
+    names = made.names.velocities
+    chosen = np.array([names.index(name) for name in ("frame.omega_x", "steer.angle_rate", "rear_hub.angle_rate")])
+    others = np.setdiff1d(np.arange(len(names)), chosen)
+    t = jnp.zeros((), q.dtype)
+
+    def pose(angles: Any) -> Any:
+        """Returns q at a roll and a steer; height and pitch change in second order only."""
+        xi = jnp.zeros((len(names),), q.dtype).at[chosen[:2]].set(angles)
+        return made.retract(q, xi)
+
+    def missing(angles: Any, rates: Any, changes: Any, speed: Any) -> Any:
+        """Returns the forces (2,) that roll and steer would need for these motions."""
+        at = pose(angles)
+        jacobian = made.constraint_jacobian(t, at, jnp.zeros((len(names),), q.dtype))
+        basis = jnp.zeros((len(names), 3), q.dtype).at[chosen].set(jnp.eye(3, dtype=q.dtype))
+        basis = basis.at[others].set(-jnp.linalg.solve(jacobian[:, others], jacobian[:, chosen]))
+        v = basis @ jnp.concatenate([rates, speed[None] / radius])
+        given = jnp.concatenate([changes, jnp.zeros((1,), q.dtype)])
+        rest = jnp.linalg.solve(jacobian[:, others], -made.constraint_bias(t, at, v) - jacobian[:, chosen] @ given)
+        a = jnp.zeros((len(names),), q.dtype).at[chosen].set(given).at[others].set(rest)
+        return (basis.T @ (made.mass_matrix(at) @ a - made.force(t, at, v, None)))[:2]
+
+    none = jnp.zeros((2,), q.dtype)
+
+    # The stiffness is a polynomial of v^2, the damping one of v: two speeds tell all, of which one is zero.
+    speeds = jnp.array([0.0, _SPEED], q.dtype)
+    stiffness, damping, mass = jax.lax.map(lambda speed: jax.jacfwd(missing, argnums=(0, 1, 2))(none, none, none, speed), speeds)
+    curvature = (stiffness[1] - stiffness[0]) / _SPEED**2
+    return LinearBicycle(mass[0], damping[1] / _SPEED, stiffness[0] / gravity, curvature, gravity)

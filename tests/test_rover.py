@@ -1,0 +1,193 @@
+"""Vehicles that stand on terrain, and the rover: poses, velocities and slip of published problems, closed forms, and messages."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from terrain_references import file
+
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae import vehicles as jv
+from jaxdae.mechanisms import spatial as js
+
+JOINTS = ("left_rocker", "left_bogie", "right_rocker", "right_bogie")
+
+
+@functools.cache
+def hills():
+    given = file("rover_pose_hills")["model"]["terrain"]
+    return jv.Hills(*(jnp.array([float(x) for x in given[key]]) for key in ("amplitudes", "kx", "ky", "phase")))
+
+
+@functools.cache
+def rover():
+    return jm.mechanism(jv.rocker_bogie(hills()), jm.Joints())
+
+
+def on(terrain):
+    """Returns the rover on another terrain; its group keeps its name."""
+    return jm.mechanism(jv.rocker_bogie(terrain), jm.Joints())
+
+
+def seen(mechanism, q):
+    """Returns (x, y, z, yaw, pitch, roll, D1, B1, D2, B2), the coordinates of the files."""
+    frame = jax.tree.map(lambda x: x[0], mechanism.frames(q))
+    turned = jnp.arctan2(frame.r21, frame.r11), jnp.arcsin(-frame.r31), jnp.arctan2(frame.r32, frame.r33)
+    names = mechanism.names.coordinates
+    return jnp.stack([frame.x, frame.y, frame.z, *turned, *(q[names.index(f"{name}.angle")] for name in JOINTS)])
+
+
+def placed(mechanism, q, at, yaw):
+    return jv.place_on_terrain(mechanism, q, at, yaw, suspension=jv.ROVER_SUSPENSION)
+
+
+@pytest.mark.long
+def test_poses_on_hills():
+    mechanism, q = rover()
+    for case in file("rover_pose_hills")["reference"]["cases"]:
+        expected = np.array(case["q"])
+        x, report = placed(mechanism, q, expected[:2], expected[3])
+        np.testing.assert_allclose(seen(mechanism, x), expected, atol=1e-14)
+        assert report.status == jd.Status.OK
+        assert report.norm < 1e-15
+        assert np.all(report.inside & (report.margin > 0.9))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(5))
+def test_poses_in_closed_form(number):
+    case = file("rover_pose_closed")["reference"]["cases"][number]
+    ground, expected = case["terrain"], np.array(case["q"])
+    if ground["type"] == "plane":
+        terrain = jv.Plane(tuple(float(np.squeeze(x)) for x in ground["normal"]))
+    else:
+        terrain = jv.Cylinder(ground["radius"], (0.0, 1.0) if ground["axis"] == "y" else (1.0, 0.0), (0.0, 0.0, -ground["radius"]))
+    mechanism, q = on(terrain)
+    x, report = placed(mechanism, q, expected[:2], expected[3])
+    np.testing.assert_allclose(seen(mechanism, x), expected, atol=1e-13)
+    assert report.status == jd.Status.OK
+
+
+@pytest.mark.long
+def test_drive_over_hills_with_least_slip():
+    given = file("rover_drive_hills")
+    mechanism, q = rover()
+    start = np.array(given["initial_conditions"]["q"])
+    q = placed(mechanism, q, start[:2], start[3])[0]
+    system = jv.LeastSlip(mechanism, tuple(f"{name}.angle_rate" for name in jv.ROVER_WHEELS))
+    u = jnp.asarray(given["parameters"]["wheel_spin_rates"])
+    # Ours: lateral, rolling of a wheel; theirs: rolling, lateral.
+    order = np.arange(12).reshape(6, 2)[:, ::-1].reshape(-1)
+    moved = jax.jit(system.motion)
+    v, slip = moved(jnp.zeros(()), q, u)
+    np.testing.assert_allclose(np.array(slip)[order], given["reference"]["slip_at_start"], atol=1e-14)
+    np.testing.assert_allclose(jnp.linalg.norm(slip), given["reference"]["slip_norm"], atol=1e-15)
+    assert [system.slip_names[k] for k in order[:2]] == ["front_left_contact.rolling", "front_left_contact.lateral"]
+    # RK4 in the tangent space of the start of each step, by the method of Munthe-Kaas to this order.
+    step = jax.jit(lambda s, state: jd.Kinematic.rk4().step(s, state, (), u, 0.05)[0])
+    state = jd.State(jnp.zeros(()), q, v)
+    for expected in given["reference"]["states"][1:]:
+        for _ in range(20):
+            state = step(system, state)
+        np.testing.assert_allclose(seen(mechanism, state.q), expected["q"], atol=1e-9)
+
+
+def car(terrain, places, height=0.5):
+    """Returns a body with points to stand on below it."""
+    wheels = [
+        js.SlidingSphere(f"point_{k}", "ground", "base_link", point_b=(*place, -height), radius=1e-12, terrain=terrain)
+        for k, place in enumerate(places)
+    ]
+    return jm.spatial_mechanism([js.Body("base_link", 1.0, (1.0, 1.0, 1.0))], wheels, coordinates=jm.Joints())
+
+
+def pose(mechanism, q):
+    """Returns z, roll and pitch."""
+    frame = jax.tree.map(lambda x: x[0], mechanism.frames(q))
+    return np.array([frame.z, jnp.arctan2(frame.r32, frame.r33), jnp.arcsin(-frame.r31)])
+
+
+@jd.pytree
+class Dome(jv.Terrain):
+    """A sphere of radius 10 about the origin 10 m below."""
+
+    def height(self, x, y):
+        return jnp.sqrt(100.0 - x * x - y * y) - 10.0
+
+
+@jd.pytree
+class Saddle(jv.Terrain):
+    k: float
+
+    def height(self, x, y):
+        return self.k * x * y
+
+
+FOUR = [(1.0, 0.6), (1.0, -0.6), (-1.0, 0.6), (-1.0, -0.6)]
+
+
+@pytest.mark.parametrize("places", [FOUR[:3], pytest.param(FOUR, marks=[pytest.mark.long])], ids=["three", "four"])
+def test_points_on_a_plane_stand_as_the_plane_lies(places):
+    normal = np.array([-0.2, 0.1, 1.0])
+    mechanism, q = car(jv.Plane(tuple(normal), 0.3 / np.linalg.norm(normal)), places)
+    x, report = jv.place_on_terrain(mechanism, q, jnp.array([1.0, 2.0]), 0.7)
+    np.testing.assert_allclose(pose(mechanism, x), [0.81234754, -0.20174513, -0.08831633], atol=5e-9)
+    assert report.norm < 1e-14
+    assert report.status == jd.Status.OK
+
+
+@pytest.mark.long
+def test_four_points_on_a_dome_and_on_a_saddle():
+    mechanism, q = car(Dome(), FOUR)
+    x, report = jv.place_on_terrain(mechanism, q, jnp.array([3.0, -2.0]), 0.7)
+    np.testing.assert_allclose(pose(mechanism, x)[0], -0.21114066, atol=5e-9)
+    assert report.norm < 1e-14
+    mechanism, q = car(Saddle(0.15), FOUR)
+    x, report = jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0)
+    np.testing.assert_allclose(pose(mechanism, x), [0.5, 0.0, 0.0], atol=1e-14)
+    # k L W / 4 under each wheel: what is left of four contacts of a rigid body.
+    np.testing.assert_allclose(report.gap, [-0.09, 0.09, 0.09, -0.09], atol=1e-14)
+    np.testing.assert_allclose(report.norm, 0.18, atol=1e-14)
+    assert report.names == ("point_0", "point_1", "point_2", "point_3")
+
+
+@pytest.mark.long
+def test_placement_is_differentiable_where_gaps_are_left():
+    def found(k, x):
+        mechanism, q = car(Saddle(k), FOUR)
+        q, report = jv.place_on_terrain(mechanism, q, jnp.stack([x, jnp.asarray(-0.1)]), 0.3)
+        return q[2] + report.norm
+
+    k, x, step = jnp.asarray(0.15), jnp.asarray(0.2), 1e-5
+    value = jax.jit(found)
+    along = jax.jit(lambda k, x, d: jax.jvp(found, (k, x), d)[1])
+    for d in ((jnp.ones(()), jnp.zeros(())), (jnp.zeros(()), jnp.ones(()))):
+        difference = (value(k + step * d[0], x + step * d[1]) - value(k - step * d[0], x - step * d[1])) / (2 * step)
+        np.testing.assert_allclose(along(k, x, d), difference, atol=1e-8)
+
+
+@pytest.mark.long
+def test_what_cannot_be_placed_is_named():
+    mechanism, q = car(jv.HeightMap(jnp.zeros((4, 4)), 1.0, (-1.5, -1.5)), FOUR)
+    _, report = jv.place_on_terrain(mechanism, q, jnp.array([1.0, 0.0]), 0.0)
+    assert report.status == jd.Status.OFF_TERRAIN
+    assert list(report.inside) == [False, False, True, True]
+    cases = [
+        (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(3), 0.0), "place must have shape (2,)"),
+        (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, body="base"), "did you mean 'base_link'?"),
+        (lambda: jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0, suspension=("arm",)), "joints with one coordinate each, got 'arm'"),
+        (lambda: jv.terrain_report(jm.spatial_mechanism([js.Body("b", 1.0, (1, 1, 1))], [])[0], q), "no wheels on terrain"),
+        (lambda: jv.rocker_bogie(jv.Cylinder(0.0)), "terrain radius must be a number that is not zero"),
+    ]
+    for call, message in cases:
+        with pytest.raises(ValueError, match="terrain") as error:
+            call()
+        assert message in str(error.value)
+    system = jv.LeastSlip(mechanism, ("base_link.vz",))
+    with pytest.raises(ValueError, match=r"u must have shape \(1,\)"):
+        system.motion(jnp.zeros(()), q, jnp.zeros(2))
+    with pytest.raises(ValueError, match=r"no velocity 'base_link\.v'"):
+        jv.LeastSlip(mechanism, ("base_link.v",)).motion(jnp.zeros(()), q, jnp.zeros(1))

@@ -1,0 +1,184 @@
+"""Terrains and contacts by themselves: derivatives, smoothness, edges, and what is wrong with them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdae import mechanisms as jm
+from jaxdae import vehicles as jv
+from jaxdae.geometry.contact import ball_contact, rim_contact
+from jaxdae.geometry.spatial import Vector
+from jaxdae.geometry.terrain import check_terrain, second_derivatives
+from jaxdae.mechanisms import spatial as js
+
+EPS = np.finfo(float).eps
+HEIGHTS = np.random.default_rng(0).normal(size=(7, 6)) * 0.1
+MAP = jv.HeightMap.through(jnp.asarray(HEIGHTS), 0.5, (-1.0, 2.0))
+WAVES = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06, 0.04], [1.1, -0.7, 2.3], [0.6, 1.9, -0.4], [0.3, 1.0, -0.5])))
+TERRAINS = {
+    "plane": (jv.Plane((0.2, -0.1, 2.0), 0.3), (0.4, 2.9)),
+    "hills": (WAVES, (0.4, 2.9)),
+    "ridge": (jv.Cylinder(3.0, (0.3, 1.0), (0.2, 2.0, 0.1)), (0.4, 2.9)),
+    "trough": (jv.Cylinder(-3.0, (0.3, 1.0), (0.2, 2.0, 0.1)), (0.4, 2.9)),
+    "map": (MAP, (0.4, 2.9)),
+    "edge of the map": (MAP, (-0.9, 4.45)),
+}
+
+
+def vector(x):
+    return Vector(*(jnp.asarray(entry) for entry in x))
+
+
+@pytest.mark.parametrize("name", TERRAINS)
+def test_derivatives_are_those_of_the_heights(name):
+    terrain, (x, y) = TERRAINS[name]
+    h, step = (lambda p: terrain.height(p[0], p[1])), 1e-4
+    p = jnp.array([x, y])
+    steps = step * np.eye(2)
+    gradient = np.array([(h(p + d) - h(p - d)) / (2 * step) for d in steps])
+    # Central differences: step^2 times a third derivative of size 1, and round-off over the step.
+    np.testing.assert_allclose(jax.grad(h)(p), gradient, atol=1e-7)
+    hessian = np.array([(jax.grad(h)(p + d) - jax.grad(h)(p - d)) / (2 * step) for d in steps])
+    xx, xy, yy = second_derivatives(terrain, *p)
+    np.testing.assert_allclose([[xx, xy], [xy, yy]], hessian, atol=1e-6)
+
+
+def test_a_map_goes_through_its_heights_and_through_planes():
+    at = np.array([[MAP.height(-1.0 + 0.5 * i, 2.0 + 0.5 * j) for j in range(6)] for i in range(7)])
+    np.testing.assert_allclose(at, HEIGHTS, atol=10 * EPS)
+    sloped = jv.HeightMap(jnp.asarray([[0.3 * i - 0.2 * j + 1.0 for j in range(5)] for i in range(2)]), (1.0, 2.0), (0.5, 0.0))
+    for x, y in ((0.5, 0.0), (1.5, 8.0), (0.7, 3.3)):
+        np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, atol=10 * EPS)
+
+
+@pytest.mark.parametrize("along", [0, 1])
+def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
+    for knot in (0.0, 0.5, 1.0):
+        p = np.array([-0.3, 2.8])
+        p[along] = knot + 0.5 + 2.0 * along
+        beside = [np.array(second_derivatives(MAP, *(p + side * 1e-9 * np.eye(2)[along]))) for side in (-1, 1)]
+        # Third derivatives are of size 0.1 / 0.5^3, over 2e-9 m.
+        np.testing.assert_allclose(*beside, atol=1e-7)
+
+
+def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
+    inside = [bool(MAP.inside(x, y)) for x, y in ((-1.0, 2.0), (2.0, 4.5), (-1.001, 2.5), (0.0, 4.51), (jnp.nan, 2.5))]
+    assert inside == [True, True, False, False, False]
+    assert MAP.height(-5.0, 3.1) == MAP.height(-1.0, 3.1)
+    assert np.isnan(MAP.height(jnp.nan, 3.1))
+
+    def of(z):
+        return jv.HeightMap(z, 0.5, (-1.0, 2.0)).height(0.37, 3.21)
+
+    weights = jax.grad(of)(MAP.z)
+    # It is linear in its numbers; sixteen of them count, and the weights of a spline add up to one.
+    np.testing.assert_allclose(jnp.sum(weights * MAP.z), MAP.height(0.37, 3.21), atol=10 * EPS)
+    assert np.count_nonzero(weights) == 16
+    np.testing.assert_allclose(jnp.sum(weights), 1.0, atol=10 * EPS)
+    single = jv.HeightMap(MAP.z.astype(jnp.float32), jnp.float32(0.5), jnp.asarray([-1.0, 2.0], jnp.float32))
+    x = single.height(jnp.float32(0.37), jnp.float32(3.21))
+    assert x.dtype == jnp.float32
+    np.testing.assert_allclose(x, MAP.height(0.37, 3.21), atol=1e-6)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.5, -1.0, 1.5])
+@pytest.mark.parametrize("wheel", ["disc", "sphere"])
+def test_a_wheel_in_a_trough_touches_along_its_radius(wheel, angle):
+    trough, length, r = jv.Cylinder(-1.1), 0.9, 0.2
+    at = np.array([np.sin(angle), 0.0, -np.cos(angle)])
+    center = vector(length * at + np.array([0.0, 0.3, 0.0]))
+    found = rim_contact(trough, center, vector((0.0, 1.0, 0.0)), r) if wheel == "disc" else ball_contact(trough, center, r)
+    np.testing.assert_allclose(found.place.array(), 1.1 * at + np.array([0.0, 0.3, 0.0]), atol=1e-14)
+    np.testing.assert_allclose(found.normal.array(), -at, atol=1e-13)  # The slope at 1.5 rad is 14.
+    np.testing.assert_allclose([found.clearance, found.margin], [0.0, 1.0 - 0.2 / 1.1], atol=1e-13)
+
+
+def seen(q, kind):
+    """Returns place, clearance and normal of the contact of a leaning wheel on hills, of all their numbers (7,)."""
+    hills = jv.Hills(q[6:9], WAVES.kx, WAVES.ky, WAVES.phase)
+    axle = jnp.stack([q[3], jnp.ones(()), q[4]])
+    axle, center = vector(axle / jnp.linalg.norm(axle)), vector(q[:3])
+    found = rim_contact(hills, center, axle, q[5]) if kind == "disc" else ball_contact(hills, center, q[5])
+    return jnp.concatenate([found.place.array(), found.clearance[None], found.normal.array()])
+
+
+def on_the_ground(kind):
+    """Returns numbers with which the clearance is zero."""
+    q = jnp.array([0.3, 0.2, 0.4, 0.2, 0.3, 0.3, 0.10, 0.06, 0.04])
+    for _ in range(6):
+        q = q.at[2].add(-seen(q, kind)[3] / jax.jacfwd(seen)(q, kind)[3, 2])
+    return q
+
+
+@pytest.mark.parametrize("kind", ["disc", "sphere"])
+def test_contacts_on_the_ground_have_exact_derivatives(kind):
+    q, step = on_the_ground(kind), 1e-4
+    first = jax.jit(jax.jacfwd(lambda q: seen(q, kind)))
+    d = jnp.array([0.3, -0.5, 0.2, 0.7, 0.4, 0.1, 0.2, -0.3, 0.2])
+
+    def differences(f, d):
+        return (f(q + step * d) - f(q - step * d)) / (2 * step)
+
+    assert abs(seen(q, kind)[3]) < 1e-15
+    np.testing.assert_allclose(first(q) @ d, differences(jax.jit(lambda q: seen(q, kind)), d), atol=1e-7)
+    # Along a motion on the ground, of the second derivatives.
+    d = d.at[2].add(-(first(q) @ d)[3] / first(q)[3, 2])
+    second = jax.jvp(first, (q,), (d,))[1]
+    np.testing.assert_allclose(second @ d, differences(first, d) @ d, atol=1e-6)
+    np.testing.assert_allclose(jax.jacrev(lambda q: seen(q, kind))(q), first(q), atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["disc", "sphere"])
+def test_a_hollow_that_is_narrower_than_the_wheel_leaves_no_margin(kind):
+    def margin(amplitude):
+        hollow = jv.Hills(jnp.array([amplitude]), jnp.array([10.0]), jnp.array([0.0]), jnp.array([-np.pi / 2]))
+        center = vector((0.0, 0.0, 0.2 - amplitude))
+        return (rim_contact(hollow, center, vector((0.0, 1.0, 0.0)), 0.2) if kind == "disc" else ball_contact(hollow, center, 0.2)).margin
+
+    # 1 - r h'' with h'' = 100 amplitude.
+    np.testing.assert_allclose([margin(0.02), margin(0.06)], [0.6, -0.2], atol=1e-13)
+
+
+WRONG = {
+    "normal must be three numbers (x, y, z) with z > 0": jv.Plane((1.0, 0.0, 0.0)),
+    "must be lists of one length": jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]),
+    "radius must be a number that is not zero": jv.Cylinder(0.0),
+    "axis must be two numbers (x, y) that are not both zero": jv.Cylinder(1.0, (0.0, 0.0)),
+    "must be a table (nx, ny) of at least 2 x 2 heights, got shape (4,)": jv.HeightMap([0.0, 1.0, 2.0, 3.0], 1.0),
+    "z has 2 of 9 heights that are no finite numbers, the first at [0, 1]": jv.HeightMap(
+        [[0.0, np.nan, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, np.inf]], 1.0
+    ),
+    "spacing must be a positive number": jv.HeightMap(np.zeros((3, 3)), 0.0),
+    "origin must be two numbers": jv.HeightMap(np.zeros((3, 3)), 1.0, 0.0),
+    "offset must be finite numbers": jv.Plane(offset=np.nan),
+    "must be a terrain, such as Plane() or HeightMap(z, spacing), got 3.0": 3.0,
+    "got <class": jv.Plane,
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
+    with pytest.raises(ValueError, match="terrain") as error:
+        check_terrain("here", WRONG[message])
+    assert message in str(error.value)
+    disc = js.RollingDisc("tire", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0), radius=0.3, terrain=WRONG[message])
+    with pytest.raises(ValueError, match="'tire': terrain") as error:
+        jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [disc])
+    assert message in str(error.value)
+
+
+def test_wheels_that_cannot_be_are_named():
+    joints = [
+        js.RollingDisc("left", "ground", "wheel", (0, 0, 0), (9.0, 9.0, 0.0), radius=0.0, terrain=MAP),
+        js.RollingSphere("right", "ground", "wheel", (9.0, 9.0, 0.0), radius=-1.0, terrain=MAP),
+    ]
+    with pytest.raises(ValueError, match="radius") as error:
+        jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], joints)
+    for part in (
+        "joint 'left': axis must be three numbers that are not all zero",
+        "joint 'left': radius must be positive, got 0.0",
+        "joint 'left': starts at [9.0, 9.0], beside the terrain",
+        "joint 'right': radius must be positive, got -1.0",
+    ):
+        assert part in str(error.value)
