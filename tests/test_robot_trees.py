@@ -81,7 +81,9 @@ def test_links(name):
             expected = entry["frames"][link]
             close(jacobian, expected["jacobian"])
             close(velocity, expected["velocity_linear"] + expected["omega_world"])
-            close(acceleration, expected["acceleration_linear"] + expected["alpha_world"])
+            # J a is a sum of terms of the size of a, of which much cancels where hinges turn against each other.
+            wanted = np.asarray(expected["acceleration_linear"] + expected["alpha_world"])
+            close(acceleration, wanted, 1e-13 * max(1.0, float(jnp.abs(a).max()) / np.abs(wanted).max()))
         external = entry["external"]
         push = found[2][list(links).index(external["frame"])].T @ np.asarray(external["wrench_world"])
         own = tree.own_acceleration(state.q, turns, x, np.asarray(entry["tau"]) + push)
@@ -90,9 +92,9 @@ def test_links(name):
 
 @needs_files
 @pytest.mark.long
-@pytest.mark.parametrize("name", ROBOTS[:-1])
+@pytest.mark.parametrize("name", [name for name in ROBOTS if name not in ("icub", "talos")])
 def test_derivatives_of_accelerations(name):
-    """To the error bars of the file, which are those of differences, and the condition of M."""
+    """To the error bars of the file, which are those of differences, and the condition of M; two files list none."""
     tree, data = loaded(name)
     (entry,) = [entry for entry in data["states"] if "d_acceleration" in entry]
     state, turns, _ = tree.state(entry)
