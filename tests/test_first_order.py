@@ -367,3 +367,13 @@ def test_a_differential_drive_on_an_incline_in_space():
     method, times = jd.Kinematic.rk4(solver=jd.NullSpace()), [s["t"] for s in states]
     run = states_at(robot, method, q, jnp.zeros(8), times, 5e-3, jnp.tile(jnp.asarray(p["u"]), (round(times[-1] / 5e-3), 1)))
     within(digits["x"], run.state.q, [s["x"] for s in states])
+
+
+def test_a_ball_beyond_its_terrain_is_seen_in_first_order_too():
+    trough = jv.Cylinder(radius=-2.0, center=(0.0, 0.0, 2.0))
+    ball = js.Body("ball", place=(0.0, 0.0, 0.1))
+    joint = js.RollingSphere("contact", jm.GROUND, "ball", at=(0.0, 0.0, 0.1), radius=0.1, terrain=trough)
+    robot, q = jm.kinematic_mechanism(jm.Description(space=jm.SPACE, bodies=[ball], joints=[joint]))
+    for system in (robot, jm.Embedded(robot)):
+        assert int(system.condition(jnp.zeros(()), q)) == jd.Status.OK
+        assert int(system.condition(jnp.zeros(()), q.at[0].set(3.0))) == jd.Status.OFF_TERRAIN

@@ -44,7 +44,7 @@ from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.status import Status
 from jaxdae.system import State, default_tolerance, velocity_residual
-from jaxdae.typing import Coordinates, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 @pytree(kw_only=True)
@@ -135,6 +135,10 @@ class KinematicMechanism(KinematicSystem):
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns xi with q0 (+) xi = q1."""
         return self.mechanism.difference(q0, q1)
+
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns the condition of the mechanism, such as wheels beyond their terrain."""
+        return self.mechanism.condition(t, q)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the rows of joints at position level (ng,), in m and rad."""
@@ -254,6 +258,10 @@ class Embedded(KinematicSystem):
         """Returns W of the system inside."""
         return self.system.mass_operator(q)
 
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns the condition of the system inside."""
+        return self.system.condition(t, q)
+
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi of the system inside."""
         return self.system.retract(q, xi)
@@ -353,6 +361,10 @@ class EmbeddedMechanism(KinematicSystem):
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns the identity (nv + freedoms, nv + freedoms)."""
         return self.mass_operator(q).as_dense()
+
+    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Returns the condition of the mechanism."""
+        return self.mechanism.condition(t, q[: -self._freedoms])
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns x (+) xi."""
