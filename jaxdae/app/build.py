@@ -113,6 +113,19 @@ class Worlds:
         )
         return system, integrator, jax.tree.map(lambda x: x[world], self.state)
 
+    def part(self, first: int, behind: int) -> "Worlds":
+        """Returns the worlds from `first` to the one before `behind`."""
+        if (first, behind) == (0, self.size):
+            return self
+
+        def cut(axes: Any, stack: Any) -> Any:
+            return jax.tree.map(lambda axis, x: x if axis is None else x[first:behind], axes, stack, is_leaf=lambda x: x is None)
+
+        state, closed = jax.tree.map(lambda x: x[first:behind], (self.state, self.closed))
+        parameters = {path: column[first:behind] for path, column in self.parameters.items()}
+        system, integrator = cut(self.system_axes, self.system), cut(self.integrator_axes, self.integrator)
+        return Worlds(system, integrator, state, self.system_axes, self.integrator_axes, closed, self.guess[first:behind], parameters)
+
 
 def worlds(config: Config) -> Worlds:
     """Returns the worlds of a config; world 0 is the nominal one. Call it inside `precision`.

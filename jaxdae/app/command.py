@@ -1,7 +1,7 @@
 """The command `jaxdae`: run, tune, optimize, check and plot. Heavy imports wait until a subcommand needs them.
 
 Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run folder is wrong (nothing is
-written then), 130 Ctrl-C.
+written then), 130 Ctrl-C, 143 SIGTERM.
 """
 
 import contextlib
@@ -41,41 +41,92 @@ def _common(
     """Mechanics with hard constraints: simulate mechanisms described in YAML files."""
 
 
-@app.command()
-def run(
-    config: Annotated[str, _CONFIG],
-    set_: Annotated[list[str] | None, _SET] = None,
-    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
-) -> None:
-    """Simulate a config; results, plots and report go to a new folder."""
-    from jaxdae.app import closing, results, space
-    from jaxdae.app.run import run as run_config
-    from jaxdae.app.run import table
-
-    checked, worlds = _load(config, set_)
-    console = _console()
-    entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
-    space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
-    _make(out)
-    redundant = closing.diagnosis(checked, worlds).redundant
-    if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
-        _note(
-            f"redundant constraints at the start: {', '.join(redundant)}; {checked.solver.type} needs full rank and may fail:"
-            " least_squares, null_space and proximal do not, and auto chooses"
-        )
-    done = run_config(checked, worlds, out, console, source=config)
-    console.print(table(checked, done.record))
-    console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
-    if done.summary.failure:
-        _stop(f"the simulation failed: {done.summary.failure}", code=1)
-
-
 _OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
 _RESUME = typer.Option(
     "--resume",
     metavar="RUN",
     help="Continue the run in this folder, bit for bit as if it had not stopped; with --set of more iterations, beyond its end.",
 )
+
+
+_RESUME_RUN = typer.Option("--resume", metavar="RUN", help="Continue the run in this folder, bit for bit as if it had not stopped.")
+_CHUNKS = typer.Option("--chunks", min=1, help="Share the worlds among this many jobs, of which this is one; jaxdae merge ends the run.")
+_CHUNK = typer.Option("--chunk", min=0, help="Which of the jobs this is, from 0.")
+_DISTRIBUTED = typer.Option(
+    "--distributed", help="This is one of several processes, started by srun, mpirun or with the three options below."
+)
+_COORDINATOR = typer.Option("--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0.")
+_PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
+_PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
+_DEVICES = typer.Option("--devices", min=1, help="On a CPU: among how many threads the worlds are divided, each with its share.")
+
+
+@app.command()
+def run(
+    config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
+    set_: Annotated[list[str] | None, _SET] = None,
+    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    resume: Annotated[pathlib.Path | None, _RESUME_RUN] = None,
+    chunks: Annotated[int | None, _CHUNKS] = None,
+    chunk: Annotated[int | None, _CHUNK] = None,
+    distributed: Annotated[bool, _DISTRIBUTED] = False,
+    coordinator: Annotated[str | None, _COORDINATOR] = None,
+    processes: Annotated[int | None, _PROCESSES] = None,
+    process: Annotated[int | None, _PROCESS] = None,
+    devices: Annotated[int | None, _DEVICES] = None,
+) -> None:
+    """Simulate a config; results, plots and report go to a new folder."""
+    from jaxdae.app import hosts, launch, threads
+
+    if (config is None) == (resume is None):
+        _stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
+    if (chunks is None) != (chunk is None) or (chunk is not None and chunks is not None and chunk >= chunks):
+        _stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
+    if distributed and (chunks or resume):
+        _stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
+    if not distributed and (coordinator or processes or process is not None):
+        _stop("run: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
+    threads.use(devices)
+    joined = hosts.join(coordinator, processes, process) if distributed else None
+    if resume is not None:
+        if set_ or chunks:
+            _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
+        _tell(launch.resume(resume, _load_again, _console()))
+        return
+    source = str(config)
+    checked, worlds = _load(source, set_)
+    _check_space(checked, worlds, out)
+    _make(out)
+    _warn_of_redundant(checked, worlds)
+    if chunks is not None and chunk is not None:
+        told = launch.share(checked, worlds, out, _console(), source, (chunk, chunks))
+        _console().print(told, highlight=False, markup=False, soft_wrap=True)
+        return
+    if joined is not None:
+        done = launch.distributed(checked, worlds, out, _console(), source, joined)
+        if done is not None:
+            _tell(done)
+        return
+    from jaxdae.app.run import run as run_config
+
+    _tell(run_config(checked, worlds, out, _console(), source=source))
+
+
+@app.command()
+def merge(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]) -> None:
+    """Put together what the jobs of jaxdae run --chunks left in a run folder, and draw it."""
+    from jaxdae.app import launch
+
+    _tell(launch.merge(folder, _load_again, _console()))
+
+
+@app.command()
+def status(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]) -> None:
+    """Say how far a run is, who works on it, and how fast."""
+    from jaxdae.app import watch
+
+    for line in watch.lines(folder):
+        _console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -206,6 +257,39 @@ def _make(out: pathlib.Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
+
+
+def _load_again(config: str) -> tuple:
+    return _load(config, None)
+
+
+def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
+    from jaxdae.app import results, space
+
+    entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
+    space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
+
+
+def _warn_of_redundant(checked: Any, worlds: Any) -> None:
+    from jaxdae.app import closing
+
+    redundant = closing.diagnosis(checked, worlds).redundant
+    if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
+        _note(
+            f"redundant constraints at the start: {', '.join(redundant)}; {checked.solver.type} needs full rank and may fail:"
+            " least_squares, null_space and proximal do not, and auto chooses"
+        )
+
+
+def _tell(done: Any) -> None:
+    """Prints what a run was like; ends with exit code 1 where it failed."""
+    from jaxdae.app.run import table
+
+    console = _console()
+    console.print(table(done.config, done.record))
+    console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
+    if done.summary.failure:
+        _stop(f"the simulation failed: {done.summary.failure}", code=1)
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:

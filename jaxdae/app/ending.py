@@ -1,6 +1,6 @@
 """How the command ends: every error that a user can do something about is one message and an exit code, never a traceback.
 
-0 all is well, 1 what had begun failed, 2 what was asked for cannot be done and nothing was changed, 130 Ctrl-C.
+0 all is well, 1 what had begun failed, 2 what was asked for cannot be done and nothing was changed, 130 Ctrl-C, 143 SIGTERM.
 """
 
 import errno
@@ -30,7 +30,7 @@ class Commands(typer.core.TyperGroup):
         except Failed as error:
             _end(str(error), 1)
         except KeyboardInterrupt as error:
-            _end(f"interrupted: {error}" if error.args else "interrupted", 130)
+            _end(f"interrupted: {error}" if error.args else "interrupted", interrupts.exit_code())
         except OSError as error:
             # Nobody reads what is printed any more: typer ends quietly.
             if error.errno == errno.EPIPE:

@@ -114,6 +114,6 @@ def explained(error: OSError, place: pathlib.Path | str) -> str:
     return f"{where}: {reason}; the folder must be one that can be written to"
 
 
-def failed(error: OSError, folder: pathlib.Path) -> Failed:
+def failed(error: OSError, folder: pathlib.Path, way_on: str = "") -> Failed:
     """Returns what ends a run whose folder could not be written to on the way."""
-    return Failed(f"{explained(error, folder)}; {folder} is not complete")
+    return Failed(f"{explained(error, folder)}; {folder} is not complete{'; ' if way_on else ''}{way_on}")

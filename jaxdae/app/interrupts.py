@@ -1,4 +1,4 @@
-"""Ctrl-C that is never lost: raised at once, remembered, and raised again where it was swallowed.
+"""Ctrl-C and SIGTERM, never lost: raised at once, remembered, and raised again where they were swallowed.
 
 Python raises KeyboardInterrupt wherever its interpreter happens to be. Where that is a callback of a compiler, a finalizer or a weak
 reference, the exception is printed or dropped and the program goes on as if nothing had happened. So the handler here also keeps a note,
@@ -13,41 +13,48 @@ from typing import Any
 
 
 class _Noted:
-    """What is known about Ctrl-C in this process; signals belong to the process as a whole."""
+    """What is known about these signals in this process; they belong to the process as a whole."""
 
     asked = False
     holding = 0
+    last = signal.SIGINT
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Notes every Ctrl-C inside, and gives the signal back afterwards. Outside of the main thread Python allows no handler."""
+    """Notes every Ctrl-C and SIGTERM inside, and gives the signals back afterwards. Outside of the main thread Python allows no handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _Noted.asked, _Noted.holding = False, 0
-    before = signal.signal(signal.SIGINT, _note)
+    before = {number: signal.signal(number, _note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _Noted.asked = False
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt where Ctrl-C was pressed since `listening` began."""
+    """Raises KeyboardInterrupt where one of the signals came since `listening` began."""
     if _Noted.asked and not _Noted.holding:
         raise KeyboardInterrupt
 
 
+def exit_code() -> int:
+    """Returns the exit code of a process that ends by the last signal that came: 130 for Ctrl-C, 143 for SIGTERM, as shells have it."""
+    return 128 + _Noted.last
+
+
 def forget() -> None:
-    """Forgets a Ctrl-C that has been acted upon, so that what ends a run can be written."""
+    """Forgets a signal that has been acted upon, so that what ends a run can be written."""
     _Noted.asked = False
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Postpones Ctrl-C to the end of what is done inside."""
+    """Postpones both signals to the end of what is done inside."""
     _Noted.holding += 1
     try:
         yield
@@ -57,5 +64,5 @@ def held() -> Iterator[None]:
 
 
 def _note(number: int, frame: Any) -> None:
-    _Noted.asked = True
+    _Noted.asked, _Noted.last = True, signal.Signals(number)
     check()

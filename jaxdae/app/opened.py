@@ -229,14 +229,68 @@ def _check_history(found: Opened) -> None:
         raise _damaged(file, f"a table that is not that of {run_folder.CHECKPOINT}")
 
 
+def recorded(folder: pathlib.Path) -> Opened:
+    """Returns the folder of a `jaxdae run`, complete or not, for somebody who only looks.
+
+    Raises:
+        Refused: for anything else.
+    """
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
+    record = _record(folder)
+    if "learned" in record:
+        raise Refused(f"{folder}: got a fit, expected a simulation; {run_folder.HISTORY} says how far it is")
+    _validated(folder, _SimulationRecord if record.get("complete") else _Record, record)
+    return Opened(folder, _config(folder, record), record)
+
+
+def is_locked(file: pathlib.Path) -> bool:
+    """Returns whether a process of this machine holds a lock."""
+    try:
+        with file.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def simulation(folder: pathlib.Path, asked: str) -> Opened:
+    """Returns the folder of a `jaxdae run` that is not complete, so that it can be continued.
+
+    Args:
+        folder: the folder.
+        asked: what it is wanted for, such as --resume.
+
+    Raises:
+        Refused: for anything else.
+    """
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), "the folder of a run of jaxdae run")
+    record = _record(folder)
+    if "learned" in record:
+        raise Refused(
+            f"{asked}: got {folder}, a run of jaxdae {record['learned'].get('command')}: jaxdae tune and optimize have a --resume, too"
+        )
+    _validated(folder, _Record, record)
+    config = _config(folder, record)
+    if record["complete"]:
+        raise Refused(f"{asked}: got {folder}, which is complete; jaxdae plot draws it")
+    if not isinstance(record.get("identity"), dict):
+        raise Refused(
+            f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its {run_folder.CONFIG} again"
+        )
+    _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
+    return Opened(folder, config, record)
+
+
 @contextlib.contextmanager
-def lock(folder: pathlib.Path) -> Iterator[None]:
-    """Keeps other processes from continuing the run in a folder. The lock ends with the process, however that ends.
+def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
+    """Keeps other processes from continuing the run in a folder, or a part of it. The lock ends with the process, however that ends.
 
     Raises:
         Refused: another process holds it.
     """
-    file = folder / run_folder.LOCK
+    file = folder / name
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as error:

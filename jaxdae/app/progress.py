@@ -55,7 +55,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=done, speed=_speed(speed, self._worlds))
         elif now - self._last >= self._seconds and done < self._total:
-            left = f", {_duration((self._total - done) / speed)} left" if speed else ""
+            left = f", {duration((self._total - done) / speed)} left" if speed else ""
             self._line(f"{done}/{self._total} steps ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
             self._last = now
 
@@ -74,7 +74,8 @@ def _speed(steps: float, worlds: int) -> str:
     return f"{steps:,.0f} steps/s" + (f" ({steps * worlds:,.0f} world steps/s)" if worlds > 1 else "")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Returns a time in hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

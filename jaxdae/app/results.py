@@ -1,4 +1,4 @@
-"""Labelled results on disk: dimensions world, time, coordinate and row; appended block by block.
+"""Labelled results on disk: dimensions world, time, coordinate and row; made whole at the beginning, filled chunk by chunk.
 
 Where each velocity is the rate of a coordinate, velocities have the names of coordinates; where there are quaternions, they have a
 dimension `velocity` of their own. In absolute coordinates q and v are the poses and twists of the bodies; in joint coordinates `pose` and
@@ -8,15 +8,22 @@ Zarr version 2 with consolidated metadata is what every Zarr library reads witho
 fill in what is missing without a word, so that only a store in which nothing is ever left out can be seen to be damaged.
 """
 
+import itertools
 import logging
+import os
 import pathlib
+import shutil
+import socket
 from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 
 from jaxdae.app import naming
+from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
+from jaxdae.app.schema import Config
 
 _SCALARS = 5  # violations, energies and work, a number each
 _STATUS = 4  # bytes
@@ -27,8 +34,6 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
         "in_twist": ["vx", "vy", "vz", "omega_body_x", "omega_body_y", "omega_body_z"],
     },
 }
-_FLUSH_BYTES = 64_000_000
-_CHUNK_BYTES = 4_000_000
 
 
 def variables(entries: Entries, absolute: bool) -> dict[str, tuple[str, tuple[str, ...], str]]:
@@ -88,91 +93,187 @@ def poses(data: xr.Dataset, count: int) -> xr.DataArray:
     return xr.DataArray(shaped, dims=("world", "time", "body", "in_pose"))
 
 
-class Writer:
-    """Collects blocks of saved states and appends them to a Zarr store.
+def create(store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
+    """Makes the store of a run: all names, units, instants and varied numbers, and no results yet.
+
+    It is put in place whole. Where another process of the same run was faster, its store stays.
 
     Args:
-        store: the folder of the store; must not exist.
+        store: the folder of the store.
+        config: the config.
+        grid: how the results are cut.
         system: the mechanism, for the names of its coordinates, velocities, rows and bodies, with their units.
         parameters: varied numbers: path and values (world,).
-        attributes: attributes of the data set.
+
+    Raises:
+        OSError: the disk is full, or gone.
+    """
+    partial = store.with_name(f"{store.name}.{os.getpid()}.{socket.gethostname()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _fill(partial, config, grid, system, parameters)
+        partial.rename(store)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not (store / ".zmetadata").exists():
+            raise
+
+
+def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
+    labels = _labels(system)
+    data = xr.Dataset({}, labels | {"world": np.arange(grid.size), "time": instants(config, grid)})
+    data.time.attrs = {"long_name": "time", "units": "s"}
+    if parameters:
+        data = data.assign_coords(parameter=list(parameters))
+        data["varied"] = (("world", "parameter"), np.stack(list(parameters.values()), axis=1))
+        data.varied.attrs = {"long_name": "numbers of the config that differ from world to world"}
+    data.attrs = {"name": config.name, "description": config.description, "dt_s": config.dt, "integrator": config.integrator.type}
+    data.to_zarr(store, mode="w-", zarr_format=2, consolidated=False, encoding={"time": {"chunks": (100_000,)}}, write_empty_chunks=True)
+    sizes = {name: len(label[1] if isinstance(label, tuple) else label) for name, label in labels.items()}
+    root = zarr.open_group(store, mode="r+", zarr_format=2)
+    for name, (meaning, extra, units) in variables(naming.of_system(system), naming.is_absolute(system)).items():
+        shape = tuple(sizes[dimension] for dimension in extra)
+        exact = name == "status"
+        root.create_array(
+            name,
+            shape=(grid.size, grid.saved, *shape),
+            chunks=(grid.worlds, min(grid.entries, grid.saved), *(max(1, n) for n in shape)),
+            dtype="int32" if exact else config.precision,
+            # What was not simulated is not a number. A status that readers take for missing would become a float.
+            fill_value=None if exact else np.nan,
+            attributes={"long_name": meaning, "units": units, "_ARRAY_DIMENSIONS": ["world", "time", *extra]},
+        )
+    zarr.consolidate_metadata(store, zarr_format=2)
+
+
+def instants(config: Config, grid: Grid) -> np.ndarray:
+    """Returns the times (time,) of the saved states of a run in s."""
+    return config.dt * (config.save_every * np.arange(grid.saved))
+
+
+def _labels(system: Any) -> dict[str, Any]:
+    entries = naming.of_system(system)
+    labels: dict[str, Any] = {
+        "coordinate": entries.names,
+        "unit": ("coordinate", [unit for _, unit in entries.coordinates]),
+        "row": list(system.row_names),
+        "row_unit": ("row", list(system.row_units)),
+    }
+    if not entries.flat:
+        labels["velocity"] = [name for name, _ in entries.velocities]
+        labels["velocity_unit"] = ("velocity", [unit for _, unit in entries.velocities])
+    if not naming.is_absolute(system):
+        bodies = system.body_names[: len(system.body_names) - len(system.rotors)]
+        labels |= {"body": list(bodies)} | _IN_BODIES[system.space.name]
+    return labels
+
+
+class Writer:
+    """Writes the saved states of a part of a run into its region of the store, chunk by chunk.
+
+    A chunk is written when all of its instants are there; what is not yet written is `pending`. So a file that exists is whole, unless its
+    writer was killed at that moment: then what made it is in the checkpoint before, and it is written again.
+
+    Args:
+        store: the folder of the store.
+        grid: how the results are cut.
+        worlds: the worlds of the part (first, behind the last).
+        written: the number of instants that are in the store already.
+        pending: those that come next, (world, time, ...) by name.
     """
 
-    def __init__(self, store: pathlib.Path, system: Any, parameters: dict[str, np.ndarray], attributes: dict[str, Any]):
-        """Writes nothing yet."""
-        self._store, self._attributes = store, attributes
-        entries, absolute = naming.of_system(system), naming.is_absolute(system)
-        self._variables = variables(entries, absolute)
-        self._labels: dict[str, Any] = {
-            "coordinate": entries.names,
-            "unit": ("coordinate", [unit for _, unit in entries.coordinates]),
-            "row": list(system.row_names),
-            "row_unit": ("row", list(system.row_units)),
-        }
-        if not entries.flat:
-            self._labels["velocity"] = [name for name, _ in entries.velocities]
-            self._labels["velocity_unit"] = ("velocity", [unit for _, unit in entries.velocities])
-        if not absolute:
-            bodies = system.body_names[: len(system.body_names) - len(system.rotors)]
-            self._labels |= {"body": list(bodies)} | _IN_BODIES[system.space.name]
-        self._parameters = parameters
-        self._blocks: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-        self._bytes = 0
-        self._started = False
+    def __init__(self, store: pathlib.Path, grid: Grid, worlds: Range, written: int = 0, pending: dict[str, np.ndarray] | None = None):
+        """Opens the store."""
+        self._store, self._grid, self._first = store, grid, worlds[0]
+        self._blocks = [pending] if pending else []
+        self.written = written
+        with zarr.config.set({"array.write_empty_chunks": True}):
+            root = zarr.open_group(store, mode="r+", zarr_format=2, use_consolidated=True)
+            arrays: Any = root.arrays()
+            self._arrays = {name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]}
+        self._remove_later(worlds[1])
+
+    def _remove_later(self, behind: int) -> None:
+        """Removes what a writer that was killed may have left of later chunks: it may be cut off, and is written again."""
+        columns = range(self._first // self._grid.worlds, -(-behind // self._grid.worlds))
+        for name, column in itertools.product(self._arrays, columns):
+            for file in (self._store / name).glob(f"{column}.*"):
+                row = file.name.split(".")[1]
+                if row.isdigit() and int(row) >= self.written // self._grid.entries:
+                    file.unlink(missing_ok=True)
+
+    @property
+    def pending(self) -> dict[str, np.ndarray]:
+        """What is not yet in the store, (world, time, ...) by name; empty where nothing is."""
+        if len(self._blocks) > 1:
+            self._blocks = [{name: np.concatenate([block[name] for block in self._blocks], axis=1) for name in self._arrays}]
+        return self._blocks[0] if self._blocks else {}
 
     def add(self, time: np.ndarray, block: dict[str, np.ndarray]) -> None:
-        """Adds a block: instants (time,) and arrays (world, time, ...) by the names of `variables`."""
-        self._blocks.append((time, block))
-        self._bytes += sum(array.nbytes for array in block.values())
-        if self._bytes >= _FLUSH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes what was collected.
+        """Adds a block: instants (time,) and arrays (world, time, ...) by the names of `variables`; writes the chunks that are whole.
 
         Raises:
             OSError: the disk is full, or gone.
         """
+        del time  # The store has all instants from the beginning.
+        self._blocks.append(block)
+        waiting = sum(block["status"].shape[1] for block in self._blocks)
+        if waiting >= self._grid.entries or self.written + waiting == self._grid.saved:
+            whole = waiting if self.written + waiting == self._grid.saved else waiting // self._grid.entries * self._grid.entries
+            self._write(whole)
+            rest = {name: array[:, whole:] for name, array in self.pending.items()}
+            self.written += whole
+            self._blocks = [rest] if waiting > whole else []
+
+    def flush(self) -> None:
+        """Writes what is pending, too, without the rest of its chunks, for somebody who looks at a run that was stopped.
+
+        Raises:
+            OSError: the disk is full, or gone.
+        """
+        if self._blocks:
+            self._write(self.pending["status"].shape[1])
+
+    def _write(self, count: int) -> None:
+        """Writes the first `count` of the pending instants, and forces their files to the disk."""
         try:
-            self._append()
+            for name, array in self._arrays.items():
+                value = self.pending[name][:, :count]
+                if value.size:
+                    array[self._first : self._first + value.shape[0], self.written : self.written + count] = value
+                    self._force(name, value)
         except OSError:
             # Chunks are written side by side. One error is raised here; asyncio would print the others later, each with a traceback.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise
 
-    def _append(self) -> None:
-        if not self._blocks:
-            return
-        time = np.concatenate([instants for instants, _ in self._blocks])
-        arrays = {name: np.concatenate([block[name] for _, block in self._blocks], axis=1) for name in self._variables}
-        self._blocks, self._bytes = [], 0
-        dimensions = {name: ("world", "time", *extra) for name, (_, extra, _) in self._variables.items()}
-        data = xr.Dataset({name: (dimensions[name], array) for name, array in arrays.items()}, {"time": time})
-        if self._started:
-            data.to_zarr(self._store, append_dim="time", zarr_format=2, consolidated=True, write_empty_chunks=True)
-            return
-        for name, (meaning, _, units) in self._variables.items():
-            data[name].attrs = {"long_name": meaning, "units": units}
-        data = data.assign_coords(self._labels | {"world": np.arange(arrays["q"].shape[0])})
-        data.time.attrs = {"long_name": "time", "units": "s"}
-        if self._parameters:
-            data = data.assign_coords(parameter=list(self._parameters))
-            data["varied"] = (("world", "parameter"), np.stack(list(self._parameters.values()), axis=1))
-            data.varied.attrs = {"long_name": "numbers of the config that differ from world to world"}
-        data.attrs = self._attributes
-        encoding = {name: {"chunks": _chunks(array)} for name, array in arrays.items()}
-        encoding["time"] = {"chunks": (100_000,)}
-        data.to_zarr(self._store, mode="w-", zarr_format=2, consolidated=True, encoding=encoding, write_empty_chunks=True)
-        self._started = True
+    def _force(self, name: str, value: np.ndarray) -> None:
+        worlds = _touched(self._first, value.shape[0], self._grid.worlds)
+        for column, row in itertools.product(worlds, _touched(self.written, value.shape[1], self._grid.entries)):
+            key = ".".join(map(str, (column, row, *[0] * (value.ndim - 2))))
+            descriptor = os.open(self._store / name / key, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
-def read(store: pathlib.Path) -> xr.Dataset:
-    """Returns the data set in a store, loaded lazily."""
-    return xr.open_zarr(store, chunks=None)
+def _touched(first: int, count: int, together: int) -> range:
+    """Returns the numbers of the chunks that hold some entries."""
+    return range(first // together, (first + count - 1) // together + 1)
 
 
-def _chunks(array: np.ndarray) -> tuple[int, ...]:
-    worlds, _, *rest = array.shape
-    entry = max(1, int(np.prod(rest))) * array.itemsize
-    instants = max(1, min(10_000, _CHUNK_BYTES // (entry * min(worlds, 256))))
-    return (min(worlds, 256), instants, *[max(1, n) for n in rest])
+def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Dataset:
+    """Returns the data set in a store, loaded lazily.
+
+    Args:
+        store: the folder of the store.
+        written: what a run that was stopped left behind, parts of worlds as (first, behind the last, instants); left out: all is there. Of
+            such a run the worlds are given that are as far as the nominal one, as far as that is.
+    """
+    data = xr.open_zarr(store, chunks=None)
+    if written is None:
+        return data
+    far = next((entries for first, _, entries in written if first == 0), 0)
+    worlds = [world for first, behind, entries in written if entries >= far for world in range(first, behind)]
+    return data.isel(world=worlds, time=slice(0, far))

@@ -4,20 +4,18 @@ import dataclasses
 import datetime
 import pathlib
 import shutil
-import time
 from collections.abc import Callable
 from typing import Any
 
 import rich.console
 import rich.table
 
-from jaxdae.app import files, interrupts, report, run_folder
+from jaxdae.app import files, opened, report, run_folder
 from jaxdae.app.build import Worlds
-from jaxdae.app.precision import precision
+from jaxdae.app.identity import identity
 from jaxdae.app.problems import Failed, Refused
-from jaxdae.app.progress import Progress
 from jaxdae.app.schema import Config
-from jaxdae.app.simulate import Summary, simulate
+from jaxdae.app.simulate import Summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +23,13 @@ class Run:
     """What a run left behind.
 
     Attributes:
+        config: its config.
         folder: its folder.
         summary: what the simulation was like.
         record: what `run.json` holds.
     """
 
+    config: Config
     folder: pathlib.Path
     summary: Summary
     record: dict[str, Any]
@@ -50,54 +50,11 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
         Failed: the disk let the run down on the way.
         KeyboardInterrupt: with what is left behind in words. What was simulated is written, and the record says that it is not all.
     """
-    from jaxdae.app import results
+    from jaxdae.app import shares
 
     folder, record = begin(config, parent, source)
-    clock = time.perf_counter()
-    system = worlds.one()[0]
-    writer = results.Writer(
-        folder / run_folder.RESULTS,
-        system,
-        worlds.parameters,
-        {
-            "name": config.name,
-            "description": config.description,
-            "dt_s": config.dt,
-            "integrator": config.integrator.type,
-        },
-    )
-    summary, stopped = Summary(), ""
-    try:
-        try:
-            with precision(config), Progress(config.steps, console, worlds.size) as progress:
-                simulate(config, worlds, writer.add, progress.update, summary)
-        except KeyboardInterrupt:
-            interrupts.forget()
-            stopped = f"interrupted after {summary.steps} of {config.steps} steps"
-        with interrupts.held():
-            writer.flush()
-            found: dict[str, Any] = {}
-            if summary.steps:
-                found = {"results": _results(summary), "layout": summary.layout, "timing": _timing(config, worlds, summary, clock)}
-            finish(folder, record, stopped, **found)
-    except OSError as error:
-        raise files.failed(error, folder) from error
-    if stopped:
-        raise KeyboardInterrupt(_interrupted(folder, config, record))
-    draw_finished(draw, folder, config, record)
-    return Run(folder, summary, record)
-
-
-def _interrupted(folder: pathlib.Path, config: Config, record: dict[str, Any]) -> str:
-    """Writes the report of an interrupted run, and returns what it left behind in words."""
-    told = f"{folder} is not complete: {record['stopped']}"
-    if "results" not in record:
-        return told
-    try:
-        report.write(folder / run_folder.REPORT, config, record, [])
-    except OSError as error:
-        raise files.failed(error, folder) from error
-    return f"{told}; jaxdae plot {folder} draws what there is"
+    with opened.lock(folder):
+        return shares.Shares(folder, record, config, worlds, console).all()
 
 
 def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:
@@ -138,6 +95,7 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
         "source": source,
         "seed": config.batch.seed,
         "precision": config.precision,
+        "identity": identity(config),
         "environment": run_folder.environment(pathlib.Path(source).resolve().parent if source else pathlib.Path.cwd()),
         "config": run_folder.resolved(config),
     }
@@ -180,7 +138,7 @@ def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures:
 
     shown = []
     if pictures:
-        with results.read(folder / run_folder.RESULTS) as data, run_folder.pictures(folder) as place:
+        with results.read(folder / run_folder.RESULTS, record.get("written")) as data, run_folder.pictures(folder) as place:
             drawn = plots.draw_all(place, config, data)
         shown = [folder / run_folder.PLOTS / file.name for file in drawn]
     report.write(folder / run_folder.REPORT, config, record, shown)
@@ -192,19 +150,3 @@ def table(config: Config, record: dict[str, Any]) -> rich.table.Table:
     for label, value in report.rows(config, record):
         summary.add_row(label, value)
     return summary
-
-
-def _results(summary: Summary) -> dict[str, Any]:
-    elsewhere = ("compile_s", "simulate_s", "layout")
-    return {key: value for key, value in dataclasses.asdict(summary).items() if key not in elsewhere}
-
-
-def _timing(config: Config, worlds: Worlds, summary: Summary, clock: float) -> dict[str, float]:
-    seconds = max(summary.simulate_s, 1e-9)
-    return {
-        "compile_s": summary.compile_s,
-        "simulate_s": summary.simulate_s,
-        "wall_s": time.perf_counter() - clock,
-        "worlds_per_s": worlds.size / seconds,
-        "world_steps_per_s": worlds.size * config.steps / seconds,
-    }

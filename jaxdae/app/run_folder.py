@@ -62,6 +62,11 @@ def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
     files.write_text(folder / RECORD, json.dumps(record, indent=2, default=str) + "\n")
 
 
+def read_record(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns what `run.json` of a folder that this code made holds."""
+    return json.loads((folder / RECORD).read_text(encoding="utf-8"))
+
+
 def incomplete(record: dict[str, Any]) -> str:
     """Returns why the run of a record is not complete; empty of one that is."""
     return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"

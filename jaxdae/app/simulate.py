@@ -1,4 +1,4 @@
-"""Runs the worlds of a config block by block, so that progress shows and results reach the disk on the way.
+"""Runs worlds of a config block by block, so that progress shows and results reach the disk on the way.
 
 A block is one compiled rollout of a fixed number of steps with what the reports need at each saved state; the host only
 loops. The result is that of one rollout over all steps.
@@ -22,10 +22,8 @@ from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
 from jaxdae.integrators.method import roles_of
 
-_BLOCKS = 40
 _NEIGHBORS = 5  # entries that a slope of the power is taken from
 _BEFORE = _NEIGHBORS - 1  # entries that a block knows of those before it
-_BLOCK_BYTES = 128_000_000
 _ALONE = {"devices": 1, "chunk": 1, "chunks": 1, "added_worlds": 0}
 Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
@@ -59,53 +57,126 @@ class Summary:
     layout: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-def simulate(
-    config: Config,
-    worlds: Worlds,
-    sink: Sink,
-    progress: Callable[[int], None] = lambda done: None,
-    summary: Summary | None = None,
-) -> Summary:
-    """Returns the summary of a simulation; call it inside `precision`.
+@dataclasses.dataclass(frozen=True)
+class Carried:
+    """Where a simulation stands after a block: from here it goes on as if it had not stopped, bit for bit.
+
+    Attributes:
+        state: the states (world, ...).
+        status: how each world fares (world,).
+        memory: what the integrators carry, (world, ...).
+        work: the work integral (world,) in J.
+        powers: the last entries that its slopes know of, (world, entries) in W.
+        first_energy: of the nominal world in J, not a number before the first block.
+    """
+
+    state: jaxdae.State
+    status: Any
+    memory: Any
+    work: np.ndarray
+    powers: np.ndarray
+    first_energy: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Which worlds of a run are simulated, and from where on.
+
+    Attributes:
+        first: the number of the first of them.
+        of: how many the run has.
+        carried: where it goes on; None at the start.
+        done: steps that were done before.
+    """
+
+    first: int = 0
+    of: int = 0
+    carried: Carried | None = None
+    done: int = 0
+
+
+class Simulator:
+    """The compiled program of a config, for any of its worlds; call it inside `precision`.
 
     Args:
         config: the config.
-        worlds: its worlds, from `jaxdae.app.build.worlds`.
-        sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
-            `jaxdae.app.results.variables`. The first block is the start state alone.
-        progress: told the number of steps done after each block.
-        summary: filled block by block, so that a caller whose simulation was interrupted knows what there is; left out, a new one.
+        block: saved states that are computed at a time.
+        mesh: the devices; None for all that JAX sees.
     """
-    summary = Summary() if summary is None else summary
-    steps, every = config.steps, config.save_every
-    block_steps = _block_steps(steps, every, worlds)
-    dt = jnp.asarray(config.dt, worlds.state.q.dtype)
-    fixed = (worlds.system, worlds.integrator)
-    axes = (worlds.system_axes, worlds.integrator_axes)
-    state, status = worlds.state, jnp.zeros(worlds.size, jnp.int32)
 
-    started = time.perf_counter()
-    layout = jaxdae.Layout(chunk=config.batch.chunk)
-    summary.layout = layout.placement(worlds.size, state.v.shape[-1], state.q.dtype).record() if worlds.size > 1 else _ALONE
-    run = jax.jit(partial(_block, axes, layout, _is_driven(config), block_steps, every))
-    memory = jax.jit(partial(_first_memory, axes))(*fixed, state)
-    run = run.lower(*fixed, state, status, memory, dt).compile()
-    summary.compile_s = time.perf_counter() - started
-    interrupts.check()
+    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None):
+        """Compiles nothing yet."""
+        self._config, self._block, self._driven = config, block, _is_driven(config)
+        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.batch.chunk)
+        self._programs: dict[int, Any] = {}
 
-    track = _Track(config, worlds, summary, sink)
-    done = 0
-    started = time.perf_counter()
-    while done < steps:
-        state, status, memory, block = run(*fixed, state, status, memory, dt)
-        count = min(block_steps, steps - done) // every
-        block = jax.tree.map(local, block)
-        with interrupts.held():
-            track.take(config.dt * (done + every * np.arange(count + 1)), block)
-            done += count * every
-            summary.steps, summary.simulate_s = done, time.perf_counter() - started
-        progress(done)
-    return summary
+    def carried(self, worlds: Worlds) -> Carried:
+        """Returns where worlds stand at their start."""
+        axes = (worlds.system_axes, worlds.integrator_axes)
+        memory = jax.jit(partial(_first_memory, axes))(worlds.system, worlds.integrator, worlds.state)
+        nothing = np.zeros((worlds.size, 0))
+        return Carried(worlds.state, jnp.zeros(worlds.size, jnp.int32), memory, np.zeros(worlds.size), nothing, float("nan"))
+
+    def run(
+        self,
+        worlds: Worlds,
+        sink: Sink,
+        progress: Callable[[int], None] = lambda done: None,
+        summary: Summary | None = None,
+        part: Part | None = None,
+        saved: Callable[[Carried], None] = lambda carried: None,
+    ) -> Summary:
+        """Returns the summary of a simulation.
+
+        Args:
+            worlds: the worlds.
+            sink: takes blocks of saved states: instants (time,) in s, and arrays (world, time, ...) by the names of
+                `jaxdae.app.results.variables`. The first block begins with the start state.
+            progress: told the number of steps done after each block.
+            summary: filled block by block, so that a caller whose simulation was interrupted knows what there is; left out, a new one.
+            part: which worlds these are; left out, all of the config, from their start.
+            saved: told after each block where the simulation stands.
+        """
+        config = self._config
+        summary = Summary() if summary is None else summary
+        part = Part(of=worlds.size) if part is None else part
+        steps, every = config.steps, config.save_every
+        fixed, dt = (worlds.system, worlds.integrator), jnp.asarray(config.dt, worlds.state.q.dtype)
+        started = time.perf_counter()
+        at = self.carried(worlds) if part.carried is None else part.carried
+        run = self._compiled(worlds, at, dt)
+        summary.layout = self._placement(worlds)
+        summary.compile_s += time.perf_counter() - started
+        interrupts.check()
+
+        track = _Track(config, worlds, summary, sink, part, at)
+        done = part.done
+        before, started = summary.simulate_s, time.perf_counter()
+        state, status, memory = at.state, at.status, at.memory
+        while done < steps:
+            state, status, memory, block = run(*fixed, state, status, memory, dt)
+            count = min(self._block, (steps - done) // every)
+            block = jax.tree.map(local, block)
+            with interrupts.held():
+                track.take(config.dt * (done + every * np.arange(count + 1)), block)
+                done += count * every
+                summary.steps, summary.simulate_s = done, before + time.perf_counter() - started
+                saved(Carried(state, status, memory, *track.carried))
+            progress(done)
+        return summary
+
+    def _placement(self, worlds: Worlds) -> dict[str, int]:
+        state = worlds.state
+        return self._layout.placement(worlds.size, state.v.shape[-1], state.q.dtype).record() if worlds.size > 1 else _ALONE
+
+    def _compiled(self, worlds: Worlds, at: Carried, dt: Any) -> Any:
+        """Returns the program for worlds of this number."""
+        if worlds.size not in self._programs:
+            axes, every = (worlds.system_axes, worlds.integrator_axes), self._config.save_every
+            block = partial(_block, axes, self._layout, self._driven, self._block * every, every)
+            lowered = jax.jit(block).lower(worlds.system, worlds.integrator, at.state, at.status, at.memory, dt)
+            self._programs = {worlds.size: lowered.compile()}
+        return self._programs[worlds.size]
 
 
 def _is_driven(config: Config) -> bool:
@@ -114,16 +185,6 @@ def _is_driven(config: Config) -> bool:
     elements = (*mechanism.joints, *mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
     return varied or any(not described(element.model_dump(), mechanism.space).conserves_energy for element in elements)
-
-
-def _block_steps(steps: int, every: int, worlds: Worlds) -> int:
-    """Returns how many steps a block takes: a multiple of `every`, a divisor of all steps where one is near."""
-    saved = steps // every
-    bodies = 0 if naming.is_absolute(worlds.one()[0]) else 13 * len(worlds.system.body_names)
-    entry = worlds.size * (4 * worlds.state.q.shape[1] + bodies + 40) * worlds.state.q.dtype.itemsize
-    wanted = max(1, min(-(-saved // _BLOCKS), _BLOCK_BYTES // entry))
-    divisors = [n for n in range(max(1, wanted // 2), 2 * wanted + 1) if saved % n == 0]
-    return every * (min(divisors, key=lambda n: abs(n - wanted)) if divisors else wanted)
 
 
 # compiled
@@ -236,24 +297,29 @@ def _first(tree: Any, axes: Any) -> Any:
 class _Track:
     """Hands blocks on to the sink, and carries the work integral and the extremes from block to block."""
 
-    def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink):
-        self._config, self._worlds, self._summary, self._sink = config, worlds, summary, sink
-        self._work = np.zeros(worlds.size)
-        self._powers = np.zeros((worlds.size, 0))
-        self._first_energy: float | None = None
+    def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink, part: Part, at: Carried):
+        self._config, self._worlds, self._summary, self._sink, self._part = config, worlds, summary, sink, part
+        self._work, self._powers, self._first_energy = at.work, at.powers, at.first_energy
+        self._is_first = part.carried is None
+
+    @property
+    def carried(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """What the next block needs."""
+        return self._work, self._powers, self._first_energy
 
     def take(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
         """Takes a block: instants (time,) with its start, arrays (world, at least time, ...)."""
         block = {name: x[:, : len(instants)] for name, x in block.items()}
         work = self._integrated(instants, block.pop("power"), block["status"])
         block["work"] = work.astype(block["q"].dtype)
-        if self._first_energy is None:
+        if self._is_first:
             for name in ("violation", "velocity_violation"):
-                at_start = getattr(self._worlds.closed, name)[:, None]
+                at_start = getattr(self._worlds.closed, name)[:, None].astype(block[name].dtype)
                 block[name] = np.concatenate([at_start, block[name][:, 1:]], axis=1)
         else:
             instants, block = instants[1:], {name: x[:, 1:] for name, x in block.items()}
         self._look(instants, block)
+        self._is_first = False
         self._sink(instants, block)
 
     def _integrated(self, instants: np.ndarray, power: np.ndarray, status: np.ndarray) -> np.ndarray:
@@ -273,22 +339,26 @@ class _Track:
         summary = self._summary
         for field, name in (("largest_violation", "violation"), ("largest_velocity_violation", "velocity_violation")):
             setattr(summary, field, max(getattr(summary, field), float(np.max(block[name], initial=0.0))))
-        kinetic, potential, work = (block[name][0].astype(float) for name in ("kinetic_energy", "potential_energy", "work"))
-        if self._first_energy is None:
-            self._first_energy = float(kinetic[0] + potential[0])
-        missing = np.abs(kinetic + potential - self._first_energy - work)
-        summary.energy_balance_error = max(summary.energy_balance_error, float(np.max(missing)))
-        summary.energy_scale = max(summary.energy_scale, float(np.max(kinetic)))
+        if self._part.first == 0:
+            self._balance(*(block[name][0].astype(float) for name in ("kinetic_energy", "potential_energy", "work")))
         failed = np.argwhere(block["status"] != jaxdae.Status.OK)
         if failed.size and not summary.failure:
             world, entry = failed[np.argmin(failed[:, 1])]
             code = jaxdae.Status(int(block["status"][world, entry]))
-            where = f" in world {world} of {self._worlds.size}" if self._worlds.size > 1 else ""
+            where = f" in world {self._part.first + world} of {self._part.of}" if self._part.of > 1 else ""
             after = max(instants[entry] - self._config.dt * self._config.save_every, 0.0)
             summary.failure = f"{code.name} after t = {after:.6g} s{where}: {code.meaning}"
         codes, counts = np.unique(block["status"][:, -1], return_counts=True)
         names = [jaxdae.Status(int(code)).name for code in codes]
         summary.status = dict(zip(names, counts.tolist(), strict=True))
+
+    def _balance(self, kinetic: np.ndarray, potential: np.ndarray, work: np.ndarray) -> None:
+        """Compares the energy of the nominal world with its start and the work since."""
+        if self._is_first:
+            self._first_energy = float(kinetic[0] + potential[0])
+        missing = np.abs(kinetic + potential - self._first_energy - work)
+        self._summary.energy_balance_error = max(self._summary.energy_balance_error, float(np.max(missing)))
+        self._summary.energy_scale = max(self._summary.energy_scale, float(np.max(kinetic)))
 
 
 def _slopes(values: np.ndarray, instants: np.ndarray) -> np.ndarray:

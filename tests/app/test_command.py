@@ -86,7 +86,7 @@ def run(tmp_path_factory):
 def test_a_run_folder_holds_everything(run):
     folder, _ = run
     assert folder.name.startswith("pendulum-20")
-    assert {file.name for file in folder.iterdir()} == {"config.yaml", "plots", "report.md", "results.zarr", "run.json"}
+    assert {file.name for file in folder.iterdir()} == {"config.yaml", "metrics.jsonl", "plots", "report.md", "results.zarr", "run.json"}
     plots = {file.name: file.stat().st_size for file in (folder / "plots").iterdir()}
     assert set(plots) == {"positions.png", "violation.png", "energy.png", "overlay.png"}
     assert min(plots.values()) > 10_000
@@ -285,7 +285,8 @@ def test_version_and_help(command):
 
 def test_shells_complete_the_command(command, monkeypatch):
     assert "--install-completion" in command("--help")[1]
-    for words, expected in (("jaxdae ", "run tune optimize check plot"), ("jaxdae opt", "optimize"), ("jaxdae tune --re", "--resume")):
+    commands = "run merge status tune optimize check plot"
+    for words, expected in (("jaxdae ", commands), ("jaxdae opt", "optimize"), ("jaxdae tune --re", "--resume")):
         for name, value in (("_JAXDAE_COMPLETE", "complete_bash"), ("COMP_WORDS", words), ("COMP_CWORD", str(words.count(" ")))):
             monkeypatch.setenv(name, value)
         code, out, err = command()

@@ -119,7 +119,7 @@ def place(tmp_path_factory, worlds):
         patch.setattr(progress.Progress, "update", interrupted)
         code, _, err = command("run", place / "arm.yaml", "--out", place / "run")
         assert code == 130
-        assert "is not complete: interrupted after 4 of 10 steps; jaxdae plot " in err
+        assert "is not complete: interrupted after 4 of 10 steps; jaxdae run --resume " in err
 
         for name in ("tune", "optimize"):
             patch.setattr(learn.tuning, "fit", fit_of(4, interrupted=True))
@@ -155,7 +155,15 @@ def test_an_interrupted_run_says_so_and_is_drawn(copy):
     code, out, err = command("plot", folder)
     assert (code, "drawn into" in out) == (0, True)
     assert "is not complete: interrupted after 4 of 10 steps" in err
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "plots", "report.md", "results.zarr", "run.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "parts",
+        "plots",
+        "report.md",
+        "results.zarr",
+        "run.json",
+    }
     assert "**The run is not complete:**" in (folder / "report.md").read_text()
 
 

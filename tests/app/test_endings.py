@@ -122,8 +122,9 @@ def test_ctrl_c_while_compiling(config, closed, tmp_path, monkeypatch):
     code, _, err = command("run", config, "--out", tmp_path / "out")
     assert code == 130
     (folder,) = (tmp_path / "out").iterdir()
-    assert err == f"interrupted: {folder} is not complete: interrupted after 0 of 40 steps\n"
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json"}
+    way_on = f"jaxdae run --resume {folder} continues it"
+    assert err == f"interrupted: {folder} is not complete: interrupted after 0 of 40 steps; {way_on}\n"
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json", "results.zarr", "parts"}
     code, _, err = command("plot", folder)
     assert code == 2
 
@@ -149,15 +150,14 @@ def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, num
     def full(*arguments):
         raise OSError(number, os.strerror(number), "results.zarr/q/0.0.0")
 
-    monkeypatch.setattr(run_module, "simulate", lambda config, worlds, sink, progress, summary: setattr(summary, "steps", 1))
-    monkeypatch.setattr(results.Writer, "flush", full)
+    monkeypatch.setattr(results.Writer, "_write", full)
     code, _, err = command("run", config, "--out", tmp_path / "out")
     (folder,) = (tmp_path / "out").iterdir()
     assert code == 1
     assert err.count("\n") == 1
     assert "results.zarr/q/0.0.0: " in err
     assert os.strerror(number) in err
-    assert err.endswith(f"{folder} is not complete\n")
+    assert err.endswith(f"{folder} is not complete; jaxdae run --resume {folder} continues it\n")
     assert command("plot", folder)[0] == 2
 
 

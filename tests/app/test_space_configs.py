@@ -19,7 +19,7 @@ from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import PYTHON_TYPES, SECTIONS
-from jaxdae.app.simulate import simulate
+from jaxdae.app.simulate import Simulator
 from jaxdae.app.units import unit_of
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
@@ -505,7 +505,7 @@ def both(tmp_path_factory):
         config, worlds = load(str(file), (f"coordinates={form}", f"start.velocities={start}"))
         blocks = []
         with jax.enable_x64(True):
-            summary = simulate(config, worlds, lambda instants, block, kept=blocks: kept.append(block))
+            summary = Simulator(config, 10).run(worlds, lambda instants, block, kept=blocks: kept.append(block))
         saved = {name: np.concatenate([block[name] for block in blocks], axis=1)[0] for name in blocks[0]}
         found[form] = config, worlds, summary, saved
     return found

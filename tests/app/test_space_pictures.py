@@ -10,6 +10,7 @@ from PIL import Image
 
 from jaxdae.app import build, plots, results, skeleton, write_animation
 from jaxdae.app.command import app
+from jaxdae.app.grid import Grid
 from jaxdae.app.outline import outline, placed, places, start_pose
 from jaxdae.app.picture_space import draw
 from jaxdae.app.schema import Config
@@ -117,14 +118,15 @@ def stored(config, tmp_path, poses):
     """Returns what a run of so many poses holds, of two worlds that do the same."""
     system, q, v, _ = build.construct(config.model_dump())
     times, count = len(poses), len(config.mechanism.bodies)
-    writer = results.Writer(tmp_path / "results.zarr", system, {}, {})
+    cut = Grid(size=2, saved=times, worlds=2, entries=times, block=times, part=2)
+    results.create(tmp_path / "results.zarr", config, cut, system, {})
+    writer = results.Writer(tmp_path / "results.zarr", cut, (0, 2))
     scalars = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work")
     block = {name: np.zeros((2, times)) for name in scalars} | {"status": np.zeros((2, times), np.int32)}
     block |= {"q": np.tile(np.asarray(q), (2, times, 1)), "lam": np.zeros((2, times, len(system.row_names)))}
     block |= {name: np.zeros((2, times, len(v))) for name in ("v", "a")}
     block |= {"pose": np.stack([poses] * 2), "twist": np.zeros((2, times, count, 6))}
     writer.add(0.5 * np.arange(times), block)
-    writer.flush()
     return system, results.read(tmp_path / "results.zarr")
 
 

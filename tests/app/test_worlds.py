@@ -76,19 +76,19 @@ def free(tmp_path):
     return lambda *overrides: load(str(file), overrides)
 
 
-def collect(config, worlds):
+def collect(config, worlds, block=7):
     blocks = []
     with precision(config):
-        summary = simulate.simulate(config, worlds, lambda instants, block: blocks.append((instants, block)))
+        simulator = simulate.Simulator(config, block)
+        summary = simulator.run(worlds, lambda instants, block: blocks.append((instants, block)))
     time = np.concatenate([instants for instants, _ in blocks])
     return summary, time, {name: np.concatenate([b[name] for _, b in blocks], axis=1) for name in blocks[0][1]}
 
 
-def test_blocks_are_one_rollout_and_parabolas(free, monkeypatch):
+def test_blocks_are_one_rollout_and_parabolas(free):
     config, worlds = free()
     # 100 steps in blocks of 7: the last block reaches beyond the end, and what is beyond is dropped.
-    monkeypatch.setattr(simulate, "_block_steps", lambda *_: 7)
-    summary, time, found = collect(config, worlds)
+    summary, time, found = collect(config, worlds, 7)
     np.testing.assert_allclose(time, np.linspace(0, 1, 101), atol=1e-14)
     whole = library.batch_rollout(
         worlds.system,

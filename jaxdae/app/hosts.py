@@ -1,0 +1,116 @@
+"""Several processes, on one host or on many, as one run: who they are, and where they wait for each other.
+
+JAX's own runtime connects them (`jax.distributed`): process 0 is the coordinator, and the others find it by its address. Under SLURM and
+Open MPI it reads address, number and index from their environment variables. Simulations need it to know who simulates what and when all
+are done, and for nothing else: no array travels, results meet on the disk.
+"""
+
+import dataclasses
+import os
+import socket
+import time
+
+import jax
+
+from jaxdae.app import interrupts
+from jaxdae.app.problems import Refused
+
+_SECONDS = 120.0
+_SCHEDULERS = {"SLURM_JOB_ID": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
+_EXAMPLE = "--coordinator HOST:PORT --processes N --process I, I from 0, or a start by srun or mpirun"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """The processes of a run.
+
+    Attributes:
+        index: which of them this is.
+        count: how many there are.
+    """
+
+    index: int
+    count: int
+
+    def meet(self) -> None:
+        """Waits until all processes are here."""
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices("jaxdae")
+
+
+def join(coordinator: str | None, processes: int | None, process: int | None, seconds: float = _SECONDS) -> Hosts:
+    """Connects this process with the others; call it before anything is computed.
+
+    Args:
+        coordinator: address of process 0, HOST:PORT; None where SLURM or Open MPI tell.
+        processes: how many there are; None likewise.
+        process: which of them this is; None likewise.
+        seconds: how long it waits for the others.
+
+    Raises:
+        Refused: options that are missing or contradict each other, a port that is taken, or nobody at the address.
+    """
+    given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
+    missing = [name for name, value in given.items() if value is None]
+    if coordinator is not None and processes is not None and process is not None:
+        host, port = _address(coordinator)
+        if not 0 <= process < processes:
+            raise Refused(f"--process: got {process} of {processes} processes, expected 0 to {processes - 1}")
+        if process == 0:
+            _check_free(host, port)
+        else:
+            _wait_for(host, port, seconds)
+        return _connected(coordinator, processes, process, seconds)
+    scheduler = next((name for variable, name in _SCHEDULERS.items() if variable in os.environ), None)
+    if len(missing) < len(given) or scheduler is None:
+        got = f"no {', no '.join(missing)}" if len(missing) < len(given) else "neither options nor the environment of SLURM or Open MPI"
+        raise Refused(f"--distributed: got {got}, expected {_EXAMPLE}")
+    if scheduler == "SLURM" and "SLURM_PROCID" not in os.environ:
+        raise Refused("--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun")
+    return _connected(None, None, None, seconds)
+
+
+def _connected(coordinator: str | None, processes: int | None, process: int | None, seconds: float) -> Hosts:
+    try:
+        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=int(seconds))
+    except (RuntimeError, ValueError) as error:
+        raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
+    interrupts.check()
+    return Hosts(jax.process_index(), jax.process_count())
+
+
+def _address(coordinator: str) -> tuple[str, int]:
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Refused(f"--coordinator: got {coordinator!r}, expected HOST:PORT, such as node17:12345")
+    return host, int(port)
+
+
+def _check_free(host: str, port: int) -> None:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+        except OSError as error:
+            raise Refused(
+                f"--coordinator: got {host}:{port}, a port that process 0 cannot open ({error.strerror}); choose another"
+            ) from None
+
+
+def _wait_for(host: str, port: int, seconds: float) -> None:
+    """Waits until process 0 answers: where nobody does, JAX would end the process without a word that helps."""
+    until, reason = time.monotonic() + seconds, ""
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((host, port), timeout=5.0).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            time.sleep(0.2)
+            interrupts.check()
+        else:
+            return
+    raise Refused(
+        f"--coordinator: got {host}:{port}, where nobody answered for {seconds:g} s ({reason}); start process 0 there,"
+        " and let its port through the firewall between the hosts"
+    )

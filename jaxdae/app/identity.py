@@ -1,0 +1,65 @@
+"""What a run is identified by: what is continued or put together is only ever what belongs together."""
+
+import functools
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import jax
+
+from jaxdae.app import run_folder
+from jaxdae.app.problems import Refused
+from jaxdae.app.schema import Config
+
+_TOLD = {
+    "config": "config",
+    "jaxdae": "version of jaxdae",
+    "code": "code of jaxdae",
+    "jax": "version of JAX",
+    "jaxlib": "version of jaxlib",
+    "backend": "kind of device",
+}
+
+
+def identity(config: Config) -> dict[str, str]:
+    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, and the kind of device."""
+    versions = run_folder.versions()
+    text = json.dumps(run_folder.resolved(config), sort_keys=True)
+    return {
+        "config": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "jaxdae": versions["jaxdae"],
+        "code": _code(),
+        "jax": versions["jax"],
+        "jaxlib": versions["jaxlib"],
+        "backend": jax.default_backend(),
+    }
+
+
+def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], asked: str) -> None:
+    """Raises `Refused` where what was written before belongs to another run than what goes on now, and says in what they differ.
+
+    Args:
+        place: where it was written.
+        before: the identity in it.
+        now: the identity of this run.
+        asked: what was asked for, such as --resume.
+    """
+    keys = [key for key in _TOLD if before.get(key) != now[key]]
+    differing = [f"{_TOLD[key]} was {before.get(key, 'not recorded')} and is {now[key]}" for key in keys]
+    if differing:
+        raise Refused(
+            f"{asked}: got {place}, which is of another run: its {'; its '.join(differing)};"
+            " numbers would not fit together: go on with what it began with, or run it anew; nothing was written"
+        )
+
+
+@functools.cache
+def _code() -> str:
+    """Returns a hash of the sources of the package."""
+    root = pathlib.Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""The ways in which `jaxdae run` begins: anew, where a run stopped, as one of many jobs, as one of many processes."""
+
+import os
+import pathlib
+import shutil
+import socket
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import rich.console
+
+from jaxdae.app import opened, run_folder
+from jaxdae.app.build import Worlds
+from jaxdae.app.hosts import Hosts
+from jaxdae.app.identity import check, identity
+from jaxdae.app.problems import Refused
+from jaxdae.app.run import Run, begin
+from jaxdae.app.schema import Config
+from jaxdae.app.shares import Shares
+
+Load = Callable[[str], tuple[Config, Worlds]]
+
+
+def resume(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Run:
+    """Continues a run that was stopped or killed, from its checkpoints to its end.
+
+    Args:
+        folder: of the run.
+        load: reads a config and closes its loops.
+        console: for progress.
+
+    Raises:
+        Refused: no such run, another process works on it, or it was begun by other code.
+        Failed: the disk let the run down on the way.
+        KeyboardInterrupt: with what is left behind in words.
+    """
+    opened.simulation(folder, "--resume")
+    with opened.lock(folder):
+        # Once more: the process that held the lock a moment ago may have ended the run.
+        return _opened(opened.simulation(folder, "--resume"), load, console, "--resume").all()
+
+
+def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Run:
+    """Puts together what the jobs of `jaxdae run --chunks` left behind.
+
+    Raises:
+        Refused: no such run, parts that are missing, or parts of another run.
+    """
+    opened.simulation(folder, "merge")
+    with opened.lock(folder):
+        return _opened(opened.simulation(folder, "merge"), load, console, "merge").merge()
+
+
+def share(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str, job: tuple[int, int]) -> str:
+    """Simulates chunk `job[0]` of `job[1]` of a run that many jobs share; returns in words what was done.
+
+    All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first.
+    """
+    folder = shared_folder(config, parent, source)
+    record = run_folder.read_record(folder)
+    check(folder, record["identity"], identity(config), "--chunks")
+    if record["complete"]:
+        return f"{folder} is complete"
+    done = Shares(folder, record, config, worlds, console, number=job[0]).share(*job)
+    return f"{done}\njaxdae merge {folder} puts all chunks together"
+
+
+def distributed(
+    config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str, hosts: Hosts
+) -> Run | None:
+    """Simulates the worlds of this process; process 0 ends the run when all are done. The same command continues a run that was stopped.
+
+    Returns:
+        The run in process 0, None in the others.
+    """
+    folder = shared_folder(config, parent, source)
+    record = run_folder.read_record(folder)
+    check(folder, record["identity"], identity(config), "--distributed")
+    mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("world",))
+    shares = Shares(folder, record, config, worlds, console, number=hosts.index, mesh=mesh)
+    count = min(hosts.count, shares.grid.chunks)
+    if hosts.index < count and not record["complete"]:
+        shares.share(hosts.index, count)
+    hosts.meet()
+    if hosts.index > 0:
+        return None
+    if record["complete"]:
+        raise Refused(f"--distributed: got a run that is complete: {folder}; jaxdae plot draws it")
+    return shares.merge("--distributed")
+
+
+def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.Path:
+    """Returns the folder that all processes of a run share: its name follows from the config, and it is put in place whole."""
+    folder = parent / f"{config.name}-{identity(config)['config'][:10]}"
+    if not (folder / run_folder.RECORD).exists():
+        mine = parent / f".{folder.name}.{socket.gethostname()}.{os.getpid()}"
+        made, _ = begin(config, mine, source)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not (folder / run_folder.RECORD).exists():
+                raise
+        finally:
+            shutil.rmtree(mine, ignore_errors=True)
+    return folder
+
+
+def _opened(found: opened.Opened, load: Load, console: rich.console.Console, asked: str) -> Shares:
+    config, worlds = load(str(found.folder / run_folder.CONFIG))
+    check(found.folder, found.record["identity"], identity(config), asked)
+    return Shares(found.folder, found.record, config, worlds, console)

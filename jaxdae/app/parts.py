@@ -1,0 +1,190 @@
+"""What is on the disk of the parts of a run that goes on: how far each is, and who works on it.
+
+In the folder `parts` of a run, worlds 64 to 127 have up to three files:
+
+    worlds-00000064-00000127.npz     the checkpoint: from here this part goes on, bit for bit; gone when the part is complete
+    worlds-00000064-00000127.json    the part is complete, and what it was like
+    worlds-00000064-00000127.lock    held by the process that works on it; a lock ends with its process
+
+Checkpoints and records are put in place whole. When all parts are complete, what they were like goes into `run.json`, and the folder goes.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdae.app import files, opened
+from jaxdae.app.grid import Range
+from jaxdae.app.problems import Refused
+from jaxdae.app.results import Writer
+from jaxdae.app.simulate import Carried, Summary
+from jaxdae.tuning import checkpoint
+
+FOLDER = "parts"
+_NAME = re.compile(r"worlds-(\d{8})-(\d{8})\.(json|npz)")
+_RECORD_BYTES = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A part that was begun.
+
+    Attributes:
+        worlds: its worlds (first, behind the last).
+        complete: whether it is complete.
+        told: what its record or its checkpoint says: `steps`, the instants that are `written` in whole chunks, all `entries`, `summary`,
+            and the `identity` of its run.
+    """
+
+    worlds: Range
+    complete: bool
+    told: dict[str, Any]
+
+    @property
+    def summary(self) -> Summary:
+        """What it was like so far."""
+        return Summary(**self.told["summary"])
+
+
+def found(folder: pathlib.Path) -> list[Found]:
+    """Returns the parts of a run that were begun and left something behind, in order of their worlds.
+
+    Raises:
+        Refused: a file there that is damaged.
+    """
+    parts: dict[Range, Found] = {}
+    for file in sorted((folder / FOLDER).glob("worlds-*")):
+        match = _NAME.fullmatch(file.name)
+        if match is None:
+            continue
+        worlds = int(match[1]), int(match[2]) + 1
+        complete = match[3] == "json"
+        if complete or worlds not in parts:
+            with contextlib.suppress(FileNotFoundError):  # Another process has just completed it.
+                parts[worlds] = Found(worlds, complete, _record(file) if complete else _checkpoint(file)[0])
+    return sorted(parts.values(), key=lambda part: part.worlds)
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
+    """Keeps other processes from working on a part.
+
+    Raises:
+        Refused: another process does.
+    """
+    (folder / FOLDER).mkdir(exist_ok=True)
+    with opened.lock(folder, f"{FOLDER}/{_stem(worlds)}.lock"):
+        yield
+
+
+def at_work(folder: pathlib.Path) -> list[Range]:
+    """Returns the parts on which a process of this machine works at this moment."""
+    found = []
+    for file in sorted((folder / FOLDER).glob("worlds-*.lock")):
+        first, last = file.stem.removeprefix("worlds-").split("-")
+        if opened.is_locked(file):
+            found.append((int(first), int(last) + 1))
+    return found
+
+
+def save(folder: pathlib.Path, worlds: Range, identity: dict[str, str], carried: Carried, writer: Writer, summary: Summary) -> None:
+    """Writes the checkpoint of a part."""
+    told = _told(identity, writer, summary)
+    checkpoint.write(folder / FOLDER / f"{_stem(worlds)}.npz", _leaves(carried), writer.pending, {"told": json.dumps(told)})
+
+
+def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[str, Any], Carried, dict[str, np.ndarray]] | None:
+    """Returns what the checkpoint of a part says, where the part stands, and what is not yet in the store; None where there is none.
+
+    Args:
+        folder: of the run.
+        worlds: of the part.
+        like: where the part stands at its start.
+
+    Raises:
+        Refused: the checkpoint is damaged, or is none of this part.
+    """
+    file = folder / FOLDER / f"{_stem(worlds)}.npz"
+    file.with_name(f"{file.name}.partial").unlink(missing_ok=True)
+    if not file.exists():
+        return None
+    told, arrays = _checkpoint(file)
+    leaves: list[Any] = [arrays.get(f"carried_{k}") for k in range(len(_leaves(like)))]
+    pending = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
+    for x, expected in zip(leaves[:-2], _leaves(like)[:-2], strict=True):  # The powers grow, and the energy is a number.
+        if x is None or (x.shape, x.dtype) != (np.shape(expected), np.asarray(expected).dtype):
+            raise _damaged(file, "arrays of another part")
+    state, status, memory = jax.tree.unflatten(jax.tree.structure((like.state, like.status, like.memory)), leaves[:-3])
+    return told, Carried(state, status, memory, leaves[-3], leaves[-2], float(leaves[-1])), pending
+
+
+def complete(folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> None:
+    """Writes that a part is complete."""
+    stem = folder / FOLDER / _stem(worlds)
+    files.write_text(stem.with_suffix(".json"), json.dumps(_told(identity, writer, summary), indent=2) + "\n")
+    stem.with_suffix(".npz").unlink(missing_ok=True)
+
+
+def merged(parts: list[Found]) -> Summary:
+    """Returns what all parts of a run were like together; times are sums over them."""
+    whole = Summary()
+    for part in parts:
+        one = part.summary
+        for field in ("largest_violation", "largest_velocity_violation", "energy_balance_error", "energy_scale"):
+            setattr(whole, field, max(getattr(whole, field), getattr(one, field)))
+        for field in ("compile_s", "simulate_s"):
+            setattr(whole, field, getattr(whole, field) + getattr(one, field))
+        whole.status = {name: whole.status.get(name, 0) + one.status.get(name, 0) for name in (whole.status | one.status)}
+        whole.failure = whole.failure or one.failure
+        whole.layout = whole.layout or one.layout
+    whole.steps = min((part.summary.steps for part in parts), default=0)
+    return whole
+
+
+def _told(identity: dict[str, str], writer: Writer, summary: Summary) -> dict[str, Any]:
+    written = writer.written
+    entries = written + next((x.shape[1] for x in writer.pending.values()), 0)
+    return {"identity": identity, "written": written, "entries": entries, "steps": summary.steps, "summary": dataclasses.asdict(summary)}
+
+
+def _leaves(carried: Carried) -> list[Any]:
+    physics = jax.tree.leaves((carried.state, carried.status, carried.memory))
+    return [*physics, carried.work, carried.powers, np.asarray(carried.first_energy)]
+
+
+def _stem(worlds: Range) -> str:
+    return f"worlds-{worlds[0]:08d}-{worlds[1] - 1:08d}"
+
+
+def _record(file: pathlib.Path) -> dict[str, Any]:
+    try:
+        told = json.loads(files.read_text(file, _RECORD_BYTES))
+        Summary(**told["summary"])
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, files.Unreadable) as error:
+        raise _damaged(file, f"no record of a part ({error})") from None
+    return told
+
+
+def _checkpoint(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    try:
+        meta, arrays = checkpoint.load(file)
+        told = json.loads(meta["told"])
+        Summary(**told["summary"])
+    except (checkpoint.CheckpointError, KeyError, TypeError, ValueError):
+        if not file.exists():
+            raise FileNotFoundError(file) from None
+        raise _damaged(file, "no checkpoint of a part") from None
+    return told, arrays
+
+
+def _damaged(file: pathlib.Path, got: str) -> Refused:
+    return Refused(f"{file}: got {got}, expected what the run wrote; remove it, and its worlds begin anew")

@@ -1,0 +1,258 @@
+"""Simulates the worlds of a run part by part, by one process or by many, so that nothing is lost where one of them ends early.
+
+A run is its folder: config, record, an empty store made whole at the beginning, and the parts that were begun (`jaxdae.app.parts`). A
+process takes the worlds of its share, leaves out what is complete, goes on where checkpoints are, and fills its regions of the store. Who
+sees all parts complete ends the run: what they were like goes into `run.json`, and the folder of parts goes. Processes share nothing but
+files.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import jax
+import rich.console
+
+from jaxdae.app import files, interrupts, parts, report, results, run_folder
+from jaxdae.app.build import Worlds
+from jaxdae.app.grid import Grid, Range, grid
+from jaxdae.app.identity import check
+from jaxdae.app.metrics import Metrics
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import Refused
+from jaxdae.app.progress import Progress
+from jaxdae.app.run import Run, draw, draw_finished, finish
+from jaxdae.app.schema import Config
+from jaxdae.app.simulate import Carried, Part, Simulator, Summary
+
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+
+def grid_of(config: Config, worlds: Worlds) -> Grid:
+    """Returns how the results of a config are cut."""
+    return grid(config, results.entry_bytes(worlds.one()[0], 8 if config.precision == "float64" else 4))
+
+
+@dataclasses.dataclass
+class Shares:
+    """A run folder in which a process works.
+
+    Attributes:
+        folder: the folder.
+        record: what its `run.json` holds.
+        config: the config of the run.
+        worlds: all of its worlds at their starts.
+        console: for progress.
+        number: the number of this process among those that share the run; None where it is alone.
+        mesh: the devices of this process; None for all that JAX sees.
+    """
+
+    folder: pathlib.Path
+    record: dict[str, Any]
+    config: Config
+    worlds: Worlds
+    console: rich.console.Console
+    number: int | None = None
+    mesh: jax.sharding.Mesh | None = None
+
+    def __post_init__(self) -> None:
+        """Looks how the results are cut."""
+        self.grid = grid_of(self.config, self.worlds)
+        self._clock = time.perf_counter()
+
+    def all(self) -> Run:
+        """Simulates all worlds that are not complete, and ends the run.
+
+        Raises:
+            Failed: the disk let the run down on the way.
+            KeyboardInterrupt: with what is left behind in words.
+        """
+        stopped = ""
+        try:
+            try:
+                self._simulate((0, self.grid.size))
+            except KeyboardInterrupt:
+                interrupts.forget()
+                stopped = "interrupted"
+            with interrupts.held():
+                self._end(stopped)
+        except OSError as error:
+            raise files.failed(error, self.folder, self._way_on) from error
+        if stopped:
+            raise KeyboardInterrupt(self._interrupted())
+        draw_finished(draw, self.folder, self.config, self.record)
+        return Run(self.config, self.folder, self._summary, self.record)
+
+    def share(self, index: int, count: int) -> str:
+        """Simulates the worlds of a share that are not complete; returns what was done in words.
+
+        Raises:
+            Refused: more shares than there can be, or another process works on one of these worlds.
+            Failed: the disk let the run down on the way.
+            KeyboardInterrupt: with what is left behind in words.
+        """
+        within = self.grid.share(index, count)
+        told = f"chunk {index} of {count}, worlds {within[0]} to {within[1] - 1}"
+        try:
+            done = self._simulate(within)
+        except KeyboardInterrupt:
+            interrupts.forget()
+            raise KeyboardInterrupt(f"{told} of {self.folder} is not complete; the same command goes on with it") from None
+        except OSError as error:
+            raise files.failed(error, self.folder, "the same command goes on with it") from error
+        return f"{told}: {'complete' if done else 'was complete before'}"
+
+    def merge(self, asked: str = "merge") -> Run:
+        """Ends a run whose parts are all complete.
+
+        Raises:
+            Refused: parts are missing or not complete, with their worlds.
+        """
+        open_ones = [f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), self._complete())]
+        if open_ones:
+            begun = [part for part in parts.found(self.folder) if not part.complete]
+            more = f"; {len(begun)} of them were begun" if begun else ""
+            raise Refused(f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; simulate them first")
+        try:
+            with interrupts.held():
+                self._end("")
+        except OSError as error:
+            raise files.failed(error, self.folder, f"jaxdae merge {self.folder} puts it together again") from error
+        draw_finished(draw, self.folder, self.config, self.record)
+        return Run(self.config, self.folder, self._summary, self.record)
+
+    def _complete(self) -> list[Range]:
+        """Returns the parts that are complete, of this run and no other."""
+        found = parts.found(self.folder)
+        for part in found:
+            check(
+                self.folder / parts.FOLDER,
+                part.told["identity"],
+                self.record["identity"],
+                f"worlds {part.worlds[0]} to {part.worlds[1] - 1}",
+            )
+        return [part.worlds for part in found if part.complete]
+
+    def _simulate(self, within: Range) -> int:
+        """Simulates what is not complete of some worlds; returns how many parts that were."""
+        complete = self._complete()
+        begun = [part.worlds for part in parts.found(self.folder) if not part.complete]
+        # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
+        mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
+        planned = sorted(mine + self.grid.parts(within, complete + begun))
+        if not planned:
+            return 0
+        if not (self.folder / run_folder.RESULTS).exists():
+            system = self.worlds.one()[0]
+            results.create(self.folder / run_folder.RESULTS, self.config, self.grid, system, self.worlds.parameters)
+        simulator = Simulator(self.config, self.grid.block, self.mesh)
+        most = max(behind - first for first, behind in planned)
+        metrics = Metrics(self.folder, self.config.steps, self.number)
+        with precision(self.config), Progress(self.config.steps * len(planned), self.console, most) as progress:
+            for index, worlds in enumerate(planned):
+                before = index * self.config.steps
+                with parts.locked(self.folder, worlds):
+                    _Working(self, simulator, metrics, worlds).run(lambda done, before=before: progress.update(before + done))
+        return len(planned)
+
+    def _end(self, stopped: str) -> None:
+        """Writes the record of the run: complete, or stopped and what there is."""
+        found = parts.found(self.folder)
+        self._summary = summary = parts.merged(found)
+        self.record.pop("written", None)
+        told: dict[str, Any] = {}
+        if summary.steps:
+            told = {"results": _results(summary), "layout": summary.layout, "timing": self._timing(summary)}
+        if stopped:
+            stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
+            told["written"] = [[*part.worlds, part.told["entries"]] for part in found]
+        for leftover in (self.folder / run_folder.RESULTS).rglob("*.partial"):
+            leftover.unlink(missing_ok=True)
+        finish(self.folder, self.record, stopped, **told)
+        if not stopped:
+            shutil.rmtree(self.folder / parts.FOLDER, ignore_errors=True)
+
+    def _which(self, found: list[parts.Found]) -> str:
+        """Returns how many worlds are complete, where worlds are simulated one part after the other."""
+        if self.grid.part >= self.grid.size:
+            return ""
+        count = sum(part.worlds[1] - part.worlds[0] for part in found if part.complete)
+        return f", with {count} of {self.grid.size} worlds complete"
+
+    @property
+    def _way_on(self) -> str:
+        return f"jaxdae run --resume {self.folder} continues it"
+
+    def _interrupted(self) -> str:
+        """Writes the report of an interrupted run, and returns what it left behind in words."""
+        told = f"{self.folder} is not complete: {self.record['stopped']}; {self._way_on}"
+        if "results" not in self.record:
+            return told
+        try:
+            report.write(self.folder / run_folder.REPORT, self.config, self.record, [])
+        except OSError as error:
+            raise files.failed(error, self.folder, self._way_on) from error
+        return f"{told}, and jaxdae plot {self.folder} draws what there is"
+
+    def _timing(self, summary: Summary) -> dict[str, float]:
+        seconds = max(summary.simulate_s, 1e-9)
+        return {
+            "compile_s": summary.compile_s,
+            "simulate_s": summary.simulate_s,
+            "wall_s": time.perf_counter() - self._clock,
+            "worlds_per_s": self.worlds.size / seconds,
+            "world_steps_per_s": self.worlds.size * summary.steps / seconds,
+        }
+
+
+class _Working:
+    """A part that is simulated now."""
+
+    def __init__(self, run: Shares, simulator: Simulator, metrics: Metrics, worlds: Range):
+        self._run, self._simulator, self._metrics, self._range = run, simulator, metrics, worlds
+        self._worlds = run.worlds.part(*worlds)
+        self._identity = run.record["identity"]
+        start, store = simulator.carried(self._worlds), run.folder / run_folder.RESULTS
+        found = parts.resumed(run.folder, worlds, start)
+        self._carried, self._saved = start, time.monotonic()
+        if found is None:
+            self._summary, carried, done = Summary(), None, 0
+            self._writer = results.Writer(store, run.grid, worlds)
+        else:
+            told, carried, pending = found
+            self._summary, done = Summary(**told["summary"]), told["steps"]
+            self._carried = carried
+            self._writer = results.Writer(store, run.grid, worlds, told["written"], pending)
+        self._part = Part(worlds[0], run.grid.size, carried, done)
+
+    def run(self, progress: Any) -> None:
+        """Simulates the part to its end; where it is stopped before, writes what there is and where to go on."""
+        self._metrics.begin(self._part.done)
+        try:
+            self._simulator.run(self._worlds, self._writer.add, progress, self._summary, self._part, self._after_block)
+        except KeyboardInterrupt:
+            with interrupts.held():
+                interrupts.forget()
+                if self._summary.steps:
+                    self._writer.flush()
+                    self._save()
+            raise
+        with interrupts.held():
+            parts.complete(self._run.folder, self._range, self._identity, self._writer, self._summary)
+
+    def _after_block(self, carried: Carried) -> None:
+        self._carried = carried
+        self._metrics.add(self._range, self._summary)
+        if time.monotonic() - self._saved >= SECONDS_BETWEEN_CHECKPOINTS:
+            self._save()
+
+    def _save(self) -> None:
+        parts.save(self._run.folder, self._range, self._identity, self._carried, self._writer, self._summary)
+        self._saved = time.monotonic()
+
+
+def _results(summary: Summary) -> dict[str, Any]:
+    elsewhere = ("compile_s", "simulate_s", "layout")
+    return {key: value for key, value in dataclasses.asdict(summary).items() if key not in elsewhere}

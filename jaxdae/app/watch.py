@@ -1,0 +1,47 @@
+"""How far a run is, from its folder alone: also while other processes, on other machines, work on it."""
+
+import datetime
+import pathlib
+
+from jaxdae.app import metrics, opened, parts, run_folder
+from jaxdae.app.progress import duration
+
+
+def lines(folder: pathlib.Path) -> list[str]:
+    """Returns what `jaxdae status` prints.
+
+    Raises:
+        Refused: no folder of a simulation.
+    """
+    found = opened.recorded(folder)
+    record, size, steps = found.record, found.config.batch.size, found.config.steps
+    told = [f"{folder}: {found.config.name}, {size} worlds, {steps} steps, begun {record['started']}"]
+    if record["complete"]:
+        numbers = record["results"]
+        status = ", ".join(f"{count} {name}" for name, count in numbers["status"].items())
+        return [*told, f"complete, finished {record['finished']}: {status}; largest violation {numbers['largest_violation']:.3g}"]
+    begun = parts.found(folder)
+    done = sum(part.told["steps"] * (part.worlds[1] - part.worlds[0]) for part in begun)
+    failed = sum(count for part in begun for name, count in part.summary.status.items() if name != "OK")
+    ready = sum(part.worlds[1] - part.worlds[0] for part in begun if part.complete)
+    reason = run_folder.incomplete(record)
+    told.append(f"{100.0 * done / (size * steps):.1f} % on disk, {ready} of {size} worlds complete, {failed} failed; {reason}")
+    told += [f"worlds {first} to {behind - 1}: {state}" for (first, behind), state in _states(folder, begun, steps)]
+    return told + [_speed(line) for line in metrics.last_lines(folder)]
+
+
+def _states(folder: pathlib.Path, begun: list[parts.Found], steps: int) -> list[tuple[tuple[int, int], str]]:
+    """Returns what is known of the parts that are not complete."""
+    locked = set(parts.at_work(folder))
+    known = {part.worlds: f"checkpoint at step {part.told['steps']} of {steps}" for part in begun if not part.complete}
+    who = {True: "a process of this machine works on it", False: "no process of this machine works on it"}
+    return [(worlds, f"{known.get(worlds, 'no checkpoint yet')}, {who[worlds in locked]}") for worlds in sorted({*known, *locked})]
+
+
+def _speed(line: dict) -> str:
+    """Returns the last line of the metrics of a process in words."""
+    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(line["time"])
+    first, last = line["worlds"]
+    told = f"{line['world_steps_per_s']:,.4g} world steps/s, {line['memory_MB']} MB"
+    ago = duration(max(age.total_seconds(), 0.0))
+    return f"worlds {first} to {last - 1} at step {line['steps']} of {line['of']} {ago} ago: {told}"

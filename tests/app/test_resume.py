@@ -1,0 +1,335 @@
+"""Runs that end early or are shared: whatever happens on the way, the finished store equals that of the uninterrupted run, byte by byte."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import typer.testing
+import xarray as xr
+
+from jaxdae.app import grid as grids
+from jaxdae.app import hosts, identity, launch, parts, results, run_folder, shares
+from jaxdae.app.command import app
+from jaxdae.app.config import load
+from jaxdae.app.grid import Grid, grid
+from jaxdae.app.problems import Refused
+from jaxdae.app.schema import Config
+
+# 100 worlds of a damped pendulum, whose work integral reaches over blocks.
+SWING = """
+name: swing
+mechanism:
+  bodies:
+    - {name: rod, mass: 1.0, inertia: 0.08, pose: [0.5, 0, 0]}
+  joints:
+    - {type: revolute, name: hinge, a: ground, b: rod, at: [0, 0], damping: 0.3}
+duration: 0.9
+dt: 0.01
+save_every: 2
+integrator: {type: semi_implicit_euler}
+batch: {size: 100, vary: [{path: bodies.rod.mass, scatter: 0.1}]}
+output: {plots: false}
+"""
+
+
+def command(*arguments):
+    result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def content(store):
+    """Returns what a store holds, by path."""
+    return {str(file.relative_to(store)): file.read_bytes() for file in store.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the config; its loops are closed once."""
+    place = tmp_path_factory.mktemp("runs")
+    (place / "swing.yaml").write_text(SWING)
+    loaded = load(str(place / "swing.yaml"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxdae.app.config.load", lambda *arguments: loaded)
+        yield place
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    """The folder of the run that nothing interrupted."""
+    code, out, err = command("run", place / "swing.yaml", "--out", place / "whole")
+    assert code == 0, out + err
+    return only(place / "whole")
+
+
+def only(out):
+    (folder,) = out.iterdir()
+    return folder
+
+
+def assert_equal(folder, whole):
+    """Asserts that a run ended as the one that nothing interrupted."""
+    assert content(folder / "results.zarr") == content(whole / "results.zarr")
+    found, expected = (run_folder.read_record(each) for each in (folder, whole))
+    assert found["complete"]
+    assert found["results"] == expected["results"]
+    assert found["digests"] == expected["digests"]
+    assert not (folder / "parts").exists()
+
+
+SIZES = [(1, 1, 100), (2, 7, 100), (33, 40, 200), (65, 1000, 10_000), (1000, 12, 1_000_000), (1_000_001, 3, 400)]
+
+
+@pytest.mark.parametrize(("size", "saved", "entry"), SIZES)
+def test_results_are_cut_by_the_config_alone(size, saved, entry):
+    values = {"name": "a", "mechanism": {"bodies": [{"name": "b", "mass": 1, "inertia": 1, "pose": [0, 0, 0], "free": True}]}, "dt": 1.0}
+    cut = grid(Config.model_validate(values | {"duration": float(saved), "batch": {"size": size}}), entry)
+    assert cut.saved == saved + 1
+    assert cut.entries % cut.block == 0
+    assert cut.part % cut.worlds == 0
+    for count in {1, min(2, cut.chunks), min(5, cut.chunks), cut.chunks}:
+        ranges = [part for k in range(count) for part in cut.parts(cut.share(k, count))]
+        assert [first for first, _ in ranges] == [0, *(behind for _, behind in ranges[:-1])]
+        assert ranges[-1][1] == size
+        # Whole chunks, never one world alone.
+        assert all(first % cut.worlds == 0 and behind - first > (size > 1) for first, behind in ranges)
+    with pytest.raises(Refused, match=f"--chunks: got {cut.chunks + 1}, expected at most {cut.chunks}"):
+        cut.share(0, cut.chunks + 1)
+
+
+def test_parts_leave_out_what_is_taken():
+    cut = Grid(size=100, saved=2, worlds=10, entries=1, block=1, part=20)
+    assert cut.parts((0, 100), [(40, 60), (0, 10)]) == [(10, 30), (30, 40), (60, 80), (80, 100)]
+    assert cut.parts((30, 50), [(40, 60)]) == [(30, 40)]
+    assert cut.parts((40, 60), [(40, 60)]) == []
+
+
+def test_the_store_says_what_it_holds(whole):
+    with xr.open_zarr(whole / "results.zarr") as data:
+        assert dict(data.sizes)["world"] == 100
+        np.testing.assert_array_equal(data.time, 0.01 * (2 * np.arange(46)))
+        assert data.status.dtype == np.int32
+        assert data.q.notnull().all()
+        assert data.q.attrs["long_name"] == "coordinates"
+        assert list(data.q.coords["coordinate"].values) == ["rod.x", "rod.y", "rod.theta"]
+        np.testing.assert_array_equal(data.varied[0], [1.0])
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [line["steps"] for line in lines][-1] == 90
+    assert all(line["of"] == 90 and line["worlds"] == [0, 100] and line["failed"] == 0 for line in lines)
+
+
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
+def test_jobs_that_share_a_run(place, whole, tmp_path, count):
+    for index in reversed(range(count)):
+        told = f"chunk {index} of {count}, worlds "
+        for again in ("complete", "was complete before"):
+            code, out, err = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", index)
+            assert (code, err) == (0, "")
+            assert told in out
+            assert f": {again}\n" in out
+        if index:
+            code, _, err = command("merge", only(tmp_path))
+            assert code == 2
+            assert "where worlds 0 to " in err
+            assert err.endswith(" are missing; simulate them first\n")
+    assert command("merge", only(tmp_path))[0] == 0
+    assert_equal(only(tmp_path), whole)
+    code, out, _ = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", 0)
+    assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
+
+
+def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(grids, "_PART_BYTES", 1)
+    assert command("run", place / "swing.yaml", "--out", tmp_path)[0] == 0
+    assert_equal(only(tmp_path), whole)
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
+def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, number):
+    """Stopped after every sixteenth block."""
+    monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    add, blocks = shares.Metrics.add, []
+
+    def stopping(self, *arguments):
+        add(self, *arguments)
+        blocks.append(arguments)
+        if len(blocks) % 16 == 0:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(shares.Metrics, "add", stopping)
+    arguments = ["run", place / "swing.yaml", "--out", tmp_path]
+    stops = 0
+    while (code := command(*arguments)[0]) == 128 + number:
+        folder = only(tmp_path)
+        code, out, _ = command("status", folder)
+        assert code == 0
+        assert "100 worlds, 90 steps" in out
+        assert "no process of this machine works on it" in out
+        with results.read(folder / "results.zarr", run_folder.read_record(folder)["written"]) as data:
+            assert data.q.notnull().all()
+            assert 0 < data.sizes["time"] < 46
+        arguments = ["run", "--resume", folder]
+        stops += 1
+    assert code == 0
+    assert stops >= 2
+    assert_equal(only(tmp_path), whole)
+    assert "complete, finished" in command("status", only(tmp_path))[1]
+
+
+@pytest.mark.long
+def test_a_run_that_another_number_of_jobs_ends(place, whole, tmp_path, monkeypatch):
+    """Begun by two jobs, of which one is stopped; ended by three."""
+    add = shares.Metrics.add
+
+    def stopping(self, *arguments):
+        add(self, *arguments)
+        if arguments[1].steps > 40:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shares.Metrics, "add", stopping)
+        code, _, err = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 2, "--chunk", 1)
+        assert code == 143
+        assert err.endswith("is not complete; the same command goes on with it\n")
+    for index in range(3):
+        assert command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", index)[0] == 0
+    assert command("merge", only(tmp_path))[0] == 0
+    assert_equal(only(tmp_path), whole)
+
+
+def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
+    code, _, err = command("run", "--resume", whole)
+    assert code == 2
+    assert f"--resume: got {whole}, which is complete" in err
+    for arguments in (("run",), ("run", place / "swing.yaml", "--resume", whole)):
+        assert command(*arguments)[0] == 2
+    assert command("run", "--resume", whole, "--set", "dt=1")[0] == 2
+    assert command("run", place / "swing.yaml", "--chunks", 3, "--chunk", 3)[0] == 2
+    assert command("run", place / "swing.yaml", "--chunks", 3)[0] == 2
+    assert command("status", tmp_path)[0] == 2
+    command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", 1)
+    folder = only(tmp_path)
+    before = content(folder)
+    real = identity._code
+    monkeypatch.setattr(identity, "_code", lambda: "other code")
+    job = ("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 3, "--chunk", 0)
+    for arguments in (("run", "--resume", folder), ("merge", folder), job):
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert f"which is of another run: its code of jaxdae was {real()} and is other code; numbers would not fit together" in err
+    assert content(folder) == before
+    monkeypatch.undo()
+    (record,) = (folder / "parts").glob("*.json")
+    told = json.loads(record.read_text())
+    told["identity"]["jax"] = "0.1"
+    record.write_text(json.dumps(told))
+    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: load(str(place / "swing.yaml")))
+    code, _, err = command("merge", folder)
+    assert code == 2
+    assert "its version of JAX was 0.1 and is" in err
+    record.write_text("{}")
+    code, _, err = command("merge", folder)
+    assert code == 2
+    assert f"{record}: got no record of a part" in err
+
+
+def test_a_part_on_which_another_process_works(place, tmp_path):
+    checked, _ = load(str(place / "swing.yaml"))
+    folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
+    assert launch.shared_folder(checked, tmp_path, "swing.yaml") == folder
+    assert only(tmp_path) == folder
+    with parts.locked(folder, (0, 66)):
+        assert parts.at_work(folder) == [(0, 66)]
+        with pytest.raises(Refused, match="another process works on"), parts.locked(folder, (0, 66)):
+            pass
+    assert parts.at_work(folder) == []
+
+
+MAIN = "from jaxdae.app import shares; shares.SECONDS_BETWEEN_CHECKPOINTS = 0.1; from jaxdae.app.command import main; main()"
+
+
+@pytest.mark.long
+def test_processes_that_are_killed(tmp_path):
+    """Killed twenty times at random instants, by SIGKILL and SIGTERM, and continued."""
+    config = tmp_path / "swing.yaml"
+    config.write_text(SWING.replace("duration: 0.9", "duration: 60"))
+    assert run_process("run", config, "--out", tmp_path / "whole").wait() == 0
+    chance, out = random.Random(0), tmp_path / "killed"
+    arguments, kills = ["run", config, "--out", out], 0
+    while kills < 20:
+        process = run_process(*arguments)
+        _wait_for_blocks(process, out)
+        time.sleep(0.3 * chance.random())
+        process.send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM]))
+        code = process.wait()
+        assert code in (-signal.SIGKILL, 143, 0)
+        if code == 0:
+            break
+        kills += 1
+        arguments = ["run", "--resume", only(out)]
+    else:
+        assert run_process(*arguments).wait() == 0
+    assert kills >= 3
+    assert_equal(only(out), only(tmp_path / "whole"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_that_know_each_other(place, whole, tmp_path, count):
+    """Simulates by several processes that JAX's runtime connects over the loopback interface."""
+    options = ["--distributed", "--coordinator", f"localhost:{_free_port()}", "--processes", count]
+    arguments = ["run", place / "swing.yaml", "--out", tmp_path, *options]
+    processes = [run_process(*arguments, "--process", index) for index in range(count)]
+    assert [process.wait() for process in processes] == [0] * count
+    assert_equal(only(tmp_path), whole)
+
+
+def test_processes_that_do_not_find_each_other(monkeypatch):
+    port = _free_port()
+    for options, told in (
+        ((None, None, None), "got neither options nor the environment of SLURM or Open MPI, expected --coordinator"),
+        ((f"localhost:{port}", 2, None), "got no --process, expected"),
+        (("localhost", 2, 0), "--coordinator: got 'localhost', expected HOST:PORT"),
+        ((f"localhost:{port}", 2, 2), "--process: got 2 of 2 processes, expected 0 to 1"),
+        ((f"localhost:{port}", 2, 1), "where nobody answered for 0.3 s"),
+    ):
+        with pytest.raises(Refused, match=re.escape(told)):
+            hosts.join(*options, seconds=0.3)
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        with pytest.raises(Refused, match="a port that process 0 cannot open"):
+            hosts.join(f"localhost:{port}", 2, 0)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(Refused, match="no task of it, expected a start by srun"):
+        hosts.join(None, None, None)
+
+
+def _free_port():
+    with socket.socket() as trial:
+        trial.bind(("localhost", 0))
+        return trial.getsockname()[1]
+
+
+def _wait_for_blocks(process, out):
+    """Waits until a process has written the metrics of a block."""
+    before = {file: file.stat().st_size for file in out.glob("*/metrics.jsonl")}
+    while process.poll() is None and not any(file.stat().st_size > before.get(file, 0) for file in out.glob("*/metrics.jsonl")):
+        time.sleep(0.01)
+
+
+def run_process(*arguments):
+    root = pathlib.Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-c", MAIN, *map(str, arguments)], env=environment, stdout=quiet, stderr=quiet)
