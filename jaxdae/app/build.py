@@ -76,6 +76,10 @@ _STABILIZATIONS = {
 }
 
 
+_TOGETHER = 4096
+"""Worlds whose loops are closed at a time: more only take memory."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Worlds:
     """All worlds of a config at their closed, consistent starts.
@@ -140,10 +144,18 @@ def worlds(config: Config) -> Worlds:
         return started(with_numbers(values, locations, numbers))
 
     size = config.batch.size
-    numbers = [jnp.asarray(column) for column in samples]
-    system, integrator, state, info, guess = jax.jit(jax.vmap(closed, in_axes=(0 if numbers else None,), axis_size=size))(numbers)
-    system, system_axes = _shared_unstacked(system)
-    integrator, integrator_axes = _shared_unstacked(integrator)
+    together = min(size, _TOGETHER)
+    many = jax.jit(jax.vmap(closed, in_axes=(0 if samples else None,), axis_size=together))
+    found = []
+    for first in range(0, size, together):
+        # The last worlds of all are closed once more with those before them, so that one program serves all.
+        at = min(first, size - together)
+        some = many([jnp.asarray(column[at : at + together]) for column in samples])
+        if size == together:
+            found = [(*map(_shared_unstacked, some[:2]), *some[2:])]
+            break
+        found.append(_compact(jax.tree.map(lambda x, skip=first - at: np.asarray(x)[skip:], some)))
+    (system, system_axes), (integrator, integrator_axes), state, info, guess = found[0] if len(found) == 1 else _joined(found)
     state = jaxdae.State(jnp.broadcast_to(state.t, (size,)), state.q, state.v)
     parameters = {vary.path: column for vary, column in zip(config.batch.vary, samples, strict=True)}
     info = jax.tree.map(np.asarray, info)
@@ -354,6 +366,30 @@ def _put(inside: Any, location: Location, number: Any) -> Any:
         return (*inside[:key], below, *inside[key + 1 :])
     inside[key] = below
     return inside
+
+
+def _compact(some: Any) -> Any:
+    """Returns what closing the loops of some worlds gave, with leaves of system and integrator that agree in all of them kept once."""
+    kept = [jax.tree.map(lambda x: x[:1] if np.array_equal(x, np.broadcast_to(x[:1], x.shape)) else x, tree) for tree in some[:2]]
+    return (*kept, *some[2:])
+
+
+def _joined(found: list[Any]) -> Any:
+    """Returns what closing the loops of worlds gave that were closed some at a time, as it is given for all of them at once."""
+    counts = [len(guess) for *_, guess in found]
+
+    def joined(*leaves: Any) -> tuple[Any, Any]:
+        if all(len(x) == 1 and np.array_equal(x, leaves[0]) for x in leaves):
+            return jnp.asarray(leaves[0][0]), None
+        return np.concatenate([np.broadcast_to(x, (count, *x.shape[1:])) for x, count in zip(leaves, counts, strict=True)]), 0
+
+    made = []
+    for trees in list(zip(*found, strict=True))[:2]:
+        flat = [joined(*leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
+        structure = jax.tree.structure(trees[0])
+        made.append(tuple(jax.tree.unflatten(structure, part) for part in zip(*flat, strict=True)) if flat else (trees[0], trees[0]))
+    whole = [jax.tree.map(lambda *x: np.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]]
+    return (*made, *whole)
 
 
 def _shared_unstacked(stack: Any) -> tuple[Any, Any]:

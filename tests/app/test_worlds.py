@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdae as library
-from jaxdae.app import load, precision, simulate
+from jaxdae.app import build, load, precision, simulate
 from jaxdae.app.build import sample
 from jaxdae.app.source import Document
 
@@ -230,3 +230,17 @@ def test_paths_name_elements_and_fall_back_to_numbers():
     document = Document("a", "a: [{name: x}, {name: x}, {name: y}]")
     assert document.path(("a", 2)) == "a.y"
     assert document.path(("a", 1, "name")) == "a.1.name"
+
+
+def test_loops_that_are_closed_some_at_a_time(free, monkeypatch):
+    """9 worlds, 4 at a time: the last four once more with one before them; results equal those of all at once, to the last bit."""
+    _, whole = free("batch.size=9")
+    monkeypatch.setattr(build, "_TOGETHER", 4)
+    config, some = free("batch.size=9")
+    leaves = [
+        jax.tree.leaves_with_path((found.system, found.integrator, found.state, found.closed, found.guess)) for found in (whole, some)
+    ]
+    for (path, one), (_, other) in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=str(path))
+    assert jax.tree.leaves(some.system_axes) == jax.tree.leaves(whole.system_axes)
+    np.testing.assert_array_equal(collect(config, some.part(3, 7))[2]["q"], collect(config, whole.part(3, 7))[2]["q"])
