@@ -24,6 +24,7 @@ from jaxdae.mechanisms.kinds import (
     PerCoordinate,
     RotorName,
     Truth,
+    Varying,
 )
 from jaxdae.mechanisms.places import Axis, Direction, JointAxes, Point, World
 
@@ -46,6 +47,11 @@ def rotor(text: str, **default: Any) -> Any:
 def joint(text: str) -> Any:
     """Declares the name of a joint that has a coordinate."""
     return _static(JointName(text=text))
+
+
+def wheel(text: str) -> Any:
+    """Declares the name of a wheel."""
+    return _static(CoordinateName(text=text))
 
 
 def world(text: str) -> Any:
@@ -96,6 +102,11 @@ def index(text: str) -> Any:
 def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_only: Any = dataclasses.MISSING, **options: Any) -> Any:
     """Declares a number with a default `value`, or none; the options are those of `Number`."""
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
+
+
+def varying(text: str, unit: str = "", *, value: Any) -> Any:
+    """Declares a number that may be a function of time instead, with a default `value`."""
+    return _leaf(Varying(text=text, unit=unit), default=value)
 
 
 def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options: Any) -> Any:

@@ -247,6 +247,25 @@ class Number(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Varying(Number):
+    """A number, or from Python a function of time: a pytree that is called with t in s, whose numbers are leaves, or a plain function."""
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is neither a number nor a function of time."""
+        if callable(value):
+            return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
+                value, names
+            )
+        return super().mistakes(value, names)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number as an array (), or the function as a pytree of arrays."""
+        if not callable(value):
+            return super().placed(value, element, start)
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.text}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PerCoordinate(Number):
     """A number for each coordinate of a joint, or one for all of them.
 
