@@ -154,7 +154,10 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     at = _at_rate(system, state, u)
     v, lam, here = _nearest(system, at, solver)
     status, of_rate = _status(system, at, v, here), system.rate_status(state.t, state.q, u)
-    return v, lam, status if of_rate is None else jnp.where(of_rate == Status.OK, status, of_rate)
+    if of_rate is not None:
+        told: Any = jnp.where(of_rate == Status.OK, status, of_rate)
+        status = told
+    return v, lam, status
 
 
 def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:

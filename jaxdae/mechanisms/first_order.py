@@ -84,6 +84,11 @@ class KinematicMechanism(KinematicSystem):
         return len(self.order) + len(self.slips)
 
     @property
+    def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How many rows are those of drives, the last ones."""
+        return len(self.order)
+
+    @property
     def names(self) -> Names:
         """The names of bodies, coordinates, velocities, rows and inputs, with their units."""
         inner = self.mechanism.names
