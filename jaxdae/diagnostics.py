@@ -24,8 +24,8 @@ class Diagnosis:
 
     Attributes:
         coordinates: nv, the number of velocities.
-        rows: nc, the number of constraint rows.
-        rank: rank of J.
+        rows: the number of constraint rows, without those that hold driven velocities of a mechanism of first order at its inputs.
+        rank: rank of these rows.
         mobility: nv - rank.
         condition: ratio of the largest to the smallest nonzero singular value of J; 1 without rows.
         mass_condition: condition number of M.
@@ -40,6 +40,7 @@ class Diagnosis:
         blocking_value: that smallest singular value relative to the largest; zero where there is freedom.
         open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
             openings; of rows whose units are known.
+        driven: how many of the freedoms that the rows leave the inputs hold, of a mechanism of first order; zero of all others.
     """
 
     coordinates: int
@@ -56,6 +57,7 @@ class Diagnosis:
     blocking_rows: tuple[str, ...] = ()
     blocking_value: float = 0.0
     open_joints: tuple[Opening, ...] = ()
+    driven: int = 0
 
     def __str__(self) -> str:
         """Returns the report as text, a line a fact."""
@@ -72,6 +74,8 @@ class Diagnosis:
             ("largest velocity violation", f"{self.velocity_violation:.3g}"),
             ("redundant rows", redundant),
         ]
+        if self.driven:
+            lines.insert(4, ("driven by inputs", f"{self.driven}"))
         if self.blocking_rows:
             stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
             lines.append(("no motion, because of", stopped))
@@ -100,16 +104,20 @@ def diagnose(system: System, state: State) -> Diagnosis:
     mass = np.asarray(system.mass_operator(state.q).as_dense())
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
-    rows, size = jacobian.shape
+    count, size = jacobian.shape
+    # Those of drives are the last ones.
+    rows = count - system.driven_rows
     known = system.names.filled(system.sizes(state.q))
     names = known.rows
-    values = np.linalg.svd(jacobian, compute_uv=False) if rows else np.zeros(0)
-    tolerance = _tolerance(jacobian, values)
+    held = jacobian[:rows]
+    values = np.linalg.svd(held, compute_uv=False) if rows else np.zeros(0)
+    tolerance = _tolerance(held, values)
     rank = int(np.sum(values > tolerance))
+    driven = _rank(jacobian) - rank if count > rows else 0
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
     position = np.asarray(system.constraint(state.t, state.q))
-    blocking, value = _blocking(jacobian) if rank == size and rows else ((), 0.0)
+    blocking, value = _blocking(held) if rank == size and rows else ((), 0.0)
     return Diagnosis(
         coordinates=size,
         rows=rows,
@@ -117,7 +125,7 @@ def diagnose(system: System, state: State) -> Diagnosis:
         mobility=size - rank,
         condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
-        scaled_condition=_scaled_condition(jacobian, mass, rank),
+        scaled_condition=_scaled_condition(held, mass, rank),
         violation=_largest(position),
         velocity_violation=_largest(velocity),
         redundant_rows=redundant_rows,
@@ -125,7 +133,13 @@ def diagnose(system: System, state: State) -> Diagnosis:
         blocking_rows=tuple(names[k] for k in blocking),
         blocking_value=value,
         open_joints=openings(names, known.row_units, position, float(np.finfo(position.dtype).eps) ** 0.6),
+        driven=driven,
     )
+
+
+def _rank(jacobian: np.ndarray) -> int:
+    values = np.linalg.svd(jacobian, compute_uv=False)
+    return int(np.sum(values > _tolerance(jacobian, values)))
 
 
 @dataclasses.dataclass(frozen=True)

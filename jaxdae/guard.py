@@ -75,8 +75,8 @@ def _select(status: Any, old: tuple[Point, Any], result: Any) -> Any:
     """Returns the result where it is good, else the old state and memory, with the status that says why."""
     point, memory, info = result
     finite, good = _good(status, result)
-    # A method that says SINGULAR knows better where the NaN comes from.
-    told = finite | (info.status == Status.SINGULAR)
+    # A method that says SINGULAR or CONFLICTING_ROWS knows better where the NaN comes from.
+    told = finite | (info.status == Status.SINGULAR) | (info.status == Status.CONFLICTING_ROWS)
     now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     before = (old[0].state, old[1], jax.tree.map(jnp.zeros_like, info))
     state, memory, info = jax.tree.map(lambda new, x: jnp.where(good, new, x), (point.state, memory, info), before)

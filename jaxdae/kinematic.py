@@ -68,6 +68,10 @@ class KinematicSystem(System):
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the wanted velocity f (nv,), in the units of x per second: x' where no constraint forbids it."""
 
+    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count | None:
+        """Returns a `Status` () of the rate, where a system knows why it has none; None, the default, where it has nothing to tell."""
+        return None
+
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
 
@@ -149,7 +153,11 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     system = system.at_input(u)
     at = _at_rate(system, state, u)
     v, lam, here = _nearest(system, at, solver)
-    return v, lam, _status(system, at, v, here)
+    status, of_rate = _status(system, at, v, here), system.rate_status(state.t, state.q, u)
+    if of_rate is not None:
+        told: Any = jnp.where(of_rate == Status.OK, status, of_rate)
+        status = told
+    return v, lam, status
 
 
 def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:

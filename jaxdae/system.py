@@ -100,6 +100,11 @@ class System(abc.ABC):
         """
         return None
 
+    @property
+    def driven_rows(self) -> int:
+        """How many of the last rows hold velocities at inputs: those of drives of a `KinematicMechanism`; none by default."""
+        return 0
+
     def at_input(self, u: Input) -> System:
         """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
         return self

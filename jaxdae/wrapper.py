@@ -84,6 +84,10 @@ class Wrapper(System):
         """Returns the wanted velocity of the system inside, where that is a `KinematicSystem`."""
         return self.system.rate(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
 
+    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count | None:
+        """Returns what the system inside, where that is a `KinematicSystem`, tells of its rate."""
+        return self.system.rate_status(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
+
     def at_input(self, u: Input) -> System:
         """Returns the wrapper around the system inside at an input."""
         inside = self.system.at_input(u)

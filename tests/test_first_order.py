@@ -287,6 +287,20 @@ def test_derivatives_of_velocities_at_straight_driving_at_rest_and_at_a_right_an
     np.testing.assert_allclose(jax.jacfwd(wished)(0.5 * np.pi), [0.0, 0.0, -2.5], atol=1e-14)
 
 
+def test_a_report_counts_drives_by_themselves():
+    robot, q = jm.kinematic_mechanism(jv.differential_drive(0.5, 0.1), jm.Joints())
+    report = jd.diagnose(robot, jd.State(0.0, q, jnp.zeros(5)))
+    assert (report.rows, report.rank, report.mobility, report.driven) == (3, 3, 2, 2)
+    assert report.blocking_rows == ()
+    assert "driven by inputs            2" in str(report)
+    # Wheels in parallel leave a car its steering alone, and the row of the speed holds nothing that the wheels have not stopped.
+    car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
+    report = jd.diagnose(car, jd.State(0.0, q, jnp.zeros(5)))
+    assert (report.rows, report.mobility, report.driven) == (4, 2, 2)
+    inside = jd.diagnose(car.mechanism, jd.State(0.0, q, jnp.zeros(5)))
+    assert (inside.rank, inside.mobility, inside.driven) == (report.rank, 2, 0)
+
+
 def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
     robot, q = arc_robot(problem("diff_drive_arc")[0])
     state = jd.State(0.0, q, jnp.zeros(5))
@@ -318,7 +332,7 @@ def test_inputs_that_do_not_fit_and_drives_that_are_mistaken():
 def test_embedded_velocities_do_not_hide_a_conflict():
     car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
     run = jd.rollout(jm.Embedded(car, jd.LeastSquares()), RK4, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
-    assert int(run.info.status[-1]) == jd.Status.NONFINITE
+    assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
     run = jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
 

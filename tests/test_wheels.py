@@ -11,6 +11,7 @@ from vehicle_references import central, problem, states_at, within
 
 import jaxdae as jd
 import jaxdae.mechanisms as jm
+import jaxdae.vehicles as jv
 
 # Rounding makes wheels slip a little more with every step; the projection takes that back.
 METHOD = jd.Projected(jd.RungeKutta.dormand_prince5(), jd.Projection())
@@ -201,6 +202,39 @@ def test_wheels_slip_as_they_are_told():
     rows = mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(5))
     twist = jnp.linalg.solve(rows[:, :3], -rows[:, 3:] @ jnp.asarray([4.0, 6.0]))
     np.testing.assert_allclose(twist, [0.47, 0.0, 0.28], atol=1e-15)
+
+
+def test_slip_is_a_function_of_time_or_an_input():
+    """A wheel that slides by alpha(t) = 0.1 sin(2 t), and slips of a robot as inputs, against the numbers at an instant."""
+    wave = jm.Sinusoid(amplitude=0.1, frequency=1.0 / np.pi)
+    (moving, q), (plain, _) = (bicycle(front, 0.0, 0.3) for front in (wave, 0.1 * np.sin(0.8)))
+    t, v = jnp.asarray(0.4), jnp.asarray([1.0, 0.2, 0.3])
+    np.testing.assert_allclose(moving.constraint_jacobian(t, q, v), plain.constraint_jacobian(t, q, v), rtol=1e-15)
+    # The row moves by itself: gamma has alpha' e . v / cos^2(alpha) beside what turning makes.
+    of_time = moving.constraint_bias(t, q, v) - plain.constraint_bias(t, q, v)
+    along = np.cos(0.3) * 1.0 + np.sin(0.3) * (0.2 + 2.5 * 0.3)
+    np.testing.assert_allclose(of_time, [0.0, 0.2 * np.cos(0.8) * along / np.cos(0.1 * np.sin(0.8)) ** 2], atol=1e-15)
+
+    description = jv.differential_drive(0.5, 0.1)
+    drives = [description.drives[0], jm.SlipRatio("slip", "right"), description.drives[1], jm.SlipAngle("drift", "left")]
+    robot, q = jm.kinematic_mechanism(dataclasses.replace(description, drives=drives), jm.Joints())
+    assert robot.names.inputs == ("left_motor", "slip", "right_motor", "drift")
+    assert robot.names.input_units == ("rad/s", "", "rad/s", "rad")
+    state = jd.State(0.0, q, jnp.zeros(5))
+    u = jnp.asarray([4.0, 0.1, 6.0, 0.0])
+    twist = jd.kinematic_velocity(robot, state, u)[0]
+    np.testing.assert_allclose(twist[:3], [0.47, 0.0, 0.28], atol=1e-15)
+    np.testing.assert_allclose(robot.inputs_of(jd.State(jnp.zeros(()), q, twist)), [4.0, 0.0, 6.0, 0.0], atol=1e-14)
+    slope = jax.jacobian(lambda u: jd.kinematic_velocity(robot, state, u)[0])(u.at[1].set(0.0))
+    # v = (4 + (1 - s) 6) r / 2, omega = ((1 - s) 6 - 4) r / W, v_y = -tan(drift) e . v of the left wheel, which is 0.4 m/s.
+    np.testing.assert_allclose(slope[:3, 1], [-0.3, 0.0, -1.2], atol=1e-14)
+    np.testing.assert_allclose(slope[:3, 3], [0.0, -0.4, 0.0], atol=1e-14)
+    with pytest.raises(ValueError, match=r"drive 'drift': 'right' has no slip_angle .*a lateral row"):
+        jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.SlipAngle("drift", "right")]))
+    with pytest.raises(ValueError, match=r"wheel is 'rihgt', which is no joint \(did you mean 'right'"):
+        jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.SlipRatio("slip", "rihgt")]))
+    with pytest.raises(ValueError, match=r"slip_angle must be a number or a function of time"):
+        bicycle(lambda t: jnp.zeros(2), 0.0, 0.3)
 
 
 def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():

@@ -11,7 +11,7 @@ from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, Kinematic
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
 from jaxdae.mechanisms.forces.tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
-from jaxdae.mechanisms.joints.drives import JointRate, Speed, SpinRate, YawRate
+from jaxdae.mechanisms.joints.drives import JointRate, SlipAngle, SlipRatio, Speed, SpinRate, YawRate
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.relation import Relation
@@ -57,6 +57,8 @@ __all__ = [
     "Rotor",
     "Sinusoid",
     "Skate",
+    "SlipAngle",
+    "SlipRatio",
     "SpatialBody",
     "Speed",
     "SpinRate",

@@ -171,7 +171,7 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     relations = [joint for joint in joints if isinstance(joint, Relation)]
     joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
     forces = [force.resolved(by_name) for force in forces]
-    drives = [drive.resolved(by_name) for drive in drives]
+    drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups, drive_groups = (

@@ -24,6 +24,7 @@ from jaxdae.mechanisms.kinds import (
     PerCoordinate,
     RotorName,
     Truth,
+    Varying,
 )
 from jaxdae.mechanisms.places import Axis, Direction, JointAxes, Point, World
 
@@ -46,6 +47,11 @@ def rotor(text: str, **default: Any) -> Any:
 def joint(text: str) -> Any:
     """Declares the name of a joint that has a coordinate."""
     return _static(JointName(text=text))
+
+
+def wheel(text: str) -> Any:
+    """Declares the name of a wheel."""
+    return _static(CoordinateName(text=text))
 
 
 def world(text: str) -> Any:
@@ -98,6 +104,11 @@ def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_on
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
 
+def varying(text: str, unit: str = "", *, value: Any) -> Any:
+    """Declares a number that may be a function of time instead, with a default `value`."""
+    return _leaf(Varying(text=text, unit=unit), default=value)
+
+
 def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options: Any) -> Any:
     """Declares a number for each coordinate of a joint, with units by those of the coordinates; groups go without it where it is zero."""
     return _leaf(PerCoordinate(text=text, units=units, **{"sparse": "only_with" not in options, **options}), default=value, kw_only=True)
@@ -147,7 +158,7 @@ def surface(text: str) -> Any:
 
 def terrain(text: str) -> Any:
     """Declares a terrain."""
-    return _leaf(Ground(text=text, in_config=False), kw_only=True)
+    return _leaf(Ground(text=text, inherited=True, default="that of the mechanism"), kw_only=True)
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

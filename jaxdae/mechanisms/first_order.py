@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,17 @@ from jaxdae.system import State, default_tolerance, velocity_residual
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
+class SlipInput(NamedTuple):
+    """An input that is a number of a wheel: its name, its unit, which input; the group, field and element that it sets."""
+
+    name: str
+    unit: str
+    number: int
+    group: str
+    field: str
+    element: int
+
+
 @pytree(kw_only=True)
 class KinematicMechanism(KinematicSystem):
     """A mechanism of first order; made by `kinematic_mechanism`.
@@ -54,7 +65,8 @@ class KinematicMechanism(KinematicSystem):
     Attributes:
         mechanism: its bodies and joints; masses and forces are not used.
         drives: groups of driven velocities by type; rows below those of the joints.
-        order: the input of each drive, in the order of the rows (static).
+        order: the input of each drive that is a row, in the order of the rows (static).
+        slips: the inputs that are numbers of wheels (static).
         given: the inputs (nu,), set by `at_input`; without them drives stand still.
         weight: W (nv,), by which v is small where rows leave freedom; None for ones.
     """
@@ -62,12 +74,18 @@ class KinematicMechanism(KinematicSystem):
     mechanism: Mechanism
     drives: dict[str, Any]
     order: tuple[int, ...] = static()
+    slips: tuple[SlipInput, ...] = static(default=())
     given: Any = None
     weight: Any = None
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How many velocities are driven."""
+        return len(self.order) + len(self.slips)
+
+    @property
+    def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How many rows are those of drives, the last ones."""
         return len(self.order)
 
     @property
@@ -75,7 +93,8 @@ class KinematicMechanism(KinematicSystem):
         """The names of bodies, coordinates, velocities, rows and inputs, with their units."""
         inner = self.mechanism.names
         rows = [(name, group.unit) for group in self.drives.values() for name in group.names]
-        inputs = [rows[self.order.index(k)] for k in range(len(rows))]
+        by_number = dict(zip(self.order, rows, strict=True)) | {slip.number: (slip.name, slip.unit) for slip in self.slips}
+        inputs = [by_number[k] for k in range(len(by_number))]
         return inner._replace(
             rows=(*inner.rows, *(f"{name}.rate" for name, _ in rows)),
             row_units=(*inner.row_units, *(unit for _, unit in rows)),
@@ -100,15 +119,20 @@ class KinematicMechanism(KinematicSystem):
             TypeError: no input, though velocities are driven.
             ValueError: not one for each drive.
         """
-        if not self.order:
+        if not self.n_inputs:
             return self
         inputs = self.names.inputs
         if u is None:
             raise TypeError(f"this mechanism reads an input u, the velocities of its drives ({', '.join(inputs)}), but none was given")
         u = jnp.asarray(u, self.mechanism.mass.dtype)
-        if u.shape != (len(self.order),):
-            raise ValueError(f"u must have shape ({len(self.order)},), one velocity a drive ({', '.join(inputs)}), got {u.shape}")
-        return dataclasses.replace(self, given=u)
+        if u.shape != (self.n_inputs,):
+            raise ValueError(f"u must have shape ({self.n_inputs},), one velocity a drive ({', '.join(inputs)}), got {u.shape}")
+        joints = dict(self.mechanism.joints)
+        for slip in self.slips:
+            group = joints[slip.group]
+            changed = getattr(group, slip.field).at[slip.element].set(u[slip.number])
+            joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
+        return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns zero (nv,): what is neither held nor driven stays."""
@@ -159,8 +183,10 @@ class KinematicMechanism(KinematicSystem):
         return self._stacked(fr.velocity_values, t, motion)
 
     def inputs_of(self, state: State) -> Any:
-        """Returns the inputs (nu,) with which a mechanism moves as it does at a state."""
-        return self.driven(state.t, state.q, state.v)[np.argsort(np.asarray(self.order, int))]
+        """Returns the inputs (nu,) with which a mechanism moves as it does at a state, slips as they are."""
+        slips = [getattr(self.mechanism.joints[slip.group], slip.field)[slip.element] for slip in self.slips]
+        numbers = np.asarray([*self.order, *(slip.number for slip in self.slips)], int)
+        return jnp.concatenate([self.driven(state.t, state.q, state.v), jnp.stack(slips) if slips else state.q[:0]])[np.argsort(numbers)]
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv)."""
@@ -211,15 +237,34 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
     mechanism, q, drives = built("kinematic_mechanism", massless, coordinates)
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
-    return KinematicMechanism(mechanism=mechanism, drives=drives, order=order), q
+    slips = tuple(_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips)
+    return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips), q
+
+
+def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput:
+    """Returns where a number of a wheel is that an input sets.
+
+    Raises:
+        ValueError: a wheel without the row, or whose number is a function of time already.
+    """
+    for key, group in mechanism.joints.items():
+        if drive.wheel in group.names and hasattr(group, drive.slips):
+            if callable(getattr(group, drive.slips)):
+                break
+            return SlipInput(drive.name, drive.unit, number, key, drive.slips, group.names.index(drive.wheel))
+    what = "lateral" if drive.slips == "slip_angle" else "rolling"
+    raise ValueError(
+        f"kinematic_mechanism: drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a {what} row,"
+        f" and a {drive.slips} that is a number"
+    )
 
 
 @pytree
 class Embedded(KinematicSystem):
     """A system of first order without rows: its rate is the velocity that rows and drives of the system inside leave.
 
-    The rate is NaN where `kinematic_status` of the system inside is not OK, so that a rollout stops with the status NONFINITE. Rows at
-    position level are not watched: `Joints()` has none but those of loops.
+    The rate is NaN where `kinematic_status` of the system inside is not OK, and a rollout stops with that status: CONFLICTING_ROWS where
+    wheels fight. Rows at position level are not watched: `Joints()` has none but those of loops.
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
@@ -246,9 +291,18 @@ class Embedded(KinematicSystem):
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the velocity (nv,)."""
+        v, status = self._moving(t, x, u)
+        return jnp.where(status == Status.OK, v, jnp.nan)
+
+    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
+        """Returns the status of the velocity, as `kinematic_status` has it."""
+        # The compiled program has this once: it is what the rate begins with.
+        return self._moving(t, x, u)[1]
+
+    def _moving(self, t: Scalar, x: Coordinates, u: Input) -> tuple[Velocity, Count]:
         state = State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
         v, _, status = feasible_velocity(self.system, state, u, self.solver)
-        return jnp.where(status == Status.OK, v, jnp.nan)
+        return v, status
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns W of the system inside."""

@@ -66,6 +66,7 @@ class Kind:
         only_with: another field without which groups go without it.
         dimension: of the space in which the type is, 2 in the plane.
         transient: whether other fields are made of it, and groups go without it.
+        inherited: whether a config may say it once for the whole mechanism instead.
     """
 
     text: str
@@ -77,6 +78,7 @@ class Kind:
     only_with: str | None = None
     dimension: int = 2
     transient: bool = False
+    inherited: bool = False
 
     def of(self, element: Any) -> Kind:
         """Returns what the field is in a type of element."""
@@ -245,6 +247,25 @@ class Number(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Varying(Number):
+    """A number, or from Python a function of time: a pytree that is called with t in s, whose numbers are leaves, or a plain function."""
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is neither a number nor a function of time."""
+        if callable(value):
+            return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
+                value, names
+            )
+        return super().mistakes(value, names)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number as an array (), or the function as a pytree of arrays."""
+        if not callable(value):
+            return super().placed(value, element, start)
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.text}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PerCoordinate(Number):
     """A number for each coordinate of a joint, or one for all of them.
 
@@ -389,6 +410,8 @@ class Function(Kind):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ground(Kind):
     """A terrain."""
+
+    plain: ClassVar[str] = "terrain"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is wrong with it."""

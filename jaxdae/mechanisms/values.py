@@ -52,6 +52,11 @@ def is_there(x: Any) -> bool:
     return numbers is None or bool(np.any(numbers != 0.0))
 
 
+def at_time(x: Any, t: Any) -> Any:
+    """Returns a number, or what a function of time says at t in s."""
+    return x(t) if callable(x) else x
+
+
 def real(x: Any) -> Any:
     """Returns a number as an array of the default precision."""
     return jnp.asarray(x, jnp.result_type(float))

@@ -1,7 +1,7 @@
 """Velocities that a mechanism of first order is driven by: each is a row that holds it at an input, rate = u[k].
 
 They say what is actuated: spins of wheels, angles of kingpins, the speed of a point, the yaw rate of a body. A dynamic mechanism does not
-see them; its motors are forces.
+see them; its motors are forces. How much a wheel slips may be an input, too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place, Rows
 from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
+from jaxdae.mechanisms.values import hint
 
 
 class Drive(Joint):
     """A type of velocity that is driven."""
 
     velocity_rows: ClassVar[dict[str, str]] = {"rate": ""}
+
+    slips: ClassVar[str] = ""
+    """The number of a wheel that is an input in place of a velocity."""
 
     @property
     def unit(self) -> str:
@@ -159,5 +163,46 @@ class JointRate(Drive):
         return CoordinateRate(self.name, joint.a, joint.b, joint, number)
 
 
-DRIVES: dict[str, tuple[type[Drive], ...]] = {"plane": (SpinRate, YawRate, Speed, JointRate), "space": (JointRate,)}
+class _Slip(Drive):
+    """A number of a wheel that is an input: its row is held at what the input says, and there is no further one."""
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a wheel that there is not, or that has no such row."""
+        drive: Any = self
+        # Whether a joint has the number is known where the mechanism is built, from the rows that its wheels have.
+        if drive.wheel not in names.coordinates:
+            yield f"wheel is {drive.wheel!r}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
+
+
+@pytree
+class SlipAngle(_Slip):
+    """The slip angle of a wheel as an input of first order, in rad: n . v + tan(u) e . v = 0."""
+
+    slips: ClassVar[str] = "slip_angle"
+
+    name: Name = fields.name("drive")
+    wheel: Any = fields.wheel("the wheel that slips as the input says")
+
+    @property
+    def unit(self) -> str:
+        """The unit of the angle."""
+        return "rad"
+
+
+@pytree
+class SlipRatio(_Slip):
+    """The slip ratio of a wheel as an input of first order: e . v = (1 - u) r spin."""
+
+    slips: ClassVar[str] = "slip_ratio"
+
+    name: Name = fields.name("drive")
+    wheel: Any = fields.wheel("the wheel that slips as the input says")
+
+    @property
+    def unit(self) -> str:
+        """The unit of the ratio: it has none."""
+        return ""
+
+
+DRIVES: dict[str, tuple[type[Drive], ...]] = {"plane": (SpinRate, YawRate, Speed, JointRate, SlipAngle, SlipRatio), "space": (JointRate,)}
 """What can be driven in each space."""

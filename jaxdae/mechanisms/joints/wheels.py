@@ -6,7 +6,8 @@ of p and phi' the spin of the wheel, forward positive, the wheel equation has a 
 
     lateral   n . v + tan(alpha) e . v = 0,        rolling   e . v - (1 - s) r phi' = 0.
 
-Slip angle alpha and slip ratio s are what one wants the wheel to slip ("slip like this"); zero, the default, is no slip. Both rows are in
+Slip angle alpha and slip ratio s are what one wants the wheel to slip ("slip like this"), numbers or functions of time, of first order also
+inputs (`SlipAngle`, `SlipRatio` in `Description.drives`); zero, the default, is no slip. Both rows are in
 m/s, so that their multipliers are the forces of the ground on the wheel in N: along n, and along e. With slip, the lateral multiplier acts
 along n + tan(alpha) e, the direction in which the row holds the wheel.
 
@@ -38,7 +39,7 @@ from jaxdae.geometry.planar import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.kinds import GROUND
-from jaxdae.mechanisms.values import concrete, is_there
+from jaxdae.mechanisms.values import at_time, concrete, is_there
 
 
 def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
@@ -66,21 +67,21 @@ class LateralWheel(Joint):
     axis: Any = fields.direction("the heading of the wheel", "b", "at")
     at: Place = fields.world("the wheel")
     point_b: Place = fields.point("the wheel", "b", "at")
-    slip_angle: Number = fields.number("the slip angle", "rad", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the lateral row in m/s."""
         along, across = contact_velocity(self, b, moving_b)
-        return (across + jnp.tan(self.slip_angle) * along,)
+        return (across + jnp.tan(at_time(self.slip_angle, t)) * along,)
 
 
 class _Spinning(Joint):
     """A wheel whose spin is the angle of a."""
 
-    def rolling(self, along: Any, moving_a: Twist) -> Any:
+    def rolling(self, along: Any, moving_a: Twist, t: Any) -> Any:
         """Returns the rolling row in m/s."""
         wheel: Any = self
-        return along - (1.0 - wheel.slip_ratio) * wheel.radius * moving_a.angle
+        return along - (1.0 - at_time(wheel.slip_ratio, t)) * wheel.radius * moving_a.angle
 
 
 @pytree
@@ -96,13 +97,13 @@ class RollingWheel(_Spinning):
     at: Place = fields.world("the wheel")
     point_b: Place = fields.point("the wheel", "b", "at")
     radius: Number = fields.number("the radius", "m", value=1.0)
-    slip_angle: Number = fields.number("the slip angle", "rad", value=0.0)
-    slip_ratio: Number = fields.number("the slip ratio", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle", "rad", value=0.0)
+    slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the lateral and the rolling row in m/s."""
         along, across = contact_velocity(self, b, moving_b)
-        return across + jnp.tan(self.slip_angle) * along, self.rolling(along, moving_a)
+        return across + jnp.tan(at_time(self.slip_angle, t)) * along, self.rolling(along, moving_a, t)
 
 
 @pytree
@@ -118,11 +119,11 @@ class TractionWheel(_Spinning):
     at: Place = fields.world("the wheel")
     point_b: Place = fields.point("the wheel", "b", "at")
     radius: Number = fields.number("the radius", "m", value=1.0)
-    slip_ratio: Number = fields.number("the slip ratio", value=0.0)
+    slip_ratio: Any = fields.varying("the slip ratio", value=0.0)
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the rolling row in m/s."""
-        return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a),)
+        return (self.rolling(contact_velocity(self, b, moving_b)[0], moving_a, t),)
 
 
 @pytree
@@ -163,8 +164,8 @@ class Wheel(Joint):
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None)
     lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
-    slip_angle: Number = fields.number("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0)
-    slip_ratio: Number = fields.number("the slip ratio, e . v = (1 - slip_ratio) r spin", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0)
+    slip_ratio: Any = fields.varying("the slip ratio, e . v = (1 - slip_ratio) r spin", value=0.0)
 
     @property
     def conserves_energy(self) -> bool:
@@ -196,7 +197,7 @@ class Wheel(Joint):
 
 def slip_mistakes(slip_angle: Any) -> Iterable[str]:
     """Yields a slip angle at which a wheel slides across its heading only, for which the lateral row has no tangent."""
-    angle = concrete(slip_angle)
+    angle = None if callable(slip_angle) else concrete(slip_angle)
     if angle is not None and abs(float(angle)) >= 0.5 * jnp.pi:
         yield f"slip_angle must lie between -pi/2 and pi/2, got {slip_angle}"
 

@@ -181,3 +181,6 @@ class RollingSphere(SphereOnTerrain):
         n = contact.normal
         forward = Vector(n.z, jnp.zeros_like(n.z), -n.x).times(1.0 / jnp.sqrt(n.x * n.x + n.z * n.z))
         return self.slip(contact, forward, a, b, moving_a, moving_b)
+
+
+WHEELS = (RollingDisc, RollingSphere, SlidingDisc, SlidingSphere)

@@ -1,0 +1,200 @@
+"""What do gains of path following gain by gradient?
+
+A car whose steering lags behind its command follows a winding road by two textbook laws,
+
+    pure pursuit    delta = atan(2 L sin(eta) / d), eta the angle to the point of the road at the distance d ahead of the rear axle,
+    Stanley         delta = k_h (heading of the road - heading) - atan(k e / v), e the distance of the front axle from the road,
+
+and reverses with a trailer along a line, which without feedback folds up. With alpha the angle of the trailer in the hitch, psi its
+heading and y its place beside the line, a cascade of three gains steers it back,
+
+    alpha_wished = -k_psi (psi - k_y y),        delta = -k_alpha (alpha - alpha_wished).
+
+Levenberg-Marquardt through the rollouts (`jaxdae.KinematicSystem` of first order, RK4) makes the squares of the distance from the path and
+a little of the steering rate least, over several starts at once; gains stay positive because their logarithms are tuned.
+
+    python experiments/path_following.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
+
+References:
+    R. C. Coulter, "Implementation of the pure pursuit path tracking algorithm", CMU-RI-TR-92-01 (1992). S. Thrun et al., "Stanley: the
+    robot that won the DARPA Grand Challenge", Journal of Field Robotics 23 (2006). C. Altafini, A. Speranzon, B. Wahlberg, "A feedback
+    control scheme for reversing a truck and trailer vehicle", IEEE Transactions on Robotics and Automation 17 (2001).
+"""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae import tuning, vehicles
+from jaxdae.app import conclude, line_style, precision, script, styled
+from jaxdae.app.build import worlds
+
+CONFIG = "configs/path_following.yaml"
+METHOD = jaxdae.Kinematic.rk4()
+
+
+def road(x: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+    """Returns the road beside x in m, and its heading in rad."""
+    amplitude, length = given["waves"]
+    k = 2.0 * np.pi / length
+    return amplitude * jnp.sin(k * x), jnp.arctan(amplitude * k * jnp.cos(k * x))
+
+
+def pursuit(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
+    """Returns the steering angle of pure pursuit in rad."""
+    x, y, _, _, heading = state
+    ahead = gains["lookahead"]
+    # A step along the road by its heading, and one to be at the distance: within a few percent on such a road.
+    target_x = x + ahead * jnp.cos(road(x + 0.5 * ahead, given)[1])
+    target_y = road(target_x, given)[0]
+    eta = jnp.arctan2(target_y - y, target_x - x) - heading
+    return jnp.arctan(2.0 * car.wheelbase * jnp.sin(eta) / ahead)
+
+
+def stanley(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
+    """Returns the steering angle of Stanley's law in rad."""
+    x, y, _, speed, heading = state
+    front_x, front_y = x + car.wheelbase * jnp.cos(heading), y + car.wheelbase * jnp.sin(heading)
+    beside, along = road(front_x, given)
+    error = (front_y - beside) * jnp.cos(along)
+    return gains["heading"] * (along - heading) - jnp.arctan(gains["cross"] * error / speed)
+
+
+def trailer_of(car: Any, state: Any) -> tuple[Any, Any]:
+    """Returns place across the line in m and heading in rad of the trailer."""
+    heading = state[4] + state[5]
+    return state[1] - car.trailer * jnp.sin(heading), heading
+
+
+def reversing(car: Any, state: Any, gains: dict[str, Any], given: dict[str, Any]) -> Any:
+    """Returns the steering angle of the cascade in rad."""
+    beside, heading = trailer_of(car, state)
+    wished = -0.6 * jnp.tanh(gains["heading"] * (heading - gains["cross"] * beside) / 0.6)
+    return -gains["hitch"] * (state[5] - wished)
+
+
+def followed(law: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any) -> tuple[Any, Any]:
+    """Returns states (starts, steps, nx) and steering rates (starts, steps) of a law."""
+    given = config.experiment
+
+    def rate(state: Any) -> Any:
+        asked = given["steering"] * jnp.tanh(law(car, state, gains, given) / given["steering"])
+        return (asked - state[2]) / given["lag"]
+
+    def inputs(t: Any, state: Any) -> Any:
+        turning = rate(state.q)
+        return jnp.stack([turning, jnp.zeros_like(turning)])
+
+    def one(start: Any) -> Any:
+        run = jaxdae.rollout(
+            car, METHOD, jaxdae.State(jnp.zeros(()), start, jnp.zeros_like(start)), inputs, dt=config.dt, steps=config.steps
+        )
+        return run.state.q, jax.vmap(rate)(run.state.q)
+
+    return jax.vmap(one)(starts)
+
+
+def off_road(car: Any, states: Any, given: dict[str, Any]) -> Any:
+    """Returns how far the rear axle is from the road in m."""
+    beside, along = road(states[..., 0], given)
+    return (states[..., 1] - beside) * jnp.cos(along)
+
+
+def off_line(car: Any, states: Any, given: dict[str, Any]) -> Any:
+    """Returns how far the axle of the trailer is from the line in m."""
+    return states[..., 1] - car.trailer * jnp.sin(states[..., 4] + states[..., 5])
+
+
+def tuned(law: Any, off: Any, car: Any, starts: Any, gains: dict[str, Any], config: Any) -> Any:
+    """Returns the gains that follow best."""
+    given = config.experiment
+
+    def residual(parameters: Any) -> Any:
+        states, rates = followed(law, car, starts, jax.tree.map(jnp.exp, parameters), config)
+        return jnp.concatenate([off(car, states, given).reshape(-1), given["effort"] * rates.reshape(-1)])
+
+    start = {name: jnp.log(value) for name, value in gains.items()}
+    found = jax.jit(lambda: tuning.least_squares(residual, start, max_step=0.3, iterations=40))()
+    return jax.tree.map(jnp.exp, found.parameters)
+
+
+def cases(system: Any, q: Any, given: dict[str, Any]) -> dict[str, tuple[Any, Any, Any, Any]]:
+    """Returns laws with their distance, car and starts, by the names of their gains."""
+    wheels = vehicles.wheels_of(system, q)
+    wheelbase = wheels.place[wheels.number("front"), 0] - wheels.place[wheels.number("rear"), 0]
+    car, truck = vehicles.KinematicSingleTrack(wheelbase), vehicles.KinematicSingleTrackTrailer(wheelbase, given["trailer"])
+    along = float(road(jnp.zeros(()), given)[1])
+    starts = jnp.asarray([[0.0, offset, 0.0, given["speed"], along] for offset in given["offsets"]])
+    back = jnp.asarray([[0.0, offset, 0.0, given["reverse"], 0.0, 0.0] for offset in given["reverse_offsets"]])
+    return {
+        "pursuit": (pursuit, off_road, car, starts),
+        "stanley": (stanley, off_road, car, starts),
+        "reversing": (reversing, off_line, truck, back),
+    }
+
+
+def main() -> int:
+    """Runs the experiment; returns its exit code."""
+    asked = script(CONFIG, __doc__)
+    config, given = asked.config, asked.config.experiment
+    paths, rows, rms = {}, [], {}
+    with precision(config):
+        system, _, start = worlds(config).one()
+        for name, (law, off, car, starts) in cases(system, start.q, given).items():
+            before = jax.tree.map(jnp.asarray, given["gains"][name])
+            after = tuned(law, off, car, starts, before, config)
+            for when, gains in (("before", before), ("after", after)):
+                states, rates = (np.asarray(each) for each in followed(law, car, starts, gains, config))
+                away = np.asarray(off(car, states, given))
+                rms[name, when] = float(np.sqrt(np.mean(away**2)))
+                paths[name, when] = states
+                written = ", ".join(f"{key} {float(value):.3g}" for key, value in gains.items())
+                rows.append(
+                    (name, when, written, f"{rms[name, when]:.3f}", f"{np.abs(away[:, -20:]).max():.3f}", f"{np.abs(rates).max():.2f}")
+                )
+    headings = ("law", "tuned", "gains", "rms distance, m", "largest in the last second, m", "largest steering rate, rad/s")
+    fold = np.abs(paths["reversing", "after"][:, :, 5]).max()
+    sentences = [
+        f"Tuning takes pure pursuit from {rms['pursuit', 'before']:.2f} to {rms['pursuit', 'after']:.2f} m of the road (rms), Stanley's law"
+        f" from {rms['stanley', 'before']:.2f} to {rms['stanley', 'after']:.2f} m, the trailer from {rms['reversing', 'before']:.2f} to"
+        f" {rms['reversing', 'after']:.2f} m of its line.",
+        f"The tuned truck never folds: its hitch turns by {fold:.2f} rad at most.",
+    ]
+    with styled() as figure_class:
+        figure = figure_class(figsize=(11, 7), layout="constrained")
+        for row, name in enumerate(("pursuit", "stanley", "reversing")):
+            axes = figure.add_subplot(3, 1, row + 1)
+            draw(axes, name, paths, given)
+    conclude(asked, headings, rows, sentences, {"path_following": figure})
+    return 0
+
+
+def draw(axes: Any, name: str, paths: Any, given: dict[str, Any]) -> None:
+    """Draws where a law goes before and after tuning."""
+    for index, when in enumerate(("before", "after")):
+        for k, states in enumerate(paths[name, when]):
+            x, y = states[:, 0], states[:, 1]
+            if name == "reversing":
+                heading = states[:, 4] + states[:, 5]
+                x, y = x - given["trailer"] * np.cos(heading), y - given["trailer"] * np.sin(heading)
+            axes.plot(x, y, label=f"{when} tuning" if not k else None, linewidth=1.0, **line_style(index))
+    low, high = axes.get_xlim()
+    x = np.linspace(low, high, 300)
+    axes.plot(
+        x, 0.0 * x if name == "reversing" else np.asarray(road(x, given)[0]), color="black", linewidth=0.8, label="the path", zorder=1
+    )
+    titles = {
+        "pursuit": "pure pursuit, rear axle",
+        "stanley": "Stanley's law, rear axle",
+        "reversing": "axle of the trailer, driving to the left",
+    }
+    axes.set(xlabel="x in m", ylabel="y in m", title=titles[name])
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
