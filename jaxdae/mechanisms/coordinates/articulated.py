@@ -212,7 +212,9 @@ def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature
         pivot = _dot_rows(s, push) + armature
         entry = _dot_rows(s, _product(_matrix(kind, carried), s)) + armature
         safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
-        return (shown - push[:, :, None] * push[:, None, :] / safe[:, None, None], carried), (push, safe)
+        # One division for each component, not for each entry of the matrix, which stays symmetric to the last bit.
+        part = push / jnp.sqrt(safe)[:, None]
+        return (shown - part[:, :, None] * part[:, None, :], carried), (push, safe)
 
     own = columns, inertia, armature, jnp.ones_like(armature)
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])
