@@ -1,8 +1,10 @@
 """Do the symplectic methods drift over a million steps?
 
 A symplectic method solves a mechanical system next to the given one, and its energy error oscillates. RK4 solves a system with a little
-friction, or a little drive. Two undamped systems show the difference: the crank-rocker four-bar of the config, and a spherical pendulum,
-whose angular momentum about the vertical is kept as well.
+friction, or a little drive. Two undamped systems show the difference: the mechanism of the config, and a spherical pendulum, whose angular
+momentum about the vertical is kept as well. `energy_drift.yaml` has a crank-rocker in the plane, `energy_drift_space.yaml` a four-bar in
+space in joint coordinates, whose mass matrix is not constant: RATTLE is there the trapezoidal rule of the discrete Euler-Lagrange
+equations.
 
     python experiments/energy_drift.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
@@ -14,8 +16,8 @@ kinetic energy a step ends, at three standard deviations, at 3 eps sqrt(steps). 
 A drift of a unit of round-off a step need not be the method's: round-off may have a bias. Then the longer steps tell, with which a method
 drifts more and round-off less.
 
-Masses are constant and gravity is linear here, so that the midpoint rule of the discrete Euler-Lagrange equations is RATTLE again, solved
-in another way. Methods solve as the config's `solver` says.
+In the plane masses are constant and gravity is linear, so that the midpoint rule of the discrete Euler-Lagrange equations is RATTLE again,
+solved in another way. Methods solve as the config's `solver` says.
 """
 
 import dataclasses
@@ -42,7 +44,7 @@ METHODS = {
 }
 NAMES = {"rattle": "RATTLE", "discrete_euler_lagrange": "Euler-Lagrange", "suzuki4": "Suzuki 4", "rk4": "RK4"}
 SYMPLECTIC = ("rattle", "discrete_euler_lagrange", "suzuki4")
-SYSTEMS = {"mechanism": "crank-rocker", "pendulum": "spherical pendulum"}
+PENDULUM = "spherical pendulum"
 ERRORS = 3.0  # standard errors, and standard deviations of the random walk, within which nothing is said to drift
 DRIFTS = "DRIFTS"
 FEW = 10.0  # units of round-off a step, below which a drift is said in them: it may be that of round-off
@@ -115,12 +117,18 @@ class Coarse(pydantic.BaseModel, extra="forbid", strict=True):
 class Settings(pydantic.BaseModel, extra="forbid", strict=True):
     """The section `experiment` of the config."""
 
+    mechanism: str = pydantic.Field(min_length=1)  # what tables and pictures call it
     methods: list[Name] = pydantic.Field(min_length=1)
     coarse: Coarse
     spherical_pendulum: Start
     blocks: int = pydantic.Field(ge=4)
     opening: pydantic.PositiveFloat
     angular_momentum: pydantic.PositiveFloat
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What the systems are called."""
+        return {"mechanism": self.mechanism, "pendulum": PENDULUM}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +195,7 @@ class Run:
     """One method on one system.
 
     Attributes:
-        system: key of `SYSTEMS`.
+        system: "mechanism" or "pendulum".
         method: key of `METHODS`.
         dt: step in s.
         coarse: whether that is the longer one.
@@ -224,7 +232,7 @@ def simulate(name: str, problem: Any, method: str, solver: Any, *, coarse: bool 
     """Returns the run of a method on a system.
 
     Args:
-        name: key of `SYSTEMS`.
+        name: "mechanism" or "pendulum".
         problem: the system and its start.
         method: key of `METHODS`.
         solver: a saddle-point solver.
@@ -254,12 +262,12 @@ def simulate(name: str, problem: Any, method: str, solver: Any, *, coarse: bool 
     return Run(name, method, plan["dt"], coarse, plan["steps"], time.perf_counter() - began, data)
 
 
-def row_of(run: Run, found: Fit, walk: float, eps: float) -> dict[str, str]:
+def row_of(run: Run, found: Fit, walk: float, eps: float, title: str) -> dict[str, str]:
     """Returns the row of the table."""
     good = run.status == jaxdae.Status.OK
     momentum = run.largest("momentum_error")
     return {
-        "system": SYSTEMS[run.system],
+        "system": title,
         "method": run.label,
         "drift": f"{found.drift:.1e} ± {found.error:.1e}",
         "oscillation": f"{found.amplitude:.1e}",
@@ -272,11 +280,12 @@ def row_of(run: Run, found: Fit, walk: float, eps: float) -> dict[str, str]:
 
 def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) -> list[str]:
     """Returns what the results say of the bars."""
+    titles = settings.titles
     kept = [(run, row) for run, row in zip(runs, rows, strict=True) if run.method in SYMPLECTIC and not run.coarse]
     lines = []
     if kept:
         bad = [run for run, row in kept if row["verdict"] not in ("none", "round-off")]
-        held = "none of the symplectic methods drifts" if not bad else f"these drift or fail: {_names(bad)}"
+        held = "none of the symplectic methods drifts" if not bad else f"these drift or fail: {_names(bad, titles)}"
         lines.append(f"**Energy.** Over {kept[0][0].steps:g} steps {held}.")
     for title, field, bar, unit in (
         ("**Loops** are open", "opening", settings.opening, " m"),
@@ -286,10 +295,12 @@ def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) 
         if of:
             worst = max(of, key=lambda run: run.largest(field))
             above = [run for run in of if not run.largest(field) <= bar]
-            held = f"NOT kept by {_names(above)}" if above else "kept"
-            lines.append(f"{title} by at most {worst.largest(field):.1e}{unit} ({_names([worst])}); the bar of {bar:.0e}{unit} is {held}.")
+            held = f"NOT kept by {_names(above, titles)}" if above else "kept"
+            lines.append(
+                f"{title} by at most {worst.largest(field):.1e}{unit} ({_names([worst], titles)}); the bar of {bar:.0e}{unit} is {held}."
+            )
     others = [
-        f"{row['drift'].split()[0]} on the {SYSTEMS[run.system]} at {1e3 * run.dt:g} ms"
+        f"{row['drift'].split()[0]} on the {titles[run.system]} at {1e3 * run.dt:g} ms"
         for run, row in zip(runs, rows, strict=True)
         if run.method not in SYMPLECTIC and row["verdict"].startswith(DRIFTS)
     ]
@@ -298,8 +309,8 @@ def conclusion(runs: list[Run], rows: list[dict[str, str]], settings: Settings) 
     return lines
 
 
-def _names(runs: list[Run]) -> str:
-    return ", ".join(f"{run.label} on the {SYSTEMS[run.system]}" for run in runs)
+def _names(runs: list[Run], titles: dict[str, str]) -> str:
+    return ", ".join(f"{run.label} on the {titles[run.system]}" for run in runs)
 
 
 def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
@@ -310,7 +321,7 @@ def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
         panels = figure.subplots(3, 2)
         for left, right in panels[:2]:
             right.sharey(left)
-        for column, name in enumerate(SYSTEMS):
+        for column, (name, title) in enumerate(settings.titles.items()):
             envelope, means, kept = panels[:, column]
             for run, found in zip(runs, fits, strict=True):
                 if run.system != name:
@@ -325,7 +336,7 @@ def draw(runs: list[Run], fits: list[Fit], settings: Settings, duration: float):
                 field = "opening" if name == "mechanism" else "momentum_error"
                 largest = np.maximum.accumulate(np.abs(run.data[field].values))
                 kept.plot(run.data.time, np.where(largest > 0, largest, np.nan), **style)
-            envelope.set_title(f"{SYSTEMS[name]}: largest energy error in {duration / (2 * settings.blocks):g} s")
+            envelope.set_title(f"{title}: largest energy error in {duration / (2 * settings.blocks):g} s")
             means.set_title(f"mean energy error of {duration / settings.blocks:g} s, against the first mean")
             means.set_xscale("log")
             kept.set_title("opening of the loop so far, in m" if name == "mechanism" else "relative error of the angular momentum so far")
@@ -385,7 +396,9 @@ def main() -> int:
         for name, problem in systems.items():
             for method, plan in planned:
                 run = simulate(name, problem, method, solver, **plan)
-                console.print(f"{SYSTEMS[name]}, {run.label}: {run.steps} steps in {run.seconds:.0f} s", markup=False, highlight=False)
+                console.print(
+                    f"{settings.titles[name]}, {run.label}: {run.steps} steps in {run.seconds:.0f} s", markup=False, highlight=False
+                )
                 runs.append(run)
         eps = float(jnp.finfo(state.q.dtype).eps)
     fits = [fit(run.data.time.values, run.data.energy_error.values, settings.blocks) for run in runs]
@@ -395,8 +408,8 @@ def main() -> int:
         group = f"{run.system}/{run.method}{'_coarse' if run.coarse else ''}"
         run.data.to_zarr(folder / "energy_drift.zarr", group=group, zarr_format=2, consolidated=False)
     draw(runs, fits, settings, config.duration).savefig(folder / "energy_drift.png", bbox_inches="tight")
-    rows = [row_of(*each, eps) for each in zip(runs, fits, walks, strict=True)]
-    for name, title in SYSTEMS.items():
+    rows = [row_of(*each, eps, settings.titles[each[0].system]) for each in zip(runs, fits, walks, strict=True)]
+    for name, title in settings.titles.items():
         shown = [list(row.values())[1:] for run, row in zip(runs, rows, strict=True) if run.system == name]
         compared = rich.table.Table(
             title=f"{title}: energy over {config.duration:g} s, of the largest kinetic energy", title_justify="left"

@@ -214,7 +214,8 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     law = controls if callable(controls) else None
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
-        return guarded_step(system, integrator, at, carried, status, u if law is None else law, dt)
+        here, at = _together_in_the_loop(system, at)
+        return guarded_step(here, integrator, at, carried, status, u if law is None else law, dt)
 
     (states, info), memory = _scan(step, point, memory, status, None if callable(controls) else controls, dt, plan)
     arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
@@ -279,11 +280,23 @@ def _together(
     vectorized = over_worlds(one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes))
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
-        return vectorized(system, integrator, at, carried, status, law, u)
+        here, at = _together_in_the_loop(system, at)
+        return vectorized(here, integrator, at, carried, status, law, u)
 
     found = _scan(step, point, memory, status, None if law is not None else controls, dt, plan)
     (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
     return Trajectory(states, info, memory)
+
+
+def _together_in_the_loop(system: Any, at: Point) -> tuple[Any, Point]:
+    """Returns both as they are, to the compiler as something that changes from step to step.
+
+    It would otherwise move operations on the system alone out of the loop, such as giving an array another shape, and only then look for
+    operations that are the same: what a step evaluates several times then reads arrays that look different, and is computed several times.
+    Measured on CPU, microseconds a step before and after: a four-bar in joint coordinates, one world 7.5 and 5.5, each of 64 1.5 and 1.0; a
+    tree of 30 bodies in space, one world 31 and 22.
+    """
+    return jax.lax.optimization_barrier((system, at))
 
 
 def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:

@@ -11,9 +11,11 @@ import xarray as xr
 
 import jaxdae as jd
 from jaxdae.app import load
+from jaxdae.app.source import read
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "energy_drift.yaml"
+SPACE = ROOT / "configs" / "energy_drift_space.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,7 @@ def settings_with(experiment, config, **changes):
     [
         ({"methods": ["rattle", "verlet"]}, "methods.1"),
         ({"methods": []}, "methods"),
+        ({"mechanism": ""}, "mechanism"),
         ({"blocks": 3}, "blocks"),
         ({"opening": 0.0}, "opening"),
         ({"pendulum": {"length": 1.1}}, "is 1 m from the origin, expected length = 1.1 m"),
@@ -111,6 +114,12 @@ def test_plans_that_do_not_fit(experiment, config):
     coarse = {"dt": 0.03, "methods": ["rk4"]}
     with pytest.raises(ValueError, match=r"experiment\.coarse\.dt: got 0\.03 s, expected a whole fraction of 0\.1 s"):
         experiment.plans(config, settings_with(experiment, config, coarse=coarse))
+
+
+def test_the_mechanism_has_the_name_that_its_config_gives(experiment, config):
+    given = config.experiment, read(str(SPACE)).data["experiment"]
+    titles = [experiment.Settings.model_validate(section).titles for section in given]
+    assert [title["mechanism"] for title in titles] == ["crank-rocker", "four-bar in space"]
 
 
 @pytest.mark.long

@@ -36,7 +36,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.levels import Levels
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
 from jaxdae.typing import Leaf
@@ -86,13 +86,18 @@ class TreeMass(MassOperator):
 
     def as_dense(self) -> Float[Array, "n n"]:
         """Returns the matrix, from composite inertias: M_jk = S_j . I_k S_k where j carries k."""
-        products = jnp.stack(self.columns, axis=1) @ jnp.stack(self._composite().times(self.columns))
+        products = small_matrix.product_transposed(
+            jnp.stack(self.columns, axis=1), jnp.stack(self._composite().times(self.columns), axis=1)
+        )
         carried = self.levels.carried
         return jnp.where(carried.T, products, jnp.where(carried, products.T, 0.0)) + jnp.diag(self.armature)
 
     def _composite(self) -> Any:
         """Returns the inertia of all that each node carries, each component (nv,)."""
-        return type(self.inertia)(*self.levels.pulled(jnp.stack(self.inertia, axis=1)).T)
+        levels, own = self.levels, jnp.stack(self.inertia)
+        if levels.count > SUMMED_BY_PRODUCTS_UP_TO:
+            return type(self.inertia)(*levels.pulled(own.T).T)
+        return type(self.inertia)(*small_matrix.product_transposed(own, jnp.asarray(levels.carried.T, own.dtype)))
 
     def diagonal_mean(self) -> Float[Array, ""]:
         """Returns trace(M) / n ()."""
@@ -207,7 +212,9 @@ def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature
         pivot = _dot_rows(s, push) + armature
         entry = _dot_rows(s, _product(_matrix(kind, carried), s)) + armature
         safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
-        return (shown - push[:, :, None] * push[:, None, :] / safe[:, None, None], carried), (push, safe)
+        # One division for each component, not for each entry of the matrix, which stays symmetric to the last bit.
+        part = push / jnp.sqrt(safe)[:, None]
+        return (shown - part[:, :, None] * part[:, None, :], carried), (push, safe)
 
     own = columns, inertia, armature, jnp.ones_like(armature)
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])

@@ -150,6 +150,11 @@ class Structure:
         return np.concatenate([nodes, np.zeros((1, nodes.shape[1]), bool)])[self.last_columns]
 
     @property
+    def carried_links(self) -> np.ndarray:
+        """Whether a link is carried by another, itself included (links, links)."""
+        return Levels(self.parents).carried
+
+    @property
     def roots(self) -> np.ndarray:
         """The first link of the tree to which each link belongs (links,)."""
         found: list[int] = []

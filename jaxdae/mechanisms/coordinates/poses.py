@@ -1,6 +1,6 @@
-"""How the frames of a tree's links are held while they are composed: entry by entry, or as one array.
+"""How the frames of a tree's links are held while they are composed: entry by entry, or as one array; in the plane nothing is composed.
 
-Both compute the same. Twelve entries of a frame in space are twelve programs for the compiler, each with a cost of its own, which is most
+All compute the same. Twelve entries of a frame in space are twelve programs for the compiler, each with a cost of its own, which is most
 of the time where there are few links. Where there are many, entries are arrays that the processor runs through without a gap.
 """
 
@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae import small_matrix
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.links import Structure
 
 ARRAYS_UP_TO = 12
 """The number of links up to which frames are composed as arrays. Measured on CPU, chains of hinges in space, microseconds a step of one
 world / of each of 64, by entries and by arrays: 3 links 5.3 / 1.4 and 3.5 / 1.1; 12 links 20 / 8.3 and 15 / 8.9; 30 links 37 / 23
-and 31 / 32."""
+and 31 / 32. In the plane angles add up, and sums take two thirds of the time of arrays for the 3 links of a four-bar."""
 
 
 class Entries(NamedTuple):
@@ -38,7 +41,11 @@ class Entries(NamedTuple):
 
     def chosen(self, numbers: np.ndarray, poses: Any) -> Any:
         """Returns the poses with these numbers (k,); that of the ground for the number one beyond the last."""
-        return measures.frames_of(numbers, poses)
+        return poses if _is_all(numbers, len(poses[0])) else measures.frames_of(numbers, poses)
+
+    def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+        """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
+        return _doubled(self, fixed, moved, shape)
 
 
 class Arrays(NamedTuple):
@@ -60,10 +67,82 @@ class Arrays(NamedTuple):
 
     def chosen(self, numbers: np.ndarray, poses: Any) -> Any:
         """Returns the poses with these numbers (k,); that of the ground for the number one beyond the last."""
+        if _is_all(numbers, poses.shape[-1]):
+            return poses
         ground = self.frame(*(jnp.full((1,), entry, poses.dtype) for entry in self.frame.GROUND)).array()
         return jnp.concatenate([poses, ground], axis=-1)[..., numbers]
 
+    def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+        """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
+        return _doubled(self, fixed, moved, shape)
 
-def poses_of(frame: Any, links: int) -> Entries | Arrays:
+
+class Sums(NamedTuple):
+    """Poses of few links in the plane, where angles add up and nothing has to be composed; the methods are those of `Entries`.
+
+    The angle of a link is the sum of those of all links that carry it, itself included, each seen from its parent, and so is its place of
+    their places, each turned by the angle of the parent.
+    """
+
+    frame: Any
+
+    def of(self, frames: Any) -> Any:
+        """Returns the poses of stacked frames."""
+        return frames
+
+    def frames(self, poses: Any) -> Any:
+        """Returns the frames of poses."""
+        return poses
+
+    def composed(self, poses: Any, others: Any) -> Any:
+        """Returns the poses of others that are given in poses, one by one."""
+        return poses.then(others)
+
+    def chosen(self, numbers: np.ndarray, poses: Any) -> Any:
+        """Returns the poses with these numbers (k,); that of the ground for the number one beyond the last."""
+        return Entries(self.frame).chosen(numbers, poses)
+
+    def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+        """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
+        carried = jnp.asarray(shape.carried_links, fixed.angle.dtype)
+        angle = small_matrix.matvec(carried, fixed.angle + moved.angle)
+        # Quotients, exact ones: of them the compiler keeps the results, which it would otherwise compute anew for every consumer.
+        one = jnp.where(angle == angle, 1.0, jnp.nan)
+        cos, sin = (entry / one for entry in cos_sin(angle))
+        ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
+        above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
+        place = fixed.place + fixed.turned(moved.place)
+        first = np.asarray([parent == shape.count for parent in shape.parents])
+        x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))
+        turned = jnp.stack([above[0] * x - above[1] * y, above[1] * x + above[0] * y])
+        x, y = small_matrix.product_transposed(turned, carried)
+        return self.frame(x, y, angle, cos, sin), [place.x, place.y]
+
+
+def taken(entries: Any, numbers: np.ndarray) -> Any:
+    """Returns the entries with these numbers; those that are there where the numbers are all in order, for which nothing is computed."""
+    return entries if _is_all(numbers, entries.shape[0]) else entries[numbers]
+
+
+def _is_all(numbers: np.ndarray, count: int) -> bool:
+    return np.array_equal(numbers, np.arange(count))
+
+
+def _doubled(poses: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+    """Returns what `rooted` does, by composing: after k rounds each link knows its pose in its 2^k-th ancestor."""
+    frames = poses.frames(poses.composed(fixed, moved))
+    first = np.asarray([parent == shape.count for parent in shape.parents])
+    places = [getattr(frames, name) for name in frames.PLACE]
+    links = poses.of(frames._replace(**{name: jnp.where(first, 0.0, getattr(frames, name)) for name in frames.PLACE}))
+    above = np.asarray(shape.parents, int)
+    while np.any(above < shape.count):
+        links = poses.composed(poses.chosen(above, links), links)
+        above = np.append(above, shape.count)[above]
+    return links, places
+
+
+def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
     """Returns how so many links are held best."""
-    return Arrays(frame) if links <= ARRAYS_UP_TO else Entries(frame)
+    if links > ARRAYS_UP_TO:
+        return Entries(frame)
+    return Sums(frame) if frame.ANGLES_ADD else Arrays(frame)

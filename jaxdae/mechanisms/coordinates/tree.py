@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.rotation import quat_difference, quat_retract
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
@@ -36,7 +37,7 @@ from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
-from jaxdae.mechanisms.coordinates.poses import poses_of
+from jaxdae.mechanisms.coordinates.poses import poses_of, taken
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, MassOperator
@@ -111,7 +112,7 @@ class TreeCoordinates(BodyCoordinates):
         for kind in dict.fromkeys(shape.kinds):
             at, columns = shape.places(kind, COORDINATES), shape.places(kind, VELOCITIES)
             if kind == AXIS:
-                own = frame.of_axis(q[at[:, 0]], self.turning[columns[:, 0]], self.sliding[columns[:, 0]])
+                own = frame.of_axis(*(taken(x, k[:, 0]) for x, k in ((q, at), (self.turning, columns), (self.sliding, columns))))
             else:
                 zero, one = jnp.zeros((len(at),), q.dtype), jnp.ones((len(at),), q.dtype)
                 place = [q[at[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
@@ -127,21 +128,11 @@ class TreeCoordinates(BodyCoordinates):
         """Returns frames and motions about the origin of each tree, the place of its first link."""
         shape = self.structure
         poses = poses_of(self.space.frame, shape.count)
-        local = poses.composed(poses.of(self.fixed), poses.of(self._moved(q)))
-        frames = poses.frames(local)
-        first = np.asarray([parent == shape.count for parent in shape.parents])
-        axes = range(self.space.dimension)
-        roots = [frames[k][shape.roots] for k in axes]
-        links = poses.of(frames._replace(**{frames._fields[k]: jnp.where(first, 0.0, frames[k]) for k in axes}))
-        above = np.asarray(shape.parents, int)
-        while np.any(above < shape.count):
-            links = poses.composed(poses.chosen(above, links), links)
-            above = np.append(above, shape.count)[above]
-        carriers = np.asarray(shape.body_links, int)
+        links, places = poses.rooted(poses.of(self.fixed), poses.of(self._moved(q)), shape)
+        carriers, on_links = np.asarray(shape.body_links, int), np.asarray(shape.column_links, int)
         bodies = poses.frames(poses.composed(poses.chosen(carriers, links), poses.of(self.held)))
-        on_columns = poses.frames(poses.chosen(shape.column_links, links))
-        columns = self.space.screw.of_axis(on_columns, self.turning, self.sliding)
-        return Near(poses.frames(links), bodies, columns, [root[carriers] for root in roots])
+        columns = self.space.screw.of_axis(poses.frames(poses.chosen(on_links, links)), self.turning, self.sliding)
+        return Near(poses.frames(links), bodies, columns, [taken(place, shape.roots[carriers]) for place in places])
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
@@ -160,7 +151,7 @@ class TreeCoordinates(BodyCoordinates):
     def _pushed(self, entries: Any, links: Any) -> Any:
         """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links."""
         if self._is_small:
-            return entries @ self._carried(links, entries.dtype).T
+            return small_matrix.product_transposed(entries, self._carried(links, entries.dtype))
         sums = self.structure.levels.pushed(entries.T)
         return jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[self.structure.last_columns[np.asarray(links, int)]].T
 
@@ -240,17 +231,19 @@ class TreeCoordinates(BodyCoordinates):
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Returns the rows J_b T of a group: each side's derivatives are a wrench, which pulls on the joints that carry the body."""
         near = _near(self, q)
-        columns = jnp.stack(near.columns)
+        columns = jnp.stack(near.columns, axis=1)
         links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
         count = len(block[0][0])
-        rows: list[Any] = [0.0] * count
+        rows: list[Any] = [jnp.zeros((len(pair.a), columns.shape[0]), q.dtype)] * count
         for side, numbers in zip(block, pair.sides, strict=True):
+            if np.all(links[numbers] == self.structure.count):
+                continue  # Nothing carries the ground.
             frames = measures.frames_of(numbers, near.bodies)
             carried = self._carried(links[numbers], q.dtype)
             for r in range(count):
                 force = self.space.screw.of_wrench(frames, self.space.twist(*(direction[r] for direction in side)))
-                rows[r] = rows[r] + (jnp.stack(force, axis=-1) @ columns) * carried
-        return jnp.stack(rows, axis=1).reshape(-1, columns.shape[1])
+                rows[r] = rows[r] + small_matrix.product_transposed(jnp.stack(force, axis=-1), columns) * carried
+        return jnp.stack(rows, axis=1).reshape(-1, columns.shape[0])
 
     def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> DenseRows:
         """Returns the rows of several groups."""
