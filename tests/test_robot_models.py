@@ -193,5 +193,11 @@ def test_quantities_by_name():
     np.testing.assert_allclose(place, [0.0, 0.0, 1.2])
     np.testing.assert_allclose(rotation[:2, 0], [np.cos(0.3), np.sin(0.3)])
     np.testing.assert_array_equal(robots.link_velocity(robot.report, mechanism, state, "column"), np.zeros(6))
+    output, arm = robots.LinkPlace.named(robot.report, mechanism, "face", (0.1, 0.0, 0.0)), jnp.asarray([0.1, 0.0, 0.0])
+    place, rotation = robots.link_frame(robot.report, mechanism, state.q, "face")
+    np.testing.assert_allclose(output(state.q), place + rotation @ arm, atol=1e-15)
+    np.testing.assert_array_equal(robots.CenterOfMass(mechanism)(state.q), robots.center_of_mass(mechanism, state.q))
+    with pytest.raises(ValueError, match="'column' is welded to the ground: nothing moves it"):
+        robots.LinkPlace.named(robot.report, mechanism, "column")
     with pytest.raises(ValueError, match=r"press has no link, frame or site 'fase' \(did you mean 'face'\?\)"):
         robots.link_frame(robot.report, mechanism, q, "fase")

@@ -4,6 +4,7 @@ Fitted: the error of RK4 falls by 2^4 where steps are halved, so that the errors
 (e / 1e-10)^(1/4) n steps reach 1e-10. The files are those of `tests/reference`; robots with URDF files need `make test-robots`.
 """
 
+import dataclasses
 import functools
 
 import diffrax
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from robot_models import read
+from robot_models import MODELS, read
 from robot_trees import Tree
 from spatial_references import file
 from test_robot_references import model, translated
@@ -19,6 +20,8 @@ from test_robot_trees import FOLDERS, needs_files
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae import robots
+from jaxdae.mechanisms import spatial as js
 
 BAR = 1e-9
 
@@ -59,6 +62,18 @@ def stewart():
     found = [translated("stewart", state) for state in states]
     v = [transform @ np.asarray(state["v"]) for state, (_, transform, _) in zip(states, found, strict=True)]
     return Motion(model("stewart")[0], [state["t"] for state in states], [q for q, _, _ in found], v)
+
+
+def from_mjcf(name):
+    """Returns a robot with loops from its file in MJCF, with the constant torques of the reference on its joints."""
+    data = file(f"trajectory_{name}")
+    robot = robots.load(MODELS / f"{data['name']}.xml")
+    in_file = {joint["v"]: joint["name"] for joint in file(f"loop_{data['name']}")["joints"]}
+    pushes = [js.JointForce(f"push {k}", in_file[k], force=tau) for k, tau in enumerate(data["tau"]) if tau]
+    mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, forces=[*robot.description.forces, *pushes]), jm.Joints())
+    entries = data["states"]
+    states = [robots.from_mujoco(robot.report, mechanism, *(jnp.asarray(entry[key]) for key in "qv")) for entry in entries]
+    return Motion(mechanism, [entry["t"] for entry in entries], [s.q for s in states], [s.v for s in states])
 
 
 def published(name, of):
@@ -128,3 +143,9 @@ def test_published_robots(name, of, first):
     motion = published(name, of)
     assert_fitted(motion, jd.SchurComplement(), first)
     assert_adaptive(motion, jd.SchurComplement())
+
+
+@pytest.mark.long
+def test_a_gripper_from_its_file():
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    assert_fitted(from_mjcf("robotiq_2f85"), jd.SchurComplement(), 4000)

@@ -2,6 +2,7 @@
 
 from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pinocchio
 from jaxdae.robots.graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix
+from jaxdae.robots.link_outputs import CenterOfMass, LinkPlace
 from jaxdae.robots.loading import ENDINGS, load
 from jaxdae.robots.quantities import (
     center_of_mass,
@@ -21,9 +22,11 @@ from jaxdae.robots.states import joint_state
 __all__ = [
     "ENDINGS",
     "Carried",
+    "CenterOfMass",
     "Ignored",
     "Keyframe",
     "LinkFrame",
+    "LinkPlace",
     "Loop",
     "Report",
     "Robot",

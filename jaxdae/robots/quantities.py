@@ -25,7 +25,12 @@ from jaxdae.system import State
 from jaxdae.typing import Coordinates, Velocity
 
 
-def _frame(report: Report, name: str) -> LinkFrame:
+def found_frame(report: Report, name: str) -> LinkFrame:
+    """Returns where a link, a named frame or a site is in its body.
+
+    Raises:
+        ValueError: an unknown name.
+    """
     if name not in report.frames:
         raise ValueError(f"{report.robot} has no link, frame or site {name!r}{hint(name, list(report.frames))}")
     return report.frames[name]
@@ -50,7 +55,7 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
     Raises:
         ValueError: an unknown name.
     """
-    frame = _frame(report, name)
+    frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.asarray(frame.place, q.dtype), jnp.asarray(frame.rotation, q.dtype)
     k = mechanism.body_names.index(frame.body)
@@ -60,7 +65,7 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
 
 def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str) -> Array:
     """Returns the velocity of the origin of a link in m/s and its angular velocity in rad/s, both in the axes of the world (6,)."""
-    frame = _frame(report, name)
+    frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.zeros((6,), state.q.dtype)
     k = mechanism.body_names.index(frame.body)

@@ -1,0 +1,75 @@
+"""Links and the mass center as outputs of feedback laws, by name: y(q) for `jaxdae.control`, `jaxdae.tuning` and plots.
+
+The place of a point of a link is c + R p, with the place c and the rotation R of the body that the link is a part of, and p in the frame
+of that body; see `jaxdae.robots.quantities`. Rates, Jacobians and what accelerations leave follow by autodiff, as for all outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae._pytree import pytree, static
+from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.robots.quantities import center_of_mass, found_frame
+from jaxdae.robots.report import Report
+from jaxdae.typing import Coordinates, Leaf
+
+
+@pytree
+class LinkPlace:
+    """y = the place of a point of a link in the world (3,), in m.
+
+    Attributes:
+        mechanism: in joint or in absolute coordinates.
+        body: number of the body that the link is a part of (static).
+        point: (3,) in the frame of the body, in m.
+    """
+
+    mechanism: Mechanism
+    body: int = static(one_of=int)
+    point: Leaf
+
+    @classmethod
+    def named(cls, report: Report, mechanism: Mechanism, name: str, point: Any = (0.0, 0.0, 0.0)) -> LinkPlace:
+        """Returns the output by the name of a link, a frame or a site.
+
+        Args:
+            report: of the robot.
+            mechanism: of its description.
+            name: of the link.
+            point: (3,) in the axes of the link, from its origin, in m.
+
+        Raises:
+            ValueError: an unknown name, or a link that is welded to the ground.
+        """
+        frame = found_frame(report, name)
+        if frame.body == GROUND:
+            raise ValueError(f"LinkPlace.named: {name!r} is welded to the ground: nothing moves it")
+        place = np.asarray(frame.place) + np.asarray(frame.rotation) @ np.asarray(point, float)
+        return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.mass.dtype))
+
+    def __call__(self, q: Coordinates) -> Array:
+        """Returns y (3,)."""
+        body = jax.tree.map(lambda entry: entry[self.body], self.mechanism.frames(q))
+        return body.point(self.point).array()
+
+
+@pytree
+class CenterOfMass:
+    """y = the mass center of all bodies (3,), in m.
+
+    Attributes:
+        mechanism: in joint or in absolute coordinates.
+    """
+
+    mechanism: Mechanism
+
+    def __call__(self, q: Coordinates) -> Array:
+        """Returns y (3,)."""
+        return center_of_mass(self.mechanism, q)
