@@ -3,11 +3,16 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from terrain_references import PROBLEMS, file
 
 import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae import vehicles as jv
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.measures import AUTODIFF, Pairs
 
 KKT = jd.DenseKKT()
 
@@ -44,3 +49,39 @@ def test_problems_to_their_digits(name):
     size = np.maximum(1.0, np.max(np.abs(problem.expected)))
     np.testing.assert_allclose(found, problem.expected, rtol=0.0, atol=10.0**-digits * size)
     assert int(mechanism.condition(state.t, state.q)) == jd.Status.OK
+
+
+@pytest.mark.parametrize("kind", [js.RollingDisc, js.RollingSphere])
+def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
+    hills = jv.Hills([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])
+    bodies = [
+        js.Body(name, 1.0, (1.0, 1.0, 1.0), (x, 0.0, z)) for name, x, z in (("table", 0.0, 0.0), ("one", 0.0, 0.4), ("two", 1.0, 0.3))
+    ]
+    axle = {"axis": (0.1, 1.0, 0.2)} if kind is js.RollingDisc else {}
+    joints = [
+        kind("on_table", "table", "one", point_b=(0.1, 0.0, 0.05), radius=0.3, terrain=hills, **axle),
+        kind("on_ground", "ground", "two", point_b=(0.0, 0.0, 0.05), radius=0.2, terrain=hills, **axle),
+    ]
+    mechanism, q = jm.spatial_mechanism(bodies, joints)
+    random = np.random.default_rng(0)
+    q, v = mechanism.retract(q, jnp.asarray(0.3 * random.normal(size=18))), jnp.asarray(random.normal(size=18))
+    motion = mechanism.coordinates.kinematics(q, v)
+    # As in joint coordinates, where bodies accelerate while coordinates do not.
+    motion = motion._replace(bias=jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), motion.velocity))
+    (group,) = mechanism.joints.values()
+    pair = Pairs(group.a, group.b, 3)
+
+    @jax.jit
+    def rows(group, motion):
+        measures = {False: kind.residual, True: kind.velocity_residual}
+        return [
+            [
+                getattr(way, name)(measures[name.startswith("velocity")], group, pair, motion, jnp.zeros(()))
+                for way in (AUTODIFF, group.derivatives)
+            ]
+            for name in AUTODIFF._fields
+        ]
+
+    for differentiated, known in rows(group, motion):
+        # Some ten products of numbers of size 1 to 10.
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(y, x, atol=1e-13), differentiated, known)

@@ -113,15 +113,20 @@ def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) ->
         return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
 
     normal = normal_at(terrain, center.x, center.y)[1]
-    return _iterated(terrain, found, _unit(normal - axle.times(axle.dot(normal))))
+    start = _unit(normal - axle.times(axle.dot(normal)))
+    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
 
 
-def _iterated(terrain: Terrain, found: Any, start: Vector) -> Contact:
-    """Returns the contact, after corrections of its direction where the normal is not the same everywhere."""
-    if terrain.flat:
-        return found(start)[1]
+def _iterated(found: Any, start: Vector) -> Contact:
+    """Returns the contact, after corrections of its direction."""
     # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
     return jax.lax.fori_loop(0, _ITERATIONS, lambda _, carry: found(carry[0]), found(start))[1]
+
+
+def _on_plane(terrain: Terrain, place: Vector) -> Contact:
+    """Returns the contact at the deepest place over a terrain whose normal is the same everywhere."""
+    height, normal = normal_at(terrain, place.x, place.y)
+    return Contact(place, normal, (place.z - height) * normal.z, jnp.ones_like(height))
 
 
 @jax.jit
@@ -134,11 +139,12 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
     across = axle.cross(direction)
     sliding = center_dot - direction.times(radius_dot) + axle.times(radius * direction.dot(axle_dot))
     height_dot, normal_dot = _own_change(terrain, terrain_dot, place, normal)
-    normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
-    along = _turned(terrain, place, normal, across)
-    divisor = normal.dot(direction) + radius * along.dot(across)
+    along, divisor = _turned(terrain, place, normal, across), normal.dot(direction)
+    if not terrain.flat:  # Products with the curvature of a plane would be computed.
+        normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
+        divisor = divisor + radius * along.dot(across)
     turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(divisor == 0.0, 1.0, divisor)
-    normal_dot = normal_dot - along.times(radius * turning)
+    normal_dot = normal_dot if terrain.flat else normal_dot - along.times(radius * turning)
     place_dot = sliding - across.times(radius * turning)
     return out, _changes(out, normal.dot(sliding), place_dot, height_dot, normal_dot)
 
@@ -178,7 +184,8 @@ def _ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
         u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
         return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
 
-    return _iterated(terrain, found, normal_at(terrain, center.x, center.y)[1])
+    start = normal_at(terrain, center.x, center.y)[1]
+    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
 
 
 @jax.jit
