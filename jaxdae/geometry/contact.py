@@ -46,8 +46,11 @@ from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.terrain import Terrain, second_derivatives, slope
 from jaxdae.moving import is_still
 
-_ITERATIONS = 6
-"""Corrections; from a guess half a radian away Newton's method has squared its error often enough."""
+_ITERATIONS = 8
+"""Corrections at most; from a guess half a radian away Newton's method has squared its error often enough after six."""
+
+_ACCURACY = 0.6
+"""A correction of eps to this power is the last one: what is left is its square times some tens at most."""
 
 _SLOWEST = 0.2
 """The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
@@ -119,8 +122,17 @@ def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) ->
 
 def _iterated(found: Any, start: Vector) -> Contact:
     """Returns the contact, after corrections of its direction."""
+
+    def corrected(carry: Any) -> Any:
+        direction, _, count = carry
+        turned = found(direction)[0]
+        change = turned - direction
+        return turned, jnp.sqrt(change.dot(change)), count + 1
+
     # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
-    return jax.lax.fori_loop(0, _ITERATIONS, lambda _, carry: found(carry[0]), found(start))[1]
+    limit = float(jnp.finfo(start.x.dtype).eps) ** _ACCURACY
+    first = start, jnp.full_like(start.x, jnp.inf), 0
+    return found(jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)[0])[1]
 
 
 def _on_plane(terrain: Terrain, place: Vector) -> Contact:

@@ -68,10 +68,10 @@ class OnTerrain(SpatialJoint):
         return (self.contact(a, b).clearance,)
 
     def gap(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground."""
+        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground; and the z of the normal."""
         # Not from the clearance, whose derivatives are exact on the ground only.
-        place = self.contact(a, b).place
-        return (place.z - self.terrain.height(place.x, place.y),)
+        contact = self.contact(a, b)
+        return contact.place.z - self.terrain.height(contact.place.x, contact.place.y), contact.normal.z
 
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
