@@ -19,6 +19,7 @@ from jaxdae import control, mechanisms
 from jaxdae.app import naming
 from jaxdae.app.schema import Config, Vary
 from jaxdae.app.schema_mechanism import TYPES
+from jaxdae.app.schema_terrain import terrain
 from jaxdae.app.source import Location, find, value_at
 from jaxdae.geometry.rotation import quat_normalize
 from jaxdae.mechanisms.values import concrete, vector
@@ -156,10 +157,11 @@ def description(values: dict[str, Any]) -> mechanisms.Description:
     section = values["mechanism"]
     space = section["space"]
     body = _spatial_body if space == "space" else _planar_body
+    ground = None if section.get("terrain") is None else terrain(section["terrain"])
     return mechanisms.Description(
         space=mechanisms.SPACE if space == "space" else mechanisms.PLANE,
         bodies=[*(body(each) for each in section["bodies"]), *(mechanisms.Rotor(**each) for each in section.get("rotors", ()))],
-        joints=[described(joint, space) for joint in section["joints"]],
+        joints=[described(joint, space, ground) for joint in section["joints"]],
         forces=[described(force, space) for force in section["forces"]],
         gravity=section["gravity"],
     )
@@ -316,9 +318,17 @@ def _draw(vary: Vary, nominal: float, generator: np.random.Generator, size: int)
     return generator.uniform(float(vary.low or 0.0), float(vary.high or 0.0), size)
 
 
-def described(element: dict[str, Any], space: str) -> Any:
-    """Returns a joint or a force of `jaxdae.mechanisms`, in the plane or in space, from plain values, which may be traced."""
+def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
+    """Returns a joint or a force of `jaxdae.mechanisms`, in the plane or in space, from plain values, which may be traced.
+
+    Args:
+        element: its keys and values.
+        space: where it is, plane or space.
+        ground: the terrain of elements that stand on one and do not say which.
+    """
     given = {key: _motion(**value) if key == "motion" else value for key, value in element.items() if key != "type"}
+    if "terrain" in given:
+        given["terrain"] = ground if given["terrain"] is None else terrain(given["terrain"])
     return TYPES[space][element["type"]](**given)
 
 

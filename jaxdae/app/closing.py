@@ -15,6 +15,7 @@ from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document, value_at
 from jaxdae.mechanisms.check import DescriptionError
+from jaxdae.vehicles import terrain_report
 
 _UNIT = 1e-6  # a quaternion whose length is farther from one is told about
 _CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
@@ -38,7 +39,10 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
         except ValueError as error:
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
         failed = np.flatnonzero(worlds.closed.status != jaxdae.Status.OK)
-        return (None, [_open(config, document, worlds, failed)]) if failed.size else (worlds, [])
+        if failed.size:
+            return None, [_open(config, document, worlds, failed)]
+        found = _off_terrain(config, document, worlds)
+        return (None, found) if found else (worlds, found)
 
 
 def _unsound(document: Document, mistake: tuple[str, str, str]) -> Problem:
@@ -80,6 +84,34 @@ def _outside_of_bounds(config: Config, document: Document) -> list[Problem]:
     return problems
 
 
+def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Problem]:
+    """Returns a problem for each wheel that is beyond its terrain in the nominal world, or touches it at two places."""
+    system, _, state = worlds.one()
+    if system.condition(state.t, state.q) is None:
+        return []
+    report = terrain_report(system, state.q)
+    problems = []
+    for name, inside, margin in zip(report.names, np.asarray(report.inside), np.asarray(report.margin), strict=True):
+        if inside and margin > 0.0:
+            continue
+        place = _of_joint(config, name)
+        if inside:
+            problems.append(
+                document.problem(place, f"a wheel that touches the ground at two places ({name})", "one contact", "start elsewhere")
+            )
+        else:
+            problems.append(
+                document.problem(place, f"a wheel that starts beyond its terrain ({name})", "a start on the terrain", "start elsewhere")
+            )
+    return problems
+
+
+def _of_joint(config: Config, joint: str) -> tuple[str | int, ...]:
+    """Returns the place of a joint in a config."""
+    index = next((i for i, element in enumerate(config.mechanism.joints) if element.name == joint), None)
+    return ("mechanism", "joints") if index is None else ("mechanism", "joints", index)
+
+
 def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray) -> Problem:
     """Returns the problem of worlds whose start cannot be made consistent; `failed` are their numbers."""
     world = int(failed[0])
@@ -93,8 +125,7 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
         return document.problem(("start", "velocities"), got, "velocities that keep the loops closed", remedy)
     row = system.row_names[int(np.argmax(residual))]
     joint = row.rsplit(".", 1)[0]
-    index = next((i for i, element in enumerate(config.mechanism.joints) if element.name == joint), None)
-    place = ("mechanism", "joints") if index is None else ("mechanism", "joints", index)
+    place = _of_joint(config, joint)
     unit = system.row_units[int(np.argmax(residual))]
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{where}"
     named = ", ".join([*config.start.fixed, *config.start.positions])

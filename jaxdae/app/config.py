@@ -35,7 +35,11 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
     except pydantic.ValidationError as error:
         problems += explain(Config, error, document)
     problems += crosscheck(document, config)
-    skeleton = config if config is not None and not problems else _skeleton(document)
+    if document.hidden:
+        # What refers to bodies that are not there yet is no mistake.
+        blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
+        problems = [*document.problems, *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind))]
+    skeleton = config if config is not None and not problems else None if document.hidden else _skeleton(document)
     if skeleton is not None:
         # The library is imported here, so that spelling mistakes are answered without waiting for it.
         from jaxdae.app import closing
@@ -66,7 +70,7 @@ def _skeleton(document: Document) -> Config | None:
     if not isinstance(bodies, list) or not isinstance(joints, list) or not joints:
         return None
     space = space_of(mechanism)
-    form = {key: mechanism[key] for key in ("coordinates", "cut") if key in mechanism}
+    form = {key: mechanism[key] for key in ("coordinates", "cut", "terrain") if key in mechanism}
     stand_ins = {"mass": 1.0, "inertia": [1.0, 1.0, 1.0] if space == "space" else 1.0, "free": True}
     values = {
         "name": "skeleton",

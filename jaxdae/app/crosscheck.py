@@ -15,7 +15,7 @@ from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import MOVABLE, TYPES, space_of
 from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
-from jaxdae.mechanisms.kinds import JointName
+from jaxdae.mechanisms.kinds import Ground, JointName
 
 GROUND = "ground"
 _MOST_STEPS = 100_000_000
@@ -100,6 +100,9 @@ class _Check:
                 got = f"the body {spin!r}, which has a place" if spin in self.body_names else f"the unknown rotor {spin!r}"
                 remedy = did_you_mean(spin, self.rotor_names, "rotors")
                 yield self.document.problem((*location, "spin"), got, "a rotor of the mechanism", remedy)
+            if self._stands_on_nothing(element):
+                expected, remedy = "a terrain", "add terrain to the mechanism, such as terrain: {type: plane}"
+                yield self.document.problem(location, "a wheel in space without ground", expected, remedy)
             if isinstance(element.get("a"), str) and element.get("a") == element.get("b"):
                 yield self.document.problem(
                     (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
@@ -107,6 +110,11 @@ class _Check:
             kind = TYPES[self.space].get(str(element.get("type")))
             for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
                 yield from self._joint_reference(location, element, key)
+
+    def _stands_on_nothing(self, element: dict) -> bool:
+        kind = TYPES[self.space].get(str(element.get("type")))
+        needs = kind is not None and any(isinstance(field, Ground) for field in kind.kinds().values())
+        return needs and element.get("terrain") is None and self._at("mechanism", "terrain") is None
 
     def _joint_reference(self, location: Location, element: dict, key: str) -> Iterator[Problem]:
         named = element.get(key)

@@ -5,37 +5,25 @@ of the config, as if somebody had typed them. What the config adds may name link
 directions in the frames of links; its places in the world are those of the start.
 """
 
-import contextlib
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import yaml
 
 from jaxdae import mechanisms as jm
 from jaxdae import robots
+from jaxdae.app import nodes
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.diagnostics import diagnose
-from jaxdae.mechanisms.kinds import BodyName, JointName
+from jaxdae.mechanisms.kinds import BodyName
 from jaxdae.mechanisms.places import Direction, JointAxes, Point
 
 KEYS = ("file", "base", "loops", "packages", "strict")
 """The keys of a section `mechanism` with a file, beside those of all."""
-
-
-@contextlib.contextmanager
-def _double() -> Iterator[None]:
-    """Figures in double precision, whatever the config asks for later."""
-    before = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)
 
 
 def lines(path: str, base: str | None = None) -> list[str]:
@@ -44,7 +32,7 @@ def lines(path: str, base: str | None = None) -> list[str]:
     Raises:
         robots.RobotFileError: what is wrong with it.
     """
-    with _double():
+    with nodes.double():
         found = robots.load(path, base=base)
         report = found.report
         made, q = jm.mechanism(found.description, jm.Joints())
@@ -79,7 +67,7 @@ def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
         config: the file of the config, beside which the robot's file is looked for.
     """
     given = {key.value: (key, value) for key, value in section.value}
-    plain = {key: _plain(value) for key, (_, value) in given.items() if key in KEYS}
+    plain = {key: nodes.plain(value) for key, (_, value) in given.items() if key in KEYS}
     mark = given["file"][1].start_mark
     where = f"{mark.name}:{mark.line + 1}"
 
@@ -100,7 +88,7 @@ def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
         return [problem("loops", text, "joints between links, as in joints, or names of joints of the file") for text in wrong]
     options = {"base": plain.get("base"), "strict": bool(plain.get("strict", False)), "packages": folders}
     try:
-        with _double():
+        with nodes.double():
             found = robots.load(path, loops=loops, **options)
             poses = _poses(found)
     except robots.RobotFileError as error:
@@ -125,10 +113,6 @@ def _loops(given: Any) -> tuple[list[Any], list[str]]:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             wrong.append(f"{one!r}, which is no joint ({error})")
     return loops, wrong
-
-
-def _plain(node: yaml.Node) -> Any:
-    return yaml.safe_load(yaml.serialize(node))
 
 
 def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
@@ -169,44 +153,24 @@ def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, A
         }
         for body in description.bodies
     ]
-    joints = [_values(joint, names) for joint in description.joints]
-    forces = [_values(force, names) for force in description.forces]
+    joints = [nodes.values(joint, names) for joint in description.joints]
+    forces = [nodes.values(force, names) for force in description.forces]
     present = {key.value: value for key, value in section.value}
     for key in ("bodies", "joints", "forces"):
         if isinstance(present.get(key), yaml.SequenceNode):
             for element in present[key].value:
                 _on_bodies(element, found, names)
     for key, values in (("bodies", bodies), ("joints", joints), ("forces", forces)):
-        node = _node(values, path)
+        node = nodes.node(values, path)
         if isinstance(present.get(key), yaml.SequenceNode):
             present[key].value = [*node.value, *present[key].value]
         elif key not in present:
-            section.value.append((_node(key, path), node))
+            section.value.append((nodes.node(key, path), node))
     defaults: dict[str, Any] = {"space": "space", "coordinates": "joints", "gravity": np.asarray(description.gravity, float).tolist()}
     form = present["coordinates"].value if "coordinates" in present else "joints"
     if description.loops and form == "joints":
         defaults["cut"] = [names[name] for name in description.loops]
-    section.value += [(_node(key, path), _node(value, path)) for key, value in defaults.items() if key not in present]
-
-
-def _values(element: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns an element as a config has it."""
-    values: dict[str, Any] = {"type": element.type_key(), "name": names[element.name]}
-    for name, kind in element.kinds().items():
-        value = getattr(element, name)
-        if name == "name" or not kind.in_config or value is None:
-            continue
-        if isinstance(kind, BodyName | JointName):
-            values[name] = names.get(value, value)
-        elif isinstance(kind, JointAxes):
-            values[name] = robots.matrix_quaternion(np.asarray(value, float)).tolist()
-        elif name == "motion":
-            values[name] = {"type": "polynomial", "coefficients": np.asarray(value.coefficients, float).tolist()}
-        elif isinstance(value, bool | str):
-            values[name] = value
-        else:
-            values[name] = np.asarray(value, float).tolist()
-    return values
+    section.value += [(nodes.node(key, path), nodes.node(value, path)) for key, value in defaults.items() if key not in present]
 
 
 def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]) -> None:
@@ -227,7 +191,7 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
         if frame is None or name not in values:
             continue
         try:
-            numbers = np.asarray(_plain(values[name]), float)
+            numbers = np.asarray(nodes.plain(values[name]), float)
         except (TypeError, ValueError):
             continue
         if isinstance(kind, Point) and numbers.shape == (3,):
@@ -238,19 +202,5 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
             moved = robots.matrix_quaternion(frame.rotation @ robots.quaternion_matrix(numbers))
         else:
             continue
-        new = _node(moved.tolist(), values[name].start_mark.name)
+        new = nodes.node(moved.tolist(), values[name].start_mark.name)
         element.value = [(key, new if key.value == name else value) for key, value in element.value]
-
-
-def _node(value: Any, name: str) -> yaml.Node:
-    """Returns plain values as nodes of YAML that say where they are from."""
-    mark = yaml.Mark(name, 0, 0, 0, None, 0)
-    if isinstance(value, dict):
-        return yaml.MappingNode("tag:yaml.org,2002:map", [(_node(key, name), _node(each, name)) for key, each in value.items()], mark)
-    if isinstance(value, list):
-        return yaml.SequenceNode("tag:yaml.org,2002:seq", [_node(each, name) for each in value], mark)
-    if isinstance(value, bool):
-        return yaml.ScalarNode("tag:yaml.org,2002:bool", "true" if value else "false", mark)
-    if isinstance(value, float):
-        return yaml.ScalarNode("tag:yaml.org,2002:float", repr(value), mark)
-    return yaml.ScalarNode("tag:yaml.org,2002:str", value, mark)

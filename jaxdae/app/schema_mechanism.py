@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, create_model, model_validator
 
+from jaxdae.app.schema_terrain import Ground as Terrain
 from jaxdae.mechanisms.build import TYPES as LIBRARY
 from jaxdae.mechanisms.describe import Element
+from jaxdae.mechanisms.joints.wheels import WHEELS as PLANAR_WHEELS
+from jaxdae.mechanisms.joints.wheels_in_space import WHEELS as SPATIAL_WHEELS
 from jaxdae.mechanisms.kinds import Input, Kind, PerCoordinate
 from jaxdae.mechanisms.places import JointAxes
 
@@ -43,6 +46,11 @@ TYPES: dict[str, dict[str, type[Element]]] = {
 }
 """The types of joints and forces by their names in configs, in each space."""
 
+WHEELS: dict[str, tuple[str, ...]] = {
+    space: tuple(kind.type_key() for kind in kinds) for space, kinds in (("plane", PLANAR_WHEELS), ("space", SPATIAL_WHEELS))
+}
+"""The types of wheels, in each space; the usual one first."""
+
 MOVABLE = {space: tuple(kind.type_key() for kind in LIBRARY[space][0] if kind.movable) for space in SPACES}
 """The types of joints that have a coordinate, in each space."""
 
@@ -59,8 +67,10 @@ def _hidden() -> Iterable[tuple[str, str]]:
                 yield name, "inputs are driven from Python (controls of jaxdae.rollout)" if driven else "it is that of the start pose"
 
 
-PYTHON_ONLY: dict[str, str] = dict(_hidden())
-"""Fields that a config cannot use, and why."""
+PYTHON_ONLY: dict[str, str] = dict(_hidden()) | {
+    "terrain": "a mechanism in the plane stands on level ground; one with space: space has a terrain"
+}
+"""Keys that a config cannot use, or not where they are, and why."""
 
 
 class Section(BaseModel):
@@ -201,6 +211,7 @@ _ANNOTATIONS: dict[str, Any] = {
     "truth": bool,
     "motion": Annotated[Polynomial | Sinusoid, Field(discriminator="type")],
     "quaternion": Annotated[Quadruple, BeforeValidator(_no_null_vector)],
+    "terrain": Terrain,
 }
 _VECTORS: dict[int, Any] = {2: Pair, 3: Triple}
 
@@ -235,8 +246,9 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
     if isinstance(kind, PerCoordinate) and kind.count > 1:
         # The bounds are those of each number.
         options = {"description": f"{kind.description}; one number, or a list of {kind.count}"}
-    if kind.required or default is ...:
+    if kind.required or (default is ... and not kind.inherited):
         return annotation, Field(**options)
+    default = None if default is ... else default
     return (annotation | None if default is None else annotation), Field(default=default, **options)
 
 
@@ -302,6 +314,7 @@ class SpatialMechanism(_Mechanism):
     """Bodies in space, the joints between them and to the ground, and what acts on them."""
 
     space: Literal["space"] = Field(description="plane or space")
+    terrain: Terrain | None = Field(default=None, description="the ground of all wheels, {type: plane, hills, cylinder or height_map, ...}")
     gravity: Triple = Field(default=(0.0, 0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y, z]")
     bodies: list[SpatialBody] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
     joints: list[SpatialJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")

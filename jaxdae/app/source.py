@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from jaxdae.app import files
+from jaxdae.app.keys import as_mapping, key_text, longest_key, name_of
 from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
 from jaxdae.app.yaml12 import Loader
 
@@ -30,7 +31,8 @@ _ENTRIES: dict[int, tuple[dict[str, int], ...]] = {
     4: ({"w": 0, "x": 1, "y": 2, "z": 3},),
 }
 """The names of the entries of vectors and quaternions, by their length."""
-_SECTIONS_OF_MECHANISM = ("bodies", "rotors", "joints", "forces", "gravity", "space", "coordinates", "cut")
+_WRITTEN_OUT = ("vehicle", "wheels")
+_SECTIONS_OF_MECHANISM = ("bodies", "rotors", "joints", "forces", "gravity", "space", "coordinates", "cut", "terrain", *_WRITTEN_OUT)
 Defaults = Callable[[tuple[str, ...], Callable[[tuple[str, ...]], str | None]], Any]
 """Keys, and what tells the text that is written at keys -> what a config holds there where nothing is written."""
 
@@ -67,8 +69,14 @@ class Document:
         self.problems: list[Problem] = []
         self._defaults = defaults
         self._root = self._compose(text, name)
+        self.hidden, self._wheels = False, []
         self._write_out_robot(name)
-        for override in overrides:
+        # What is written out has to be whole before; whatever it is written out as can be changed after.
+        before = [_of_written_out(override) for override in overrides]
+        for override in (each for each, early in zip(overrides, before, strict=True) if early):
+            self._override(override)
+        self._write_out_vehicle()
+        for override in (each for each, early in zip(overrides, before, strict=True) if not early):
             self._override(override)
         self._size = 0
         self.data = self._construct(self._root, (), ())
@@ -94,6 +102,9 @@ class Document:
             else:
                 words.append(str(part))
             value = inside
+        # Joints that were written as wheels.
+        if location[:2] == ("mechanism", "joints") and any(self._nearest(location[:3], False) is wheel for wheel in self._wheels):
+            words[1] = "wheels"
         return ".".join(words)
 
     def line(self, location: Location) -> str:
@@ -110,7 +121,7 @@ class Document:
         node = self._root
         for depth, part in enumerate(location):
             if isinstance(node, yaml.MappingNode):
-                pair = next((pair for pair in node.value if _key_text(pair[0]) == str(part)), None)
+                pair = next((pair for pair in node.value if key_text(pair[0]) == str(part)), None)
                 if pair is None:
                     return node
                 if key and depth == len(location) - 1:
@@ -191,7 +202,7 @@ class Document:
         mapping: dict[str, object] = {}
         first: dict[str, yaml.Node] = {}
         for key_node, value_node in node.value:
-            key = _key_text(key_node)
+            key = key_text(key_node)
             value = self._construct(value_node, (*location, key), above)
             if key in first:
                 where, line = self._where(key_node)
@@ -201,11 +212,26 @@ class Document:
             first[key], mapping[key] = key_node, value
         return mapping
 
+    def _mechanism(self, *keys: str) -> yaml.MappingNode | None:
+        """Returns the section of the mechanism where it has one of some keys."""
+        sections = self._root.value if isinstance(self._root, yaml.MappingNode) else ()
+        section = next((value for key, value in sections if key_text(key) == "mechanism"), None)
+        has = isinstance(section, yaml.MappingNode) and any(key_text(key) in keys for key, _ in section.value)
+        return section if has else None
+
+    def _write_out_vehicle(self) -> None:
+        """Writes out a vehicle, and wheels that are given beside bodies."""
+        section = self._mechanism(*_WRITTEN_OUT)
+        if section is not None:
+            from jaxdae.app import vehicle
+
+            problems, self.hidden, self._wheels = vehicle.expand(section)
+            self.problems += problems
+
     def _write_out_robot(self, name: str) -> None:
         """Writes out a mechanism that is read from a file."""
-        sections = self._root.value if isinstance(self._root, yaml.MappingNode) else ()
-        section = next((value for key, value in sections if _key_text(key) == "mechanism"), None)
-        if isinstance(section, yaml.MappingNode) and any(_key_text(key) == "file" for key, _ in section.value):
+        section = self._mechanism("file")
+        if section is not None:
             # The library is imported here, so that other configs need not wait for it.
             from jaxdae.app import robot
 
@@ -220,7 +246,7 @@ class Document:
         node = self._root
         for key in keys:
             pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-            node = next((value for name, value in pairs if _key_text(name) == key), None)
+            node = next((value for name, value in pairs if key_text(name) == key), None)
         return node.value if isinstance(node, yaml.ScalarNode) else None
 
     def _override(self, override: str) -> None:
@@ -245,13 +271,13 @@ class Document:
         if isinstance(node, yaml.SequenceNode):
             index = _index_in_nodes(node, parts[0])
             if index is None:
-                names = [name for name in map(_name_of, node.value) if name] or [str(i) for i in range(len(node.value))]
+                names = [name for name in map(name_of, node.value) if name] or [str(i) for i in range(len(node.value))]
                 remedy = did_you_mean(parts[0], names, "one")
                 self.problems.append(Problem(label, ".".join([*done, parts[0]]), f"{parts[0]!r}", "an element of the list", remedy))
             elif len(parts) == 1:
                 node.value[index] = value
             else:
-                child = node.value[index] = _as_mapping(node.value[index], label)
+                child = node.value[index] = as_mapping(node.value[index], label)
                 self._graft(child, parts[1:], [*done, parts[0]], value, label)
             return
         if not isinstance(node, yaml.MappingNode):
@@ -265,7 +291,7 @@ class Document:
                 )
             )
             return
-        used, position = _longest_key(node, parts)
+        used, position = longest_key(node, parts)
         if position is None:
             used = len(parts) if done and done[-1] in _DOTTED_KEYS else 1
             key = yaml.ScalarNode("tag:yaml.org,2002:str", ".".join(parts[:used]), yaml.Mark(label, 0, 0, 0, None, 0))
@@ -276,7 +302,7 @@ class Document:
         if used == len(parts):
             node.value[position] = (key, value)
         else:
-            child = _as_mapping(child, label)
+            child = as_mapping(child, label)
             node.value[position] = (key, child)
             self._graft(child, parts[used:], [*done, *parts[:used]], value, label)
 
@@ -286,6 +312,12 @@ class Document:
         if not isinstance(default, dict | list | tuple):
             default = {}
         return self._compose(yaml.safe_dump(default), label)
+
+
+def _of_written_out(override: str) -> bool:
+    """Returns whether an override is of what stands for bodies and joints."""
+    parts = override.partition("=")[0].strip().removeprefix("mechanism.").split(".")
+    return parts[0] in _WRITTEN_OUT
 
 
 def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults) -> Document:
@@ -329,6 +361,8 @@ def find(data: object, parts: list[str]) -> tuple[Location, list[str]]:
     rest = list(parts)
     if rest and rest[0] in _SECTIONS_OF_MECHANISM and isinstance(data, dict) and rest[0] not in data:
         rest.insert(0, "mechanism")
+    if rest[:2] == ["mechanism", "wheels"]:
+        rest[1] = "joints"  # As which they are written out.
     while rest:
         if isinstance(value, dict):
             used = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in value), None)
@@ -372,19 +406,9 @@ def _written(location: Location) -> str:
     return ".".join(str(part) for part in location)
 
 
-def _key_text(node: yaml.Node) -> str:
-    return node.value if isinstance(node, yaml.ScalarNode) else "?"
-
-
-def _name_of(node: yaml.Node) -> str | None:
-    if isinstance(node, yaml.MappingNode):
-        return next((v.value for k, v in node.value if _key_text(k) == "name" and isinstance(v, yaml.ScalarNode)), None)
-    return None
-
-
 def _index_in_nodes(node: yaml.SequenceNode, word: str) -> int | None:
     kinds = {yaml.SequenceNode: []}
-    values = [{"name": _name_of(c)} if isinstance(c, yaml.MappingNode) else kinds.get(type(c)) for c in node.value]
+    values = [{"name": name_of(c)} if isinstance(c, yaml.MappingNode) else kinds.get(type(c)) for c in node.value]
     return _index_in_values(values, word)
 
 
@@ -410,27 +434,6 @@ def entry_names(key: object, values: list | tuple) -> list[str]:
         return []
     names = _ENTRIES.get(len(values), ({},))
     return list(names[0] if key == "pose" else names[-1])
-
-
-def _longest_key(node: yaml.MappingNode, parts: list[str]) -> tuple[int, int | None]:
-    keys = [_key_text(key) for key, _ in node.value]
-    for used in range(len(parts), 0, -1):
-        key = ".".join(parts[:used])
-        if key in keys:
-            return used, keys.index(key)
-    return 1, None
-
-
-def _as_mapping(node: yaml.Node, label: str) -> yaml.Node:
-    """Returns the node with a shorthand such as `rk4` written out as `{type: rk4}`, and nothing as an empty mapping."""
-    if not isinstance(node, yaml.ScalarNode):
-        return node
-    mark = yaml.Mark(label, 0, 0, 0, None, 0)
-    if node.tag == "tag:yaml.org,2002:null":
-        return yaml.MappingNode("tag:yaml.org,2002:map", [], mark)
-    if node.tag == "tag:yaml.org,2002:str":
-        return yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(node.tag, "type", mark), node)], node.start_mark)
-    return node
 
 
 def _near_file(file: pathlib.Path) -> str:

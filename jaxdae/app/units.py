@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxdae.app import naming
 from jaxdae.app.schema_mechanism import TYPES, space_of
+from jaxdae.app.schema_terrain import UNITS as OF_TERRAIN
 from jaxdae.app.source import Location, value_at
 
 _OF_KEYS = {
@@ -40,6 +41,8 @@ def unit_of(values: Any, location: Location) -> str:
         return {"place": "m", "rpy": "rad"}.get(key, "")
     if "motion" in keys:
         return _of_motion(values, location, key)
+    if "terrain" in keys:
+        return OF_TERRAIN.get(key, "")
     section = value_at(values, location[: location.index(key)])
     kind = value_at(section, ("type",))
     if kind == "joint_force" and key == "force":

@@ -147,7 +147,7 @@ def surface(text: str) -> Any:
 
 def terrain(text: str) -> Any:
     """Declares a terrain."""
-    return _leaf(Ground(text=text, in_config=False), kw_only=True)
+    return _leaf(Ground(text=text, inherited=True, default="that of the mechanism"), kw_only=True)
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

@@ -66,6 +66,7 @@ class Kind:
         only_with: another field without which groups go without it.
         dimension: of the space in which the type is, 2 in the plane.
         transient: whether other fields are made of it, and groups go without it.
+        inherited: whether a config may say it once for the whole mechanism instead.
     """
 
     text: str
@@ -77,6 +78,7 @@ class Kind:
     only_with: str | None = None
     dimension: int = 2
     transient: bool = False
+    inherited: bool = False
 
     def of(self, element: Any) -> Kind:
         """Returns what the field is in a type of element."""
@@ -389,6 +391,8 @@ class Function(Kind):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ground(Kind):
     """A terrain."""
+
+    plain: ClassVar[str] = "terrain"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is wrong with it."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.mechanisms import (
     Body,
@@ -180,8 +181,10 @@ def omni(
     Raises:
         ValueError: fewer than three wheels, which leave a direction without any.
     """
-    if count < 3:
-        raise ValueError(f"omni: count must be at least 3, got {count}: two omni wheels leave a motion that none of them drives")
+    if count < 3 or int(count) != count:
+        raise ValueError(
+            f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion that none of them drives"
+        )
     angles = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
     names = [f"wheel_{k}" for k in range(count)]
     joints = [
@@ -222,6 +225,7 @@ def bicycle(
         pose: (x, y, heading) of the vehicle frame at the start.
     """
     _not_zero("bicycle", "wheelbase", wheelbase)
+    _within_a_turn("bicycle", steering)
     front = (wheelbase, 0.0)
     fork, kingpin, wheel, drive = _steered("front", front, steering, fork_mass, fork_inertia, center, pose, "steering")
     joints = [kingpin, Wheel("rear", BASE, FORWARD, point=_seen((0.0, 0.0), center)), wheel]
@@ -263,6 +267,7 @@ def ackermann(
         pose: (x, y, heading) of the vehicle frame at the start.
     """
     _not_zero("ackermann", "wheelbase", wheelbase)
+    _within_a_turn("ackermann", steering)
     bodies: list[Any] = [_base(mass, inertia, center, pose)]
     joints: list[Any] = []
     drives: list[Any] = [Speed("speed", BASE, FORWARD, point=_seen((0.0, 0.0), center))]
@@ -283,9 +288,15 @@ def truck_and_trailers(
     *,
     steering: Any = 0.0,
     headings: Sequence[Any] | None = None,
+    mass: Any = None,
+    inertia: Any = None,
+    fork_mass: Any = None,
+    fork_inertia: Any = None,
+    trailer_mass: Any = None,
+    trailer_inertia: Any = None,
     pose: Any = (0.0, 0.0, 0.0),
 ) -> Description:
-    """Returns a single-track truck with trailers, each on one axle, as a description without masses.
+    """Returns a single-track truck with trailers, each on one axle, their mass centers above the axles.
 
     Drives are `speed` and `steering` as for `bicycle`; the trailers are the bodies `trailer_1`, `trailer_2`, ..., their frames in the
     middle of their axles.
@@ -296,6 +307,12 @@ def truck_and_trailers(
         offsets: M_i, from the axle before it back to the hitch of each trailer in m; negative where the hitch is ahead of that axle.
         steering: the angle at the start in rad.
         headings: of the trailers at the start in rad; that of the truck by default.
+        mass: of the truck in kg.
+        inertia: of the truck about the vertical through its rear axle in kg m^2.
+        fork_mass: of the front wheel, in its kingpin, in kg.
+        fork_inertia: of the front wheel about its kingpin in kg m^2.
+        trailer_mass: of each trailer, one or one a trailer, in kg.
+        trailer_inertia: of each trailer about the vertical through its axle in kg m^2.
         pose: (x, y, heading) of the truck's rear axle at the start.
 
     Raises:
@@ -306,7 +323,9 @@ def truck_and_trailers(
         raise ValueError(f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} and {given[2]}")
     for number, length in enumerate(lengths):
         _not_zero("truck_and_trailers", f"lengths[{number}]", length)
-    truck = bicycle(wheelbase, steering=steering, pose=pose)
+    own_masses = {"mass": mass, "inertia": inertia, "fork_mass": fork_mass, "fork_inertia": fork_inertia}
+    truck = bicycle(wheelbase, steering=steering, pose=pose, **own_masses)
+    masses, inertias = ([None] * len(lengths) if each is None else _each(each, len(lengths)) for each in (trailer_mass, trailer_inertia))
     bodies, joints = list(truck.bodies), list(truck.joints)
     x, y, heading = vector(pose)
     ahead = BASE
@@ -314,7 +333,7 @@ def truck_and_trailers(
         own = vector(pose)[2] if headings is None else real(headings[number])
         x, y = (start - offset * along(heading) - length * along(own) for start, along in ((x, jnp.cos), (y, jnp.sin)))
         name = f"trailer_{number + 1}"
-        bodies.append(Body(name, pose=(x, y, own)))
+        bodies.append(Body(name, masses[number], inertias[number], (x, y, own)))
         joints.append(Revolute(f"hitch_{number + 1}", ahead, name, point_a=(-offset, 0.0), point_b=(length, 0.0)))
         joints.append(Wheel(f"axle_{number + 1}", name, FORWARD, point=(0.0, 0.0)))
         ahead, heading = name, own
@@ -371,5 +390,11 @@ def _each(numbers: Any, count: int) -> list[Any]:
 
 def _not_zero(caller: str, name: str, length: Any) -> None:
     known = concrete(length)
-    if known is not None and not (known.ndim == 0 and jnp.isfinite(known) and known != 0.0):
+    if known is not None and not (known.ndim == 0 and np.isfinite(known) and known != 0.0):
         raise ValueError(f"{caller}: {name} must be a finite number of meters that is not zero, got {length}")
+
+
+def _within_a_turn(caller: str, steering: Any) -> None:
+    known = concrete(steering)
+    if known is not None and not np.all(np.abs(known) <= np.pi):
+        raise ValueError(f"{caller}: steering must lie between -pi and pi, because a kingpin turns once, got {steering}; angles are in rad")

@@ -18,7 +18,7 @@ from jaxdae.app.objective import objective
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
-from jaxdae.app.schema_mechanism import PYTHON_TYPES, SECTIONS
+from jaxdae.app.schema_mechanism import PYTHON_TYPES, SECTIONS, WHEELS
 from jaxdae.app.simulate import simulate
 from jaxdae.app.units import unit_of
 from jaxdae.mechanisms import spatial as js
@@ -127,7 +127,8 @@ def of_rpy(roll, pitch, yaw):
 def test_a_config_builds_what_python_builds():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     used = {element.type for element in (*config.mechanism.joints, *config.mechanism.forces)}
-    assert used == set(SECTIONS["space"])
+    # Wheels and their terrains are in test_vehicle_configs.
+    assert used | set(WHEELS["space"]) == set(SECTIONS["space"])
     ours, q, v, _ = build.construct(config.model_dump())
     theirs, expected = jm.mechanism(in_python())
     assert (ours.names, ours.joint_names) == (theirs.names, theirs.joint_names)

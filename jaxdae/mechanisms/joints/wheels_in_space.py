@@ -194,3 +194,6 @@ class RollingSphere(SphereOnTerrain):
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
+
+
+WHEELS = (RollingDisc, RollingSphere, SlidingDisc, SlidingSphere)

@@ -1,0 +1,87 @@
+"""Plain values and elements of mechanisms as nodes of YAML, for sections of a config that are written out."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import yaml
+
+from jaxdae import robots
+from jaxdae.mechanisms.kinds import BodyName, Ground, JointName
+from jaxdae.mechanisms.places import JointAxes
+
+_MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str"))
+
+
+@contextlib.contextmanager
+def double() -> Iterator[None]:
+    """Figures in double precision, whatever the config asks for later."""
+    before = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def plain(given: yaml.Node) -> Any:
+    """Returns a node as plain values."""
+    return yaml.safe_load(yaml.serialize(given))
+
+
+def node(value: Any, at: str | yaml.Mark) -> yaml.Node:
+    """Returns plain values as nodes of YAML that say where they are from: a name, or a place in a file."""
+    mark = yaml.Mark(at, 0, 0, 0, None, 0) if isinstance(at, str) else at
+    if isinstance(value, dict):
+        return yaml.MappingNode(_MAP, [(node(key, mark), node(each, mark)) for key, each in value.items()], mark)
+    if isinstance(value, list):
+        return yaml.SequenceNode(_SEQ, [node(each, mark) for each in value], mark)
+    if isinstance(value, bool):
+        return yaml.ScalarNode("tag:yaml.org,2002:bool", "true" if value else "false", mark)
+    if isinstance(value, float):
+        return yaml.ScalarNode("tag:yaml.org,2002:float", repr(value), mark)
+    return yaml.ScalarNode(_STR, value, mark)
+
+
+def added(section: yaml.MappingNode, key: str, entries: Any, *, first: bool = False) -> None:
+    """Adds the entries of a list to that of a section, which gets one where it has none; what is there and no list stays, for the checks.
+
+    Args:
+        section: changed in place.
+        key: of the list.
+        entries: a sequence.
+        first: whether they come before what is there.
+    """
+    present = next((value for name, value in section.value if name.value == key), None)
+    if present is None:
+        section.value.append((node(key, entries.start_mark), entries))
+    elif isinstance(present, yaml.SequenceNode):
+        present.value = [*entries.value, *present.value] if first else [*present.value, *entries.value]
+
+
+def values(element: Any, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns a joint or a force as a config has it.
+
+    Args:
+        element: as it is described, its numbers known; its terrain is that of the mechanism.
+        names: the names of bodies, joints and forces in the config, where they are others.
+    """
+    names = names or {}
+    found: dict[str, Any] = {"type": element.type_key(), "name": names.get(element.name, element.name)}
+    for name, kind in element.kinds().items():
+        value = getattr(element, name)
+        if name == "name" or not kind.in_config or value is None or isinstance(kind, Ground):
+            continue
+        if isinstance(kind, BodyName | JointName):
+            found[name] = names.get(value, value)
+        elif isinstance(kind, JointAxes):
+            found[name] = robots.matrix_quaternion(np.asarray(value, float)).tolist()
+        elif name == "motion":
+            found[name] = {"type": "polynomial", "coefficients": np.asarray(value.coefficients, float).tolist()}
+        elif isinstance(value, bool | str):
+            found[name] = value
+        else:
+            found[name] = np.asarray(value, float).tolist()
+    return found

@@ -1,0 +1,250 @@
+"""Vehicles and wheels in configs: what `vehicle:` and `wheels:` stand for, written out as bodies, rotors and joints.
+
+`vehicle: {type: differential_drive, wheel_separation: 0.5, ...}` is a constructor of `jaxdae.vehicles` with its parameters by name.
+`wheels` are wheels beside bodies that are written out: joints whose type and axis may be left out, and which get a rotor of their own
+where they have an `inertia`. Both are written out before anything else looks at the mechanism, as if somebody had typed them; all that
+is written beside them stays, so that motors are torques on the rotors of a vehicle.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pydantic
+import yaml
+
+from jaxdae import vehicles
+from jaxdae.app.nodes import added, double, node, plain, values
+from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.schema_mechanism import WHEELS
+from jaxdae.app.schema_terrain import TERRAINS, terrain
+from jaxdae.mechanisms import SPACE, Description
+
+KEYS = ("vehicle", "wheels")
+"""The keys of a section `mechanism` that are written out here."""
+
+Found = Iterator[tuple[tuple[str | int, ...], str, str, str]]
+"""Places below the mechanism, what came, what was expected, and what to do."""
+
+
+def _whipple(*, terrain: Any = None, gravity: Any = 9.81, **numbers: Any) -> Description:
+    """Returns the Whipple bicycle of a config, whose parameters are not in a class of their own."""
+    return vehicles.whipple_bicycle(vehicles.BicycleParameters(**numbers), terrain=terrain, gravity=gravity)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parameter:
+    """A parameter of a constructor: its default, `...` where there is none, and what it is."""
+
+    default: Any
+    text: str
+
+    @property
+    def required(self) -> bool:
+        """Whether a config must give it: what has a mass moves by forces in a config."""
+        return self.default is ... or (self.default is None and bool(re.search(r"in kg( m\^2)?$", self.text)))
+
+
+def _of_function(function: Callable[..., Any]) -> dict[str, _Parameter]:
+    """Returns the parameters of a constructor with what its docstring says of them."""
+    documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    texts = {name: " ".join(text.split()).rstrip(".") for name, text in re.findall(r"^ +(\w+): ((?:.|\n {8})+)$", documented, re.M)}
+    given = inspect.signature(function).parameters.values()
+    return {each.name: _Parameter(... if each.default is each.empty else each.default, texts.get(each.name, "")) for each in given}
+
+
+def _of_bicycle() -> dict[str, _Parameter]:
+    documented = inspect.getdoc(vehicles.BicycleParameters) or ""
+    texts = {name: text.rstrip(".") for name, text in re.findall(r"^ +(\w+): (.+)$", documented, re.M)}
+    numbers = {field.name: _Parameter(field.default, texts[field.name]) for field in dataclasses.fields(vehicles.BicycleParameters)}  # pyright: ignore[reportArgumentType]
+    return numbers | {"gravity": _Parameter(9.81, "in m/s^2"), "terrain": _Parameter(None, "")}
+
+
+_MAKERS: dict[str, Callable[..., Description]] = {
+    "differential_drive": vehicles.differential_drive,
+    "skid_steer": vehicles.skid_steer,
+    "ackermann": vehicles.ackermann,
+    "bicycle": vehicles.bicycle,
+    "truck_and_trailers": vehicles.truck_and_trailers,
+    "mecanum": vehicles.mecanum,
+    "omni": vehicles.omni,
+    "rocker_bogie": vehicles.rocker_bogie,
+    "whipple_bicycle": _whipple,
+}
+PARAMETERS: dict[str, dict[str, _Parameter]] = {
+    name: _of_bicycle() if maker is _whipple else _of_function(maker) for name, maker in _MAKERS.items()
+}
+"""The parameters of vehicles by their names in configs."""
+
+
+def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.Node]]:
+    """Writes out vehicle and wheels of a section `mechanism`, in place.
+
+    Args:
+        section: the section.
+
+    Returns:
+        What is wrong with them, whether bodies are missing because of that, so that nobody should look at the mechanism further, and the
+        joints that were wheels.
+    """
+    given = {key.value: value for key, value in section.value}
+    section.value = [(key, value) for key, value in section.value if key.value not in KEYS]
+    problems, missing, joints = [], False, []
+    if "vehicle" in given:
+        with double():
+            found, description = _vehicle(plain(given["vehicle"]), plain(given["terrain"]) if "terrain" in given else None)
+            if description is not None:
+                _write(section, description, given["vehicle"])
+        problems += [_problem(given["vehicle"], ("vehicle", *place), *words) for place, *words in found]
+        missing = description is None
+    if "wheels" in given:
+        space = "space" if "space" in given and given["space"].value == "space" else "plane"
+        for place, *words in _wheels(section, given["wheels"], space, joints):
+            problems.append(_problem(given["wheels"], ("wheels", *place), *words))
+    return problems, missing, joints
+
+
+def _problem(at: yaml.Node, place: tuple[str | int, ...], got: str, expected: str, remedy: str) -> Problem:
+    """Returns a problem at the deepest node of a place, whose first part is the key of the node `at`."""
+    words: list[str] = [str(place[0])]
+    for part in place[1:]:
+        if isinstance(at, yaml.MappingNode):
+            at = next((value for key, value in at.value if key.value == part), at)
+            words.append(str(part))
+        elif isinstance(at, yaml.SequenceNode) and isinstance(part, int):
+            at = at.value[part]
+            name = plain(at).get("name") if isinstance(at, yaml.MappingNode) else None
+            words.append(name if isinstance(name, str) else str(part))
+        else:
+            words.append(str(part))
+    mark = at.start_mark
+    # Overrides have their own text for a place, and no line of the file.
+    in_file = not mark.name.startswith("--set")
+    where = f"{mark.name}:{mark.line + 1}" if in_file else mark.name
+    return Problem(where, ".".join(["mechanism", *words]), got, expected, remedy, mark.line + 1 if in_file else 0)
+
+
+def _vehicle(given: Any, ground: Any) -> tuple[list[Any], Description | None]:
+    """Returns what is wrong with a vehicle, and its description where nothing is."""
+    if not isinstance(given, dict):
+        return [((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")], None
+    name = given.get("type")
+    if name not in _MAKERS:
+        came = "no type" if "type" not in given else f"the unknown type {name!r}"
+        return [(("type",), came, f"one of {', '.join(_MAKERS)}", did_you_mean(name, _MAKERS))], None
+    found = list(_mistakes(PARAMETERS[name], given))
+    if found:
+        return found, None
+    numbers = {key: value for key, value in given.items() if key != "type"}
+    ground = {"type": ground} if isinstance(ground, str) else ground
+    if "terrain" in PARAMETERS[name] and isinstance(ground, dict) and ground.get("type") in TERRAINS:
+        # What is wrong with the terrain is told where it is.
+        with contextlib.suppress(pydantic.ValidationError):
+            numbers["terrain"] = terrain(TERRAINS[ground["type"]].model_validate(ground).model_dump())
+    try:
+        return [], _MAKERS[name](**numbers)
+    except (ValueError, TypeError, IndexError) as error:
+        return [((), str(error).removeprefix(f"{name}: "), f"parameters of a vehicle of type {name}", "")], None
+
+
+def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any]) -> Found:
+    known = {key: each for key, each in parameters.items() if key != "terrain"}
+    for key, value in given.items():
+        if key == "type":
+            continue
+        if key == "terrain" and key in parameters:
+            yield (key,), "a terrain of the vehicle", "that of the mechanism", "move it: mechanism.terrain is the ground of all wheels"
+        elif key not in known:
+            yield (key,), "an unknown key", "a parameter of the vehicle", did_you_mean(key, known, "keys")
+        elif not _is_numbers(value) and not (value is None and known[key].default is None and not known[key].required):
+            yield (key,), show(value), "finite numbers", f"{key}: {known[key].text}"
+        elif isinstance(known[key].default, tuple) and np.asarray(value).shape not in _shapes(key, known[key]):
+            count = len(known[key].default)
+            yield (key,), show(value), f"a list of {count} numbers", f"{key}: {known[key].text}"
+        elif re.search(r"\bin kg\b|radius|separation|\btrack\b", f"{key} {known[key].text}") and not np.all(np.asarray(value) > 0.0):
+            yield (key,), show(value), "numbers > 0", f"{key}: {known[key].text}"
+    for key, each in known.items():
+        if each.required and key not in given:
+            yield (key,), "nothing", "finite numbers", f"add {key}: {each.text}"
+
+
+def _shapes(key: str, parameter: _Parameter) -> list[tuple[int, ...]]:
+    """Returns the shapes that a list of numbers may have; both wheels may be steered by one angle."""
+    return [(len(parameter.default),), *([()] if key == "steering" else [])]
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_numbers, value)) and len({len(each) if isinstance(each, list) else 0 for each in value}) <= 1
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _write(section: yaml.MappingNode, description: Description, at: yaml.Node) -> None:
+    """Puts a vehicle into a section, before what is there."""
+    bodies: list[dict[str, Any]] = []
+    rotors: list[dict[str, Any]] = []
+    for body in description.bodies:
+        each = {"name": body.name, "inertia": np.asarray(body.inertia, float).tolist()}
+        if body.turns_only:
+            rotors.append(each | {"angle": float(body.angle)})
+        elif hasattr(body, "place"):
+            bodies.append(each | {"mass": float(body.mass), "pose": _spatial_pose(body), "free": True})
+        else:
+            bodies.append(each | {"mass": float(body.mass), "pose": np.asarray(body.pose, float).tolist(), "free": True})
+    joints = [values(joint) for joint in description.joints]
+    mark = at.start_mark
+    for key, entries in (("bodies", bodies), ("rotors", rotors), ("joints", joints)):
+        if entries:
+            added(section, key, node(entries, mark), first=True)
+    present = {key.value for key, _ in section.value}
+    defaults: dict[str, Any] = {}
+    if description.gravity is not None:
+        defaults["gravity"] = np.asarray(description.gravity, float).tolist()
+    if description.space is SPACE:
+        defaults |= {"space": "space", "terrain": {"type": "plane"}}
+    section.value += [(node(key, mark), node(value, mark)) for key, value in defaults.items() if key not in present]
+
+
+def _spatial_pose(body: Any) -> dict[str, Any]:
+    return {"place": np.asarray(body.place, float).tolist(), "quaternion": np.asarray(body.quaternion, float).tolist()}
+
+
+def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: list[yaml.Node]) -> Found:
+    """Puts wheels below the joints of a section, and yields what is wrong with them beyond what any joint can have."""
+    if not isinstance(given, yaml.SequenceNode):
+        yield (), show(plain(given)), "a list", "the wheels, a list of {name, body, point, ...}"
+        return
+    usual, types = next(iter(WHEELS[space])), WHEELS[space]
+    for index, wheel in enumerate(given.value):
+        if not isinstance(wheel, yaml.MappingNode):
+            yield (index,), show(plain(wheel)), "a mapping", "a wheel, {name, body, point, ...}"
+            continue
+        entries = {key.value: value for key, value in wheel.value}
+        mark, written = wheel.start_mark, plain(wheel)
+        kind = written.get("type", usual)
+        if kind not in types:
+            yield (index, "type"), f"the unknown type {kind!r}", f"one of {', '.join(types)}", did_you_mean(kind, types)
+            continue
+        joint = yaml.MappingNode(wheel.tag, [(key, value) for key, value in wheel.value if key.value != "inertia"], mark)
+        left_out: dict[str, Any] = {"type": usual}
+        if space == "plane" and "point" in entries:
+            # In the frame of the body; with `at` the heading depends on the start pose and has to be told.
+            left_out["axis"] = [1.0, 0.0]
+        if "inertia" in entries:
+            if "spin" in entries or space == "space":
+                remedy = "the rotor has the inertia" if space == "plane" else "the body has the inertia"
+                yield (index, "inertia"), "an inertia of its own", "none here", f"remove it: {remedy}"
+            elif isinstance(written.get("name"), str):
+                spin = f"{written['name']}_spin"
+                left_out["spin"] = spin
+                pairs = [(node("name", mark), node(spin, mark)), (node("inertia", mark), entries["inertia"])]
+                rotor = yaml.MappingNode("tag:yaml.org,2002:map", pairs, mark)
+                added(section, "rotors", yaml.SequenceNode("tag:yaml.org,2002:seq", [rotor], mark))
+        joint.value += [(node(key, mark), node(value, mark)) for key, value in left_out.items() if key not in entries]
+        added(section, "joints", yaml.SequenceNode("tag:yaml.org,2002:seq", [joint], mark))
+        joints.append(joint)
