@@ -1,5 +1,6 @@
 """Wheels on terrain as joints: published problems to their digits, planes, gradients, and what ends a rollout."""
 
+import dataclasses
 import functools
 
 import jax
@@ -85,3 +86,36 @@ def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
     for differentiated, known in rows(group, motion):
         # Some ten products of numbers of size 1 to 10.
         jax.tree.map(lambda x, y: np.testing.assert_allclose(y, x, atol=1e-13), differentiated, known)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [js.RollingDisc, js.RollingSphere])
+def test_gradients_on_hills_are_central_differences(kind):
+    axle = {"axis": (0.0, 1.0, 0.0)} if kind is js.RollingDisc else {}
+    hills = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])))
+    contact = kind("contact", "ground", "wheel", point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills, **axle)
+    body = js.Body("wheel", 2.0, (0.045, 0.09, 0.045), (0.0, 0.0, 0.4))
+    mechanism, q = jm.spatial_mechanism([body], [contact], gravity=(0.0, 0.0, -9.81))
+    method = jd.RungeKuttaMuntheKaas.rk4(solver=KKT)
+    random = np.random.default_rng(1)
+    weights = [jnp.asarray(random.normal(size=n)) for n in (7, 6, 3)]
+
+    @jax.jit
+    def loss(p):
+        """Returns a mix of what is reached in a step, and of multipliers: of height, amplitudes, place, lean and velocities (6,)."""
+        (group,) = mechanism.joints.values()
+        terrain = dataclasses.replace(group.terrain, amplitudes=p[None, :2])
+        system = dataclasses.replace(mechanism, joints={"contact": dataclasses.replace(group, terrain=terrain, radius=p[2:3])})
+        guess = system.retract(q, jnp.zeros(6).at[0].set(p[3]).at[3].set(p[4]))
+        start, _ = jd.initialize(system, guess, p[5] * jnp.array([1.5, 0.0, 0.0, 0.2, 5.0, 0.3]))
+        end = method.step(system, start, (), None, 0.02)[0]
+        _, lam = jd.forward_dynamics(system, end, solver=KKT)
+        return sum(w @ x for w, x in zip(weights, (end.q, end.v, 0.1 * lam), strict=True))
+
+    gradient, h = jax.jit(jax.grad(loss)), 1e-5
+    # Moving; upright and at rest, where nothing slips.
+    for p in ([0.10, 0.06, 0.3, 0.2, 0.3, 1.0], [0.10, 0.06, 0.3, 0.0, 0.0, 0.0]):
+        p = jnp.asarray(p)
+        differences = [(loss(p + h * e) - loss(p - h * e)) / (2.0 * h) for e in jnp.eye(6)]
+        # Third derivatives of size 100 times h^2 / 6, and round-off of the start, 1e-13 / h.
+        np.testing.assert_allclose(gradient(p), differences, rtol=1e-7, atol=1e-7)
