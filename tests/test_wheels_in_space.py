@@ -89,11 +89,9 @@ def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [js.RollingDisc, js.RollingSphere])
-def test_gradients_on_hills_are_central_differences(kind):
-    axle = {"axis": (0.0, 1.0, 0.0)} if kind is js.RollingDisc else {}
+def test_gradients_on_hills_are_central_differences():
     hills = jv.Hills(*(jnp.asarray(x) for x in ([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])))
-    contact = kind("contact", "ground", "wheel", point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills, **axle)
+    contact = js.RollingDisc("contact", "ground", "wheel", (0, 1, 0), point_b=(0.0, 0.0, 0.0), radius=0.3, terrain=hills)
     body = js.Body("wheel", 2.0, (0.045, 0.09, 0.045), (0.0, 0.0, 0.4))
     mechanism, q = jm.spatial_mechanism([body], [contact], gravity=(0.0, 0.0, -9.81))
     method = jd.RungeKuttaMuntheKaas.rk4(solver=KKT)
@@ -107,7 +105,8 @@ def test_gradients_on_hills_are_central_differences(kind):
         terrain = dataclasses.replace(group.terrain, amplitudes=p[None, :2])
         system = dataclasses.replace(mechanism, joints={"contact": dataclasses.replace(group, terrain=terrain, radius=p[2:3])})
         guess = system.retract(q, jnp.zeros(6).at[0].set(p[3]).at[3].set(p[4]))
-        start, _ = jd.initialize(system, guess, p[5] * jnp.array([1.5, 0.0, 0.0, 0.2, 5.0, 0.3]))
+        # Only the height follows the ground: which of all poses is the nearest depends on the way there.
+        start, _ = jd.initialize(system, guess, p[5] * jnp.array([1.5, 0.0, 0.0, 0.2, 5.0, 0.3]), fixed=np.arange(6) != 2)
         end = method.step(system, start, (), None, 0.02)[0]
         _, lam = jd.forward_dynamics(system, end, solver=KKT)
         return sum(w @ x for w, x in zip(weights, (end.q, end.v, 0.1 * lam), strict=True))
