@@ -53,7 +53,8 @@ def adaptive_rollout(
             first) to its own, where the steps then end as well; a feedback law (t, state) -> u; or None.
         times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them does not recompile.
         max_steps: how many steps, accepted and rejected, may be made in all. Entries that are not reached with them have the status
-            STEP_BUDGET and the last good state.
+            STEP_BUDGET and the last good state. So have entries from the first one on that is beyond a limit of the system
+            (`System.condition`), with the status that says so; what happens between entries is not looked at.
         adjoint: how Diffrax differentiates. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with memory for about
             log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
         start_tolerance: as in `rollout`.
@@ -172,5 +173,24 @@ def _adaptive_rollout(
         info = dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
         return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 
-    trajectory = Trajectory(*jax.vmap(entry)(times, saved_times, saved))
+    trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved)))
     return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)
+
+
+def _until_beyond(system: System, start: State, trajectory: Trajectory) -> Trajectory:
+    """Returns the trajectory with the entries from the first one on that is beyond a limit of the system as the last good one was."""
+    at: Any = trajectory.state
+    if jax.eval_shape(system.condition, start.t, start.q) is None:
+        return trajectory
+    conditions: Any = jax.vmap(system.condition)(at.t, at.q)
+    conditions = jnp.where(trajectory.info.status == Status.OK, conditions, Status.OK)
+    beyond = jnp.cumsum(conditions != Status.OK) > 0
+    first = jnp.argmax(beyond)
+    entries = jnp.where(beyond, jnp.maximum(first - 1, 0), jnp.arange(beyond.shape[0]))
+    state, info = jax.tree.map(lambda x: x[entries], (at, trajectory.info))
+    # Beyond from the first entry on: the start is what is left.
+    none = beyond & (first == 0)
+    state = jax.tree.map(lambda x, x0: jnp.where(none.reshape(-1, *(1,) * x0.ndim), x0, x), state, start)
+    own = trajectory.info.status
+    status = jnp.where(beyond & (own == Status.OK), conditions[first], own)
+    return Trajectory(state, dataclasses.replace(info, status=status))

@@ -44,7 +44,7 @@ class InitializeInfo:
         violation: largest |g| () of the result, in row units.
         velocity_violation: largest |[g'; w]| () of the result, row units per second.
         iterations: Levenberg-Marquardt iterations ().
-        status: OK or INCONSISTENT_START ().
+        status: OK; INCONSISTENT_START where rows stay open, or what the `condition` of the system says of the result ().
         residual: g (ng,) of the result.
     """
 
@@ -80,8 +80,9 @@ def initialize(
         `State` and `InitializeInfo`.
 
     Raises:
-        SimulationError: the loops cannot be closed; names the rows, and the joints with their openings in mm and degrees. Under `jit`,
-            `vmap` and `grad` nothing can be raised and `info.status` is INCONSISTENT_START.
+        SimulationError: the loops cannot be closed; names the rows, and the joints with their openings in mm and degrees. Or they are
+            closed where the system has no meaning (`System.condition`), such as with a wheel beside its terrain. Under `jit`, `vmap` and
+            `grad` nothing can be raised and `info.status` says so.
         ValueError: shapes that do not fit.
 
     Differentiable with respect to system, q, v and t, forward and reverse, to second order. Where the constraints cannot be satisfied, the
@@ -132,6 +133,9 @@ def _velocities(system: Any, q: Any) -> int:
 
 
 def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_velocity: Any, limit: Any) -> str:
+    found = Status(int(info.status))
+    if found != Status.INCONSISTENT_START:
+        return f"{found.name}: the constraints are closed, but {found.meaning}. Start from a guess elsewhere."
     if info.violation <= limit:
         residual = np.asarray(velocity_residual(system, state))
         what, quantity, held = "velocities cannot be made consistent", "rates", (fixed_velocity, "velocities")
@@ -176,7 +180,9 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
     scale = 1.0 + jnp.max(jnp.abs(wanted), initial=0.0)
     holds = (violation <= limit) & (velocity_violation <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
-    status = jnp.where(holds, Status.OK, Status.INCONSISTENT_START).astype(jnp.int32)
+    condition = system.condition(t, q)
+    closed: Any = jnp.asarray(Status.OK if condition is None else condition, jnp.int32)
+    status = jnp.where(holds, closed, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
     return state, InitializeInfo(violation, velocity_violation, iterations, status, residual)
 
 

@@ -38,7 +38,7 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
             return None, [_unsound(document, mistake) for mistake in error.mistakes]
         except ValueError as error:
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
-        failed = np.flatnonzero(worlds.closed.status != jaxdae.Status.OK)
+        failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)
         if failed.size:
             return None, [_open(config, document, worlds, failed)]
         found = _off_terrain(config, document, worlds)

@@ -46,8 +46,11 @@ from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.terrain import Terrain, second_derivatives, slope
 from jaxdae.moving import is_still
 
-_ITERATIONS = 6
-"""Corrections; from a guess half a radian away Newton's method has squared its error often enough."""
+_ITERATIONS = 8
+"""Corrections at most; from a guess half a radian away Newton's method has squared its error often enough after six."""
+
+_ACCURACY = 0.6
+"""A correction of eps to this power is the last one: what is left is its square times some tens at most."""
 
 _SLOWEST = 0.2
 """The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
@@ -113,15 +116,29 @@ def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) ->
         return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
 
     normal = normal_at(terrain, center.x, center.y)[1]
-    return _iterated(terrain, found, _unit(normal - axle.times(axle.dot(normal))))
+    start = _unit(normal - axle.times(axle.dot(normal)))
+    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
 
 
-def _iterated(terrain: Terrain, found: Any, start: Vector) -> Contact:
-    """Returns the contact, after corrections of its direction where the normal is not the same everywhere."""
-    if terrain.flat:
-        return found(start)[1]
+def _iterated(found: Any, start: Vector) -> Contact:
+    """Returns the contact, after corrections of its direction."""
+
+    def corrected(carry: Any) -> Any:
+        direction, _, count = carry
+        turned = found(direction)[0]
+        change = turned - direction
+        return turned, jnp.sqrt(change.dot(change)), count + 1
+
     # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
-    return jax.lax.fori_loop(0, _ITERATIONS, lambda _, carry: found(carry[0]), found(start))[1]
+    limit = float(jnp.finfo(start.x.dtype).eps) ** _ACCURACY
+    first = start, jnp.full_like(start.x, jnp.inf), 0
+    return found(jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)[0])[1]
+
+
+def _on_plane(terrain: Terrain, place: Vector) -> Contact:
+    """Returns the contact at the deepest place over a terrain whose normal is the same everywhere."""
+    height, normal = normal_at(terrain, place.x, place.y)
+    return Contact(place, normal, (place.z - height) * normal.z, jnp.ones_like(height))
 
 
 @jax.jit
@@ -134,11 +151,12 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
     across = axle.cross(direction)
     sliding = center_dot - direction.times(radius_dot) + axle.times(radius * direction.dot(axle_dot))
     height_dot, normal_dot = _own_change(terrain, terrain_dot, place, normal)
-    normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
-    along = _turned(terrain, place, normal, across)
-    divisor = normal.dot(direction) + radius * along.dot(across)
+    along, divisor = _turned(terrain, place, normal, across), normal.dot(direction)
+    if not terrain.flat:  # Products with the curvature of a plane would be computed.
+        normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
+        divisor = divisor + radius * along.dot(across)
     turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(divisor == 0.0, 1.0, divisor)
-    normal_dot = normal_dot - along.times(radius * turning)
+    normal_dot = normal_dot if terrain.flat else normal_dot - along.times(radius * turning)
     place_dot = sliding - across.times(radius * turning)
     return out, _changes(out, normal.dot(sliding), place_dot, height_dot, normal_dot)
 
@@ -178,7 +196,8 @@ def _ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
         u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
         return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
 
-    return _iterated(terrain, found, normal_at(terrain, center.x, center.y)[1])
+    start = normal_at(terrain, center.x, center.y)[1]
+    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
 
 
 @jax.jit

@@ -24,6 +24,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.typing import Leaf
 
 _EDGE = 1e-6
@@ -98,7 +99,7 @@ class Hills(Terrain):
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m."""
         kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
-        return jnp.sum(amplitudes * jnp.sin(kx * x + ky * y + phase))
+        return jnp.sum(amplitudes * cos_sin(kx * x + ky * y + phase)[1])
 
     def mistakes(self) -> Iterable[str]:
         """Yields lists of different length."""

@@ -25,6 +25,7 @@ from jax import Array
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.measures import AUTODIFF, Derivatives
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.status import Status
 
@@ -158,6 +159,9 @@ class Joint(Element):
 
     limits: ClassVar[dict[str, Status]] = {}
     """The names of what must be positive while the joint means anything, each with the status that says that it is not."""
+
+    derivatives: ClassVar[Derivatives] = AUTODIFF
+    """How the rows are differentiated."""
 
     def steps(self) -> tuple[Step, ...]:
         """Returns the freedoms of an element of a group as links, in the axes of the joint, in the order of `coordinate`."""

@@ -15,7 +15,7 @@ rows of that level are then differentiated as those of any `System`, joint by jo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -226,11 +226,11 @@ class Mechanism(System):
         """Returns the residuals of all joints at position level (ng,), in m and rad."""
         motion = self._still(q)
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
-        return self._rows(fr.values, t, motion, related)
+        return self._rows("values", t, motion, related)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
-        return self._velocity_rows(fr.velocity_values, t, self.coordinates.kinematics(q, v))
+        return self._velocity_rows("velocity_values", t, self.coordinates.kinematics(q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,)."""
@@ -238,16 +238,16 @@ class Mechanism(System):
             return super().constraint_rate(t, q, v)
         motion = self.coordinates.kinematics(q, v)
         related = [group.rate(self.coordinates, motion, q, v, t) for group in self.relations.values()]
-        return self._rows(fr.rates, t, motion, related)
+        return self._rows("rates", t, motion, related)
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,)."""
         if self._has_positions:
             return super().constraint_bias(t, q, v)
         motion = self.coordinates.kinematics(q, v)
-        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows(fr.velocity_biases, t, motion)
+        moving = velocity_rows_bias(self, t, q, v) if self._has_velocities else self._velocity_rows("velocity_biases", t, motion)
         related = [group.bias(self.coordinates, motion, q, v, t) for group in self.relations.values()]
-        return jnp.concatenate([self._rows(fr.biases, t, motion, related), moving])
+        return jnp.concatenate([self._rows("biases", t, motion, related), moving])
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
         """Returns J (nc, nv): of joints from the blocks of the two bodies that each of them connects."""
@@ -292,11 +292,14 @@ class Mechanism(System):
 
     def _blocks(self, t: Scalar, motion: Kinematics) -> tuple[list[tuple[Blocks, Pairs]], list[tuple[Blocks, Pairs]]]:
         """Returns the blocks of the rows of all groups, at position and at velocity level; the latter not where a subclass has its own."""
-        holding = [(fr.blocks(type(group).residual, group, pair, motion, t), pair) for group, pair in self._holding()]
+        holding = [(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair) for group, pair in self._holding()]
         if self._has_velocities:
             return holding, []
-        guiding = self._guiding()
-        return holding, [(fr.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair) for group, pair in guiding]
+        guiding = [
+            (group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair)
+            for group, pair in self._guiding()
+        ]
+        return holding, guiding
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
@@ -361,12 +364,20 @@ class Mechanism(System):
         """Yields the groups of joints with rows at velocity level."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
-    def _rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics, related: list[Any]) -> Rows:
-        rows = [derivative(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()] + related
+    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any]) -> Rows:
+        """Returns rows at position level, or which of their `Derivatives`, (ng,)."""
+        rows = [
+            getattr(group.derivatives, which)(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()
+        ]
+        rows += related
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
-    def _velocity_rows(self, derivative: Callable[..., Any], t: Scalar, motion: Kinematics) -> VelocityResidual:
-        rows = [derivative(type(group).velocity_residual, group, pair, motion, t).reshape(-1) for group, pair in self._guiding()]
+    def _velocity_rows(self, which: str, t: Scalar, motion: Kinematics) -> VelocityResidual:
+        """Returns rows at velocity level, or which of their `Derivatives`, (nw,)."""
+        rows = [
+            getattr(group.derivatives, which)(type(group).velocity_residual, group, pair, motion, t).reshape(-1)
+            for group, pair in self._guiding()
+        ]
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 
     def _checked_input(self, u: Input) -> Input:

@@ -86,14 +86,14 @@ def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -
     relations between measured coordinates on all bodies; and the efforts (nv,) of relations on the coordinates themselves.
     """
     used, loads, related, along = 0, [], [], jnp.zeros_like(state.v)
-    for rows, measure, derivative in (("rows", "residual", fr.blocks), ("velocity_rows", "velocity_residual", fr.velocity_blocks)):
+    for rows, measure, derivative in (("rows", "residual", "blocks"), ("velocity_rows", "velocity_residual", "velocity_blocks")):
         for group in mechanism.joints.values():
             count = len(getattr(group, rows))
             if count:
                 pair = Pairs(group.a, group.b, len(mechanism.body_names))
                 own = lam[used : used + count * len(group.names)].reshape(-1, count)
                 used += own.size
-                block = derivative(getattr(type(group), measure), group, pair, motion, state.t)
+                block = getattr(group.derivatives, derivative)(getattr(type(group), measure), group, pair, motion, state.t)
                 loads.append((group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own)))
         for group in mechanism.relations.values() if rows == "rows" else ():
             own = lam[used : used + len(group.names)]

@@ -150,7 +150,7 @@ def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
     return entry + jnp.asarray(np.where(is_ground, value, 0.0), entry.dtype) if value and np.any(is_ground) else entry
 
 
-def _both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
+def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
     """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
     entries = [_select(pair, entry) for entry in twist]
     a, b = (type(twist)(*(entry[k] for entry in entries)) for k in range(2))
@@ -159,14 +159,14 @@ def _both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
 
 def _along(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
     """Returns the derivatives of the frames along the motion."""
-    a, b = (frame.along(twist) for frame, twist in zip(at, _both(pair, motion.velocity), strict=True))
+    a, b = (frame.along(twist) for frame, twist in zip(at, both(pair, motion.velocity), strict=True))
     return a, b
 
 
 def _bending(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
     """Returns the second derivatives of the frames along the motion, without what accelerations of the coordinates make."""
-    changes = (None, None) if motion.bias is None else _both(pair, motion.bias)
-    twists = _both(pair, motion.velocity)
+    changes = (None, None) if motion.bias is None else both(pair, motion.bias)
+    twists = both(pair, motion.velocity)
     a, b = (frame.bending(twist, change) for frame, twist, change in zip(at, twists, changes, strict=True))
     return a, b
 
@@ -244,24 +244,24 @@ def pair_rows(block: Blocks) -> tuple[Array, Array]:
 @_unit
 def velocity_values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns a measure of velocities of every element, stacked (k, rows)."""
-    return _stacked(_each_moving(measure, group, ends(pair, motion), _both(pair, motion.velocity), t))
+    return _stacked(_each_moving(measure, group, ends(pair, motion), both(pair, motion.velocity), t))
 
 
 @_unit
 def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns the derivatives of a measure of velocities along the motion, without what accelerations make, (k, rows)."""
-    at, twists = ends(pair, motion), _both(pair, motion.velocity)
+    at, twists = ends(pair, motion), both(pair, motion.velocity)
     moving, one = _along(pair, motion, at), jnp.ones_like(t)
     if motion.bias is None:
         return _stacked(jax.jvp(lambda x, s: _each_moving(measure, group, x, twists, s), (at, t), (moving, one))[1])
-    along = moving, _both(pair, motion.bias), one
+    along = moving, both(pair, motion.bias), one
     return _stacked(jax.jvp(lambda x, dx, s: _each_moving(measure, group, x, dx, s), (at, twists, t), along)[1])
 
 
 @_unit
 def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
     """Returns the derivatives of a measure of velocities in the twists of both bodies."""
-    at, twists = ends(pair, motion), _both(pair, motion.velocity)
+    at, twists = ends(pair, motion), both(pair, motion.velocity)
     one, zero = jnp.ones_like(at[0].x), jnp.zeros_like(at[0].x)
     kind = type(motion.velocity)
     still = kind(*(zero for _ in kind._fields))
@@ -287,3 +287,19 @@ def _each(measure: Callable[..., Any], group: Any, sides: Sides, t: Any) -> tupl
 
 def _stacked(rows: tuple[Any, ...]) -> Array:
     return jnp.stack(rows, axis=-1)
+
+
+class Derivatives(NamedTuple):
+    """How the rows of a type of joint are differentiated: functions of (measure, group, pair, motion, t)."""
+
+    values: Callable[..., Array]
+    rates: Callable[..., Array]
+    biases: Callable[..., Array]
+    blocks: Callable[..., Blocks]
+    velocity_values: Callable[..., Array]
+    velocity_biases: Callable[..., Array]
+    velocity_blocks: Callable[..., Blocks]
+
+
+AUTODIFF = Derivatives(values, rates, biases, blocks, velocity_values, velocity_biases, velocity_blocks)
+"""Everything by autodiff of what is measured."""

@@ -6,7 +6,8 @@ With y = (z, pitch, roll, suspension) and the orientation Rz(yaw) Ry(pitch) Rx(r
 
 Three contacts, or as many as the suspension has freedoms left, make all gaps zero. Four wheels on a rigid body cannot all stand on uneven
 ground: then gaps remain, and are reported. The iteration is that of Gauss and Newton, which is not differentiated; the derivative is that
-of the conditions of the minimum, with the second derivatives of the gaps where these are not zero.
+of the conditions of the minimum, with the second derivatives of the gaps where these are not zero. The iteration has the
+derivatives of the gaps from the rows of the heights, in closed form.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
     q = jnp.asarray(q)
     t = jnp.asarray(t, q.dtype)
     groups = _standing(mechanism)
-    gap = _gaps(mechanism, q, t)
+    gap = _gaps(mechanism, q, t)[0]
     motion = _still(mechanism, q)
     room = jnp.concatenate([measures.values(type(group).room, group, pair, motion, t) for group, pair in groups])
     names = tuple(name for group, _ in groups for name in group.names)
@@ -129,7 +130,7 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
         return q.at[pose].set(jnp.concatenate([place, y[:1], _quaternion(yaw, y[1], y[2])])).at[others].set(y[3:])
 
     def gaps(y: Any, arguments: Any) -> Any:
-        return _gaps(arguments[0], at(y, arguments), t)
+        return _gaps(arguments[0], at(y, arguments), t)[0]
 
     def rows(y: Any, arguments: Any) -> Any:
         return _other_rows(arguments[0], at(y, arguments), t)
@@ -143,8 +144,9 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
     still = jax.lax.stop_gradient(arguments)
 
     def step(y: Any) -> tuple[Any, Any]:
-        (gap, row), pushed = jax.linearize(lambda y: (gaps(y, still), rows(y, still)), y)
-        soft, hard = jax.vmap(pushed, out_axes=1)(jnp.eye(y.shape[0], dtype=y.dtype))
+        at_y = at(y, still)
+        (gap, upward), row = _gaps(still[0], at_y, t), _other_rows(still[0], at_y, t)
+        soft, hard = (part @ _velocities(still[0], y, where) for part in _slopes(still[0], at_y, upward, t))
         zero = jnp.zeros((hard.shape[0],) * 2, y.dtype)
         matrix = jnp.block([[soft.T @ soft, hard.T], [hard, zero]])
         solved = jnp.linalg.solve(matrix, -jnp.concatenate([soft.T @ gap, row]))
@@ -192,16 +194,46 @@ def _still(mechanism: Mechanism, q: Any) -> measures.Kinematics:
     return mechanism.coordinates.kinematics(q, jnp.zeros((len(mechanism.coordinates.velocity_names),), q.dtype))
 
 
-def _gaps(mechanism: Mechanism, q: Any, t: Any) -> Any:
+def _gaps(mechanism: Mechanism, q: Any, t: Any) -> tuple[Any, Any]:
+    """Returns the vertical gaps beneath all wheels (k,), and the z of the normals there (k,)."""
     motion = _still(mechanism, q)
-    return jnp.concatenate([measures.values(type(group).gap, group, pair, motion, t)[:, 0] for group, pair in _standing(mechanism)])
+    found = jnp.concatenate([measures.values(type(group).gap, group, pair, motion, t) for group, pair in _standing(mechanism)])
+    return found[:, 0], found[:, 1]
+
+
+def _slopes(mechanism: Mechanism, q: Any, upward: Any, t: Any) -> tuple[Any, Any]:
+    """Returns the derivatives of gaps and of all other rows at position level in the directions of velocities, (k, nv) and (h, nv).
+
+    The contact p moves on the wheel in the surface, n . p' = n . c, so that a gap p_z - h grows by n . c / n_z, the height row over n_z.
+    """
+    heights = _heights(mechanism)
+    rows = mechanism.constraint_jacobian(t, q, jnp.zeros((len(mechanism.coordinates.velocity_names),), q.dtype))[: heights.size]
+    return rows[heights] / upward[:, None], rows[~heights]
+
+
+def _velocities(mechanism: Mechanism, y: Any, where: Any) -> Any:
+    """Returns the velocities (nv, 3 + suspension) that the rates of z, pitch, roll and the suspension are."""
+    names, coordinates = mechanism.names.velocities, mechanism.names.coordinates
+    body = coordinates[where[0][0]].rsplit(".", 1)[0]
+    vz, wx, wy, wz = (names.index(f"{body}.{name}") for name in ("vz", "omega_x", "omega_y", "omega_z"))
+    own = np.array([names.index(f"{coordinates[k]}_rate") for k in where[1]], int)
+    # omega_body = (roll', 0, 0) + Rx(roll)^T (0, pitch', 0).
+    matrix = jnp.zeros((len(names), y.shape[0]), y.dtype).at[vz, 0].set(1.0).at[wx, 2].set(1.0)
+    matrix = matrix.at[wy, 1].set(jnp.cos(y[2])).at[wz, 1].set(-jnp.sin(y[2]))
+    return matrix.at[own, 3 + np.arange(own.size)].set(1.0)
+
+
+def _heights(mechanism: Mechanism) -> np.ndarray:
+    """Returns which rows at position level are heights of wheels (ng,)."""
+    heights = {f"{name}.height" for group, _ in _standing(mechanism) for name in group.names}
+    names = mechanism.row_names
+    levels = [name for group in mechanism.joints.values() for name in group.names for _ in group.velocity_rows]
+    return np.array([name in heights for name in names[: len(names) - len(levels)]], bool)
 
 
 def _other_rows(mechanism: Mechanism, q: Any, t: Any) -> Any:
     """Returns the residuals at position level (h,) that are no heights of wheels."""
-    heights = {f"{name}.height" for group, _ in _standing(mechanism) for name in group.names}
-    residual = mechanism.constraint(t, q)
-    return residual[np.array([name not in heights for name in mechanism.row_names[: residual.shape[0]]], bool)]
+    return mechanism.constraint(t, q)[~_heights(mechanism)]
 
 
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> Any:

@@ -34,6 +34,8 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.mechanisms.measures import Derivatives
+from jaxdae.mechanisms.touching import TOUCHING, Touch
 from jaxdae.mechanisms.values import concrete
 from jaxdae.status import Status
 
@@ -42,6 +44,7 @@ class OnTerrain(SpatialJoint):
     """Something round that stands on a terrain."""
 
     rows: ClassVar[dict[str, str]] = {"height": "m"}
+    derivatives: ClassVar[Derivatives] = TOUCHING
     limits: ClassVar[dict[str, Status]] = {"inside": Status.OFF_TERRAIN, "single": Status.TWO_CONTACTS}
 
     terrain: Any
@@ -65,10 +68,10 @@ class OnTerrain(SpatialJoint):
         return (self.contact(a, b).clearance,)
 
     def gap(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground."""
+        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground; and the z of the normal."""
         # Not from the clearance, whose derivatives are exact on the ground only.
-        place = self.contact(a, b).place
-        return (place.z - self.terrain.height(place.x, place.y),)
+        contact = self.contact(a, b)
+        return contact.place.z - self.terrain.height(contact.place.x, contact.place.y), contact.normal.z
 
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
@@ -91,11 +94,24 @@ class OnTerrain(SpatialJoint):
             return False  # The terrain has mistakes of its own.
         return inside is not None and not inside
 
-    def slip(self, contact: Contact, forward: Vector, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist) -> tuple[Any, Any]:
-        """Returns the velocity of b over a at the contact to the left and along a direction of the frame of a, in m/s."""
-        place = a.place + a.turned(contact.place)
-        velocity = a.turned_back(moving_b.at(b, place) - moving_a.at(a, place))
-        return contact.normal.cross(forward).dot(velocity), forward.dot(velocity)
+    def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
+        """Returns the direction of the rolling row in the frame of a, in the surface and of length 1."""
+        raise NotImplementedError(f"{type(self).__name__}.forward")
+
+    def touch(self, a: Frame, b: Frame) -> Touch:
+        """Returns the contact in the world with the directions of all rows."""
+        contact = self.contact(a, b)
+        others: tuple[Vector, ...] = ()
+        if self.velocity_rows:
+            forward = self.forward(contact, a, b)
+            others = contact.normal.cross(forward), forward
+        return Touch(a.place + a.turned(contact.place), a.turned(contact.normal), tuple(a.turned(e) for e in others))
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the wheel there in N."""
+        touch = self.touch(a, b)
+        velocity = moving_b.at(b, touch.place) - moving_a.at(a, touch.place)
+        return tuple(e.dot(velocity) for e in touch.others)
 
 
 @pytree
@@ -119,6 +135,11 @@ class DiscOnTerrain(OnTerrain):
         """Returns where the rim touches the terrain, in the frame of a."""
         return rim_contact(self.terrain, self.center(a, b), self.axle(a, b), self.radius)
 
+    def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
+        """Returns the direction in which the disc rolls."""
+        forward = self.axle(a, b).cross(contact.normal)
+        return forward.times(1.0 / jnp.sqrt(forward.dot(forward)))
+
 
 @pytree
 class SphereOnTerrain(OnTerrain):
@@ -135,6 +156,11 @@ class SphereOnTerrain(OnTerrain):
     def contact(self, a: Frame, b: Frame) -> Contact:
         """Returns where the sphere touches the terrain, in the frame of a."""
         return ball_contact(self.terrain, self.center(a, b), self.radius)
+
+    def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
+        """Returns the direction of x of a, in the surface."""
+        n = contact.normal
+        return Vector(n.z, jnp.zeros_like(n.z), -n.x).times(1.0 / jnp.sqrt(n.x * n.x + n.z * n.z))
 
 
 @pytree
@@ -154,12 +180,6 @@ class RollingDisc(DiscOnTerrain):
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
 
-    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the wheel there in N."""
-        contact = self.contact(a, b)
-        forward = self.axle(a, b).cross(contact.normal)
-        return self.slip(contact, forward.times(1.0 / jnp.sqrt(forward.dot(forward))), a, b, moving_a, moving_b)
-
 
 @pytree
 class SlidingSphere(SphereOnTerrain):
@@ -174,13 +194,6 @@ class RollingSphere(SphereOnTerrain):
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s", "rolling": "m/s"}
-
-    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
-        """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the sphere there in N."""
-        contact = self.contact(a, b)
-        n = contact.normal
-        forward = Vector(n.z, jnp.zeros_like(n.z), -n.x).times(1.0 / jnp.sqrt(n.x * n.x + n.z * n.z))
-        return self.slip(contact, forward, a, b, moving_a, moving_b)
 
 
 WHEELS = (RollingDisc, RollingSphere, SlidingDisc, SlidingSphere)
