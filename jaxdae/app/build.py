@@ -147,7 +147,7 @@ def worlds(config: Config) -> Worlds:
     size = config.batch.size
     together = min(size, _TOGETHER)
     many = jax.jit(jax.vmap(closed, in_axes=(0 if samples else None,), axis_size=together))
-    found = []
+    found: list[Any] = []
     for first in range(0, size, together):
         # The last worlds of all are closed once more with those before them, so that one program serves all.
         at = min(first, size - together)
@@ -156,7 +156,8 @@ def worlds(config: Config) -> Worlds:
             found = [(*map(_shared_unstacked, some[:2]), *some[2:])]
             break
         found.append(_compact(jax.tree.map(lambda x, skip=first - at: np.asarray(x)[skip:], some)))
-    (system, system_axes), (integrator, integrator_axes), state, info, guess = found[0] if len(found) == 1 else _joined(found)
+    made = found[0] if len(found) == 1 else _joined(found)
+    (system, system_axes), (integrator, integrator_axes), state, info, guess = made
     state = jaxdae.State(jnp.broadcast_to(state.t, (size,)), state.q, state.v)
     parameters = {vary.path: column for vary, column in zip(config.batch.vary, samples, strict=True)}
     info = jax.tree.map(np.asarray, info)
@@ -399,7 +400,8 @@ def _joined(found: list[Any]) -> Any:
         structure = jax.tree.structure(trees[0])
         made.append(tuple(jax.tree.unflatten(structure, part) for part in zip(*flat, strict=True)) if flat else (trees[0], trees[0]))
     whole = [jax.tree.map(lambda *x: np.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]]
-    return (*made, *whole)
+    state, info, guess = whole
+    return made[0], made[1], state, info, guess
 
 
 def _shared_unstacked(stack: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ reference body: a relation between the hinges of the two on that body.
 
 References:
     The format: http://sdformat.org/spec, and there "Pose frame semantics". The sign of a gearbox is that of `gearbox_ratio` in the
-    description of joints of version 1.12, which says theta_2 = -gearbox_ratio theta_1; older versions do not say.
+    description of joints of version 1.12, which says theta_2 = -gearbox_ratio theta_1.
 """
 
 from __future__ import annotations
