@@ -229,17 +229,23 @@ def _batch_rollout(
 ) -> Trajectory:
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
-    many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.together, plan=plan)
-    if placement.chunks == 1:
-        return jax.tree.map(placement.cut, many(last, carried))
-
-    def chunk(given: Any) -> Trajectory:
-        parts, memory = given
-        stacked = iter(parts)
-        return many([x if k is None else next(stacked) for x, k in zip(last, axes, strict=True)], memory)
-
     stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
-    return jax.tree.map(placement.join, jax.lax.map(chunk, jax.tree.map(placement.split, (stacked, carried))))
+    shared = [x for x, k in zip(last, axes, strict=True) if k is None]
+
+    def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
+        many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.chunk, plan=plan)
+
+        def chunk(given: Any) -> Trajectory:
+            parts, memory = given
+            each, same = iter(parts), iter(shared)
+            return many([next(same if k is None else each) for k in axes], memory)
+
+        if placement.chunks == 1:
+            return chunk((stacked, carried))
+        return jax.tree.map(placement.join, jax.lax.map(chunk, jax.tree.map(placement.split, (stacked, carried))))
+
+    found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
+    return jax.tree.map(placement.cut, found)
 
 
 def _together(

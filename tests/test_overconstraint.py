@@ -151,7 +151,7 @@ def test_omni_wheels_drive_in_any_direction():
     np.testing.assert_allclose(jv.body_twist(wheels, jv.wheel_rates(wheels, twist))[0], twist, atol=1e-14)
     v, _ = jd.kinematic_velocity(system, jd.State(0.0, q, jnp.zeros(6)), jv.wheel_rates(wheels, twist))
     np.testing.assert_allclose(v[:3], twist, atol=1e-14)
-    with pytest.raises(ValueError, match="count must be at least 3"):
+    with pytest.raises(ValueError, match="count must be a whole number, at least 3"):
         jv.omni(2, 0.2, 0.05)
 
 

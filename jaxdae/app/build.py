@@ -392,14 +392,14 @@ def _joined(found: list[Any]) -> Any:
     def joined(*leaves: Any) -> tuple[Any, Any]:
         if all(len(x) == 1 and np.array_equal(x, leaves[0]) for x in leaves):
             return jnp.asarray(leaves[0][0]), None
-        return np.concatenate([np.broadcast_to(x, (count, *x.shape[1:])) for x, count in zip(leaves, counts, strict=True)]), 0
+        return jnp.concatenate([np.broadcast_to(x, (count, *x.shape[1:])) for x, count in zip(leaves, counts, strict=True)]), 0
 
     made = []
     for trees in list(zip(*found, strict=True))[:2]:
         flat = [joined(*leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
         structure = jax.tree.structure(trees[0])
         made.append(tuple(jax.tree.unflatten(structure, part) for part in zip(*flat, strict=True)) if flat else (trees[0], trees[0]))
-    whole = [jax.tree.map(lambda *x: np.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]]
+    whole = [jax.tree.map(lambda *x: jnp.concatenate(x), *trees) for trees in list(zip(*found, strict=True))[2:]]
     state, info, guess = whole
     return made[0], made[1], state, info, guess
 

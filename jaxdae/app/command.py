@@ -58,7 +58,7 @@ _DISTRIBUTED = typer.Option(
 _COORDINATOR = typer.Option("--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0.")
 _PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
 _PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
-_DEVICES = typer.Option("--devices", min=1, help="On a CPU: among how many threads the worlds are divided, each with its share.")
+_DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all.")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def run(
     devices: Annotated[int | None, _DEVICES] = None,
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
-    from jaxdae.app import hosts, launch, threads
+    from jaxdae.app import hosts, launch
 
     if (config is None) == (resume is None):
         _stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
@@ -86,12 +86,11 @@ def run(
         _stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
     if not distributed and (coordinator or processes or process is not None):
         _stop("run: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
-    threads.use(devices)
     joined = hosts.join(coordinator, processes, process) if distributed else None
     if resume is not None:
         if set_ or chunks:
             _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
-        _tell(launch.resume(resume, _load_again, _console()))
+        _tell(launch.resume(resume, _load_again, _console(), devices))
         return
     source = str(config)
     checked, worlds = _load(source, set_)
@@ -99,17 +98,17 @@ def run(
     _make(out)
     _warn_of_redundant(checked, worlds)
     if chunks is not None and chunk is not None:
-        told = launch.share(checked, worlds, out, _console(), source, (chunk, chunks))
+        told = launch.share(checked, worlds, out, _console(), source, (chunk, chunks), devices)
         _console().print(told, highlight=False, markup=False, soft_wrap=True)
         return
     if joined is not None:
-        done = launch.distributed(checked, worlds, out, _console(), source, joined)
+        done = launch.distributed(checked, worlds, out, _console(), source, joined, devices)
         if done is not None:
             _tell(done)
         return
     from jaxdae.app.run import run as run_config
 
-    _tell(run_config(checked, worlds, out, _console(), source=source))
+    _tell(run_config(checked, worlds, out, _console(), source=source, devices=devices))
 
 
 @app.command()

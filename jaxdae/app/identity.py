@@ -19,11 +19,12 @@ _TOLD = {
     "jax": "version of JAX",
     "jaxlib": "version of jaxlib",
     "backend": "kind of device",
+    "devices": "number of devices of a process",
 }
 
 
 def identity(config: Config) -> dict[str, str]:
-    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, and the kind of device."""
+    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, and the devices."""
     versions = run_folder.versions()
     text = json.dumps(run_folder.resolved(config), sort_keys=True)
     return {
@@ -33,6 +34,7 @@ def identity(config: Config) -> dict[str, str]:
         "jax": versions["jax"],
         "jaxlib": versions["jaxlib"],
         "backend": jax.default_backend(),
+        "devices": str(jax.local_device_count()),
     }
 
 

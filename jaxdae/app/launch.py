@@ -22,13 +22,14 @@ from jaxdae.app.shares import Shares
 Load = Callable[[str], tuple[Config, Worlds]]
 
 
-def resume(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Run:
+def resume(folder: pathlib.Path, load: Load, console: rich.console.Console, devices: int | None = None) -> Run:
     """Continues a run that was stopped or killed, from its checkpoints to its end.
 
     Args:
         folder: of the run.
         load: reads a config and closes its loops.
         console: for progress.
+        devices: among how many cores of a CPU, or devices, the worlds are divided; None for all.
 
     Raises:
         Refused: no such run, another process works on it, or it was begun by other code.
@@ -38,7 +39,7 @@ def resume(folder: pathlib.Path, load: Load, console: rich.console.Console) -> R
     opened.simulation(folder, "--resume")
     with opened.lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
-        return _opened(opened.simulation(folder, "--resume"), load, console, "--resume").all()
+        return _opened(opened.simulation(folder, "--resume"), load, console, "--resume", devices).all()
 
 
 def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Run:
@@ -52,7 +53,15 @@ def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Ru
         return _opened(opened.simulation(folder, "merge"), load, console, "merge").merge()
 
 
-def share(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str, job: tuple[int, int]) -> str:
+def share(
+    config: Config,
+    worlds: Worlds,
+    parent: pathlib.Path,
+    console: rich.console.Console,
+    source: str,
+    job: tuple[int, int],
+    devices: int | None = None,
+) -> str:
     """Simulates chunk `job[0]` of `job[1]` of a run that many jobs share; returns in words what was done.
 
     All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first.
@@ -62,12 +71,18 @@ def share(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.co
     check(folder, record["identity"], identity(config), "--chunks")
     if record["complete"]:
         return f"{folder} is complete"
-    done = Shares(folder, record, config, worlds, console, number=job[0]).share(*job)
+    done = Shares(folder, record, config, worlds, console, number=job[0], devices=devices).share(*job)
     return f"{done}\njaxdae merge {folder} puts all chunks together"
 
 
 def distributed(
-    config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str, hosts: Hosts
+    config: Config,
+    worlds: Worlds,
+    parent: pathlib.Path,
+    console: rich.console.Console,
+    source: str,
+    hosts: Hosts,
+    devices: int | None = None,
 ) -> Run | None:
     """Simulates the worlds of this process; process 0 ends the run when all are done. The same command continues a run that was stopped.
 
@@ -78,7 +93,7 @@ def distributed(
     record = run_folder.read_record(folder)
     check(folder, record["identity"], identity(config), "--distributed")
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("world",))
-    shares = Shares(folder, record, config, worlds, console, number=hosts.index, mesh=mesh)
+    shares = Shares(folder, record, config, worlds, console, number=hosts.index, mesh=mesh, devices=devices)
     count = min(hosts.count, shares.grid.chunks)
     if hosts.index < count and not record["complete"]:
         shares.share(hosts.index, count)
@@ -106,7 +121,7 @@ def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.
     return folder
 
 
-def _opened(found: opened.Opened, load: Load, console: rich.console.Console, asked: str) -> Shares:
+def _opened(found: opened.Opened, load: Load, console: rich.console.Console, asked: str, devices: int | None = None) -> Shares:
     config, worlds = load(str(found.folder / run_folder.CONFIG))
     check(found.folder, found.record["identity"], identity(config), asked)
-    return Shares(found.folder, found.record, config, worlds, console)
+    return Shares(found.folder, found.record, config, worlds, console, devices=devices)

@@ -35,7 +35,9 @@ class Run:
     record: dict[str, Any]
 
 
-def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str = "") -> Run:
+def run(
+    config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.console.Console, source: str = "", devices: int | None = None
+) -> Run:
     """Runs a checked config into a new folder below `parent`.
 
     Args:
@@ -44,6 +46,7 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
         parent: where the run folder is made.
         console: for progress.
         source: the file of the config, for the record.
+        devices: among how many cores of a CPU, or devices, the worlds are divided; None for all.
 
     Raises:
         Refused: no folder can be made there.
@@ -54,7 +57,7 @@ def run(config: Config, worlds: Worlds, parent: pathlib.Path, console: rich.cons
 
     folder, record = begin(config, parent, source)
     with opened.lock(folder):
-        return shares.Shares(folder, record, config, worlds, console).all()
+        return shares.Shares(folder, record, config, worlds, console, devices=devices).all()
 
 
 def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Config, record: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from jaxdae.app.progress import Progress
 from jaxdae.app.run import Run, draw, draw_finished, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Carried, Part, Simulator, Summary
+from jaxdae.app.threads import divided
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
@@ -46,7 +47,8 @@ class Shares:
         worlds: all of its worlds at their starts.
         console: for progress.
         number: the number of this process among those that share the run; None where it is alone.
-        mesh: the devices of this process; None for all that JAX sees.
+        mesh: the devices of this process; None as `devices` says.
+        devices: how many cores or devices are used; None for all.
     """
 
     folder: pathlib.Path
@@ -56,6 +58,7 @@ class Shares:
     console: rich.console.Console
     number: int | None = None
     mesh: jax.sharding.Mesh | None = None
+    devices: int | None = None
 
     def __post_init__(self) -> None:
         """Looks how the results are cut."""
@@ -147,7 +150,8 @@ class Shares:
         if not (self.folder / run_folder.RESULTS).exists():
             system = self.worlds.one()[0]
             results.create(self.folder / run_folder.RESULTS, self.config, self.grid, system, self.worlds.parameters)
-        simulator = Simulator(self.config, self.grid.block, self.mesh)
+        threads, mesh = divided(self.devices)
+        simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
         metrics = Metrics(self.folder, self.config.steps, self.number)
         with precision(self.config), Progress(self.config.steps * len(planned), self.console, most) as progress:

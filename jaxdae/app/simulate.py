@@ -4,6 +4,7 @@ A block is one compiled rollout of a fixed number of steps with what the reports
 loops. The result is that of one rollout over all steps.
 """
 
+import concurrent.futures
 import dataclasses
 import time
 from collections.abc import Callable
@@ -102,11 +103,13 @@ class Simulator:
         config: the config.
         block: saved states that are computed at a time.
         mesh: the devices; None for all that JAX sees.
+        threads: among how many threads the worlds are divided, each of which runs the program of its share; on a CPU, where the compiler
+            gives the operations of one program to other cores only where they are large.
     """
 
-    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None):
+    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1):
         """Compiles nothing yet."""
-        self._config, self._block, self._driven = config, block, _is_driven(config)
+        self._config, self._block, self._driven, self._threads = config, block, _is_driven(config), threads
         self._layout = jaxdae.Layout(mesh=mesh, chunk=config.batch.chunk)
         self._programs: dict[int, Any] = {}
 
@@ -141,26 +144,35 @@ class Simulator:
         summary = Summary() if summary is None else summary
         part = Part(of=worlds.size) if part is None else part
         steps, every = config.steps, config.save_every
-        fixed, dt = (worlds.system, worlds.integrator), jnp.asarray(config.dt, worlds.state.q.dtype)
+        dt = jnp.asarray(config.dt, worlds.state.q.dtype)
         started = time.perf_counter()
         at = self.carried(worlds) if part.carried is None else part.carried
-        run = self._compiled(worlds, at, dt)
-        summary.layout = self._placement(worlds)
+        shares = _shares(worlds.size, self._threads)
+        each = [worlds.part(*share) for share in shares]
+        stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: x[a:b], (at.state, at.status, at.memory)) for a, b in shares]
+        run = self._compiled(each[0], stand[0], dt)
+        summary.layout = self._placement(each[0]) | {"threads": len(shares)}
         summary.compile_s += time.perf_counter() - started
         interrupts.check()
 
         track = _Track(config, worlds, summary, sink, part, at)
         done = part.done
         before, started = summary.simulate_s, time.perf_counter()
-        state, status, memory = at.state, at.status, at.memory
+
+        def advance(index: int) -> tuple[Any, Any]:
+            state, status, memory, block = run(each[index].system, each[index].integrator, *stand[index], dt)
+            return (state, status, memory), jax.tree.map(local, block)
+
         while done < steps:
-            state, status, memory, block = run(*fixed, state, status, memory, dt)
+            found = _side_by_side(advance, len(shares))
+            stand, blocks = [end for end, _ in found], [block for _, block in found]
             count = min(self._block, (steps - done) // every)
-            block = jax.tree.map(local, block)
+            block = _whole(blocks, shares)
             with interrupts.held():
                 track.take(config.dt * (done + every * np.arange(count + 1)), block)
                 done += count * every
                 summary.steps, summary.simulate_s = done, before + time.perf_counter() - started
+                state, status, memory = _whole(stand, shares)
                 saved(Carried(state, status, memory, *track.carried))
             progress(done)
         return summary
@@ -169,14 +181,41 @@ class Simulator:
         state = worlds.state
         return self._layout.placement(worlds.size, state.v.shape[-1], state.q.dtype).record() if worlds.size > 1 else _ALONE
 
-    def _compiled(self, worlds: Worlds, at: Carried, dt: Any) -> Any:
+    def _compiled(self, worlds: Worlds, stand: Any, dt: Any) -> Any:
         """Returns the program for worlds of this number."""
         if worlds.size not in self._programs:
             axes, every = (worlds.system_axes, worlds.integrator_axes), self._config.save_every
             block = partial(_block, axes, self._layout, self._driven, self._block * every, every)
-            lowered = jax.jit(block).lower(worlds.system, worlds.integrator, at.state, at.status, at.memory, dt)
+            lowered = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt)
             self._programs = {worlds.size: lowered.compile()}
         return self._programs[worlds.size]
+
+
+def _shares(size: int, threads: int) -> list[tuple[int, int]]:
+    """Returns the worlds of each thread (first, behind the last), as many for each, so that one program serves all.
+
+    Where they do not divide, the last shares begin with worlds of those before, which are computed twice; no share is one world alone.
+    """
+    each = max(-(-size // threads), min(size, 2))
+    count = -(-size // each)
+    return [(first, first + each) for first in (min(k * each, size - each) for k in range(count))]
+
+
+def _side_by_side(function: Callable[[int], Any], count: int) -> list[Any]:
+    """Returns what a function of the number of a thread returns in each."""
+    if count == 1:
+        return [function(0)]
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(function, range(count)))
+
+
+def _whole(trees: Any, shares: list[tuple[int, int]]) -> Any:
+    """Returns what all threads found, (world, ...), on the host."""
+    if len(shares) == 1:
+        return jax.tree.map(local, trees[0])
+    befores = [0, *(behind for _, behind in shares[:-1])]
+    skipped = [before - first for (first, _), before in zip(shares, befores, strict=True)]
+    return jax.tree.map(lambda *x: np.concatenate([local(part)[skip:] for part, skip in zip(x, skipped, strict=True)]), *trees)
 
 
 def _is_driven(config: Config) -> bool:

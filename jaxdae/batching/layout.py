@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -133,15 +134,31 @@ class Placement:
         """Returns the leaves with copies of the last world, placed on the devices, split along their world axes."""
         return [self._placed(self._padded(x, axis), axis) for x, axis in zip(leaves, axes, strict=True)]
 
+    def over_devices(self, function: Callable[..., Any], stacked: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
+        """Returns what a function of the worlds of one device gives for all of them, (world, ...).
+
+        Each device runs the whole program on its own worlds. Left to the compiler, the factorizations that it calls from a library would
+        not be divided: every device would do those of all worlds.
+
+        Args:
+            function: takes `stacked` of the worlds of a device, then `shared`; returns arrays (world, ...).
+            stacked: pytrees of arrays (..., world).
+            shared: pytrees of arrays that are the same for all worlds.
+        """
+        if self.devices == 1:
+            return function(*stacked, *shared)
+        names, nowhere = self.mesh.axis_names, jax.sharding.PartitionSpec()
+        divided = jax.tree.map(lambda x: jax.sharding.PartitionSpec(*[None] * (jnp.ndim(x) - 1), names), stacked)
+        specs = (*divided, *jax.tree.map(lambda _: nowhere, shared))
+        return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=jax.sharding.PartitionSpec(names))(*stacked, *shared)
+
     def split(self, x: Any) -> Any:
-        """Returns (chunk, ..., world) of an array (..., world)."""
-        parts = x.reshape(*x.shape[:-1], self.devices, self.chunks, self.chunk)
-        return jnp.moveaxis(parts, -2, 0).reshape(self.chunks, *x.shape[:-1], self.together)
+        """Returns (chunk, ..., world) of an array (..., world) of a device."""
+        return jnp.moveaxis(x.reshape(*x.shape[:-1], self.chunks, self.chunk), -2, 0)
 
     def join(self, x: Any) -> Any:
-        """Returns (world, ...) of an array (chunk, world, ...), without the copies."""
-        parts = x.reshape(self.chunks, self.devices, self.chunk, *x.shape[2:])
-        return self.cut(jnp.swapaxes(parts, 0, 1).reshape(self.chunks * self.together, *x.shape[2:]))
+        """Returns (world, ...) of an array (chunk, world, ...) of a device."""
+        return x.reshape(self.chunks * self.chunk, *x.shape[2:])
 
     def cut(self, x: Any) -> Any:
         """Returns (world, ...) without the copies."""

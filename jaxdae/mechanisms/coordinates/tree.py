@@ -132,7 +132,9 @@ class TreeCoordinates(BodyCoordinates):
         carriers, on_links = np.asarray(shape.body_links, int), np.asarray(shape.column_links, int)
         bodies = poses.frames(poses.composed(poses.chosen(carriers, links), poses.of(self.held)))
         columns = self.space.screw.of_axis(poses.frames(poses.chosen(on_links, links)), self.turning, self.sliding)
-        return Near(poses.frames(links), bodies, columns, [taken(place, shape.roots[carriers]) for place in places])
+        # What the ground carries does not move: any origin will do.
+        origins = np.append(shape.roots, 0)[carriers]
+        return Near(poses.frames(links), bodies, columns, [taken(place, origins) for place in places])
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
