@@ -294,12 +294,12 @@ def test_processes_that_know_each_other(place, whole, tmp_path, count):
     assert_equal(only(tmp_path), whole)
 
 
-@pytest.mark.long
-def test_a_cpu_that_counts_as_eight_devices(place, whole, tmp_path):
-    """100 worlds do not divide among eight: copies are computed and cut off."""
-    assert run_process("run", place / "swing.yaml", "--out", tmp_path, "--devices", 8).wait() == 0
+@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.long)])
+def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices):
+    """100 worlds do not divide among eight: some are computed twice."""
+    assert command("run", place / "swing.yaml", "--out", tmp_path, "--devices", devices)[0] == 0
     assert content(only(tmp_path) / "results.zarr") == content(whole / "results.zarr")
-    assert run_folder.read_record(only(tmp_path))["layout"]["devices"] == 8
+    assert run_folder.read_record(only(tmp_path))["layout"]["threads"] == devices
 
 
 def test_processes_that_do_not_find_each_other(monkeypatch):
