@@ -279,6 +279,7 @@ def simulation(folder: pathlib.Path, asked: str) -> Opened:
         raise Refused(
             f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its {run_folder.CONFIG} again"
         )
+    _check_digests(folder, record)  # Of a run that was killed there are none.
     _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
     return Opened(folder, config, record)
 

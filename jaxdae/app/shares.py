@@ -74,6 +74,7 @@ class Shares:
         """
         stopped = ""
         try:
+            self._go_on()
             try:
                 self._simulate((0, self.grid.size))
             except KeyboardInterrupt:
@@ -87,6 +88,14 @@ class Shares:
             raise KeyboardInterrupt(self._interrupted())
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
+
+    def _go_on(self) -> None:
+        """Takes back what the record says of an end before."""
+        if self.record.get("stopped"):
+            for key in ("stopped", "written", "results", "timing", "layout"):
+                self.record.pop(key, None)
+            self.record["digests"] = {}
+            run_folder.write_record(self.folder, self.record)
 
     def share(self, index: int, count: int) -> str:
         """Simulates the worlds of a share that are not complete; returns what was done in words.

@@ -167,6 +167,15 @@ def test_an_interrupted_run_says_so_and_is_drawn(copy):
     assert "**The run is not complete:**" in (folder / "report.md").read_text()
 
 
+def test_a_run_whose_results_were_changed_is_not_continued(copy):
+    folder = copy("run")
+    (file,) = (folder / "results.zarr" / "q").glob("0.0.0")
+    file.write_bytes(b"other")
+    code, _, err = command("run", "--resume", folder)
+    assert code == 2
+    assert f"{file}: got a file that is not what the run wrote" in err
+
+
 def removed(file, other):
     file.unlink()
 
@@ -220,7 +229,7 @@ FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in (""
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
     arguments = ["plot"] if action == "plot" else [action, "--resume"]
-    anew = ("report.md", "plots", "lock")
+    anew = ("report.md", "plots", "lock", "metrics.jsonl", "parts")
     files = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.relative_to(whole).parts[0] not in anew]
     assert len(files) >= (50 if kind == "run" else 5 if kind.endswith("finished") else 4)
     for file in files:
