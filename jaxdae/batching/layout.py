@@ -145,7 +145,7 @@ class Placement:
             stacked: pytrees of arrays (..., world).
             shared: pytrees of arrays that are the same for all worlds.
         """
-        if self.devices == 1:
+        if self.mesh is None or self.devices == 1:
             return function(*stacked, *shared)
         names, nowhere = self.mesh.axis_names, jax.sharding.PartitionSpec()
         divided = jax.tree.map(lambda x: jax.sharding.PartitionSpec(*[None] * (jnp.ndim(x) - 1), names), stacked)
