@@ -122,9 +122,9 @@ class Shares:
         Raises:
             Refused: parts are missing or not complete, with their worlds.
         """
-        open_ones = [f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), self._complete())]
+        complete, begun = self._found()
+        open_ones = [f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), complete)]
         if open_ones:
-            begun = [part for part in parts.found(self.folder) if not part.complete]
             more = f"; {len(begun)} of them were begun" if begun else ""
             raise Refused(f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; simulate them first")
         try:
@@ -135,8 +135,8 @@ class Shares:
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
 
-    def _complete(self) -> list[Range]:
-        """Returns the parts that are complete, of this run and no other."""
+    def _found(self) -> tuple[list[Range], list[Range]]:
+        """Returns the parts that are complete and those that were begun, of this run and no other."""
         found = parts.found(self.folder)
         for part in found:
             check(
@@ -145,12 +145,11 @@ class Shares:
                 self.record["identity"],
                 f"worlds {part.worlds[0]} to {part.worlds[1] - 1}",
             )
-        return [part.worlds for part in found if part.complete]
+        return [part.worlds for part in found if part.complete], [part.worlds for part in found if not part.complete]
 
     def _simulate(self, within: Range) -> int:
         """Simulates what is not complete of some worlds; returns how many parts that were."""
-        complete = self._complete()
-        begun = [part.worlds for part in parts.found(self.folder) if not part.complete]
+        complete, begun = self._found()
         # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
         mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
         planned = sorted(mine + self.grid.parts(within, complete + begun))
