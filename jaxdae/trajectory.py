@@ -207,10 +207,11 @@ def batch_rollout(
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
-    status = first_status(system, integrator, controls, state, dt, tolerance, memory is not None)
+    still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
+    status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
-    point = of_points(integrator).begin(system, state)
+    point = Point(state, of_points(integrator).begin(*still((system, state))).linearization)
     law = controls if callable(controls) else None
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
