@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jaxdae.app.ending import Commands
+from jaxdae.app.flags import for_small_programs
 
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
@@ -23,6 +24,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pre
 
 def main() -> None:
     """Runs the command line."""
+    for_small_programs()
     app(prog_name="jaxdae")
 
 
