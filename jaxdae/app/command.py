@@ -269,6 +269,9 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
 
     entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
     space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
+    told = space.forecast(checked, entry, worlds)
+    if told:
+        _note(told)
 
 
 def _warn_of_redundant(checked: Any, worlds: Any) -> None:
