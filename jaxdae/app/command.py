@@ -78,7 +78,7 @@ def run(
     devices: Annotated[int | None, _DEVICES] = None,
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
-    from jaxdae.app import hosts, launch
+    from jaxdae.app import launch
 
     if (config is None) == (resume is None):
         _stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
@@ -86,9 +86,7 @@ def run(
         _stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
     if distributed and (chunks or resume):
         _stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
-    if not distributed and (coordinator or processes or process is not None):
-        _stop("run: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
-    joined = hosts.join(coordinator, processes, process) if distributed else None
+    joined = _joined("run", distributed, coordinator, processes, process)
     if resume is not None:
         if set_ or chunks:
             _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
@@ -111,6 +109,15 @@ def run(
     from jaxdae.app.run import run as run_config
 
     _tell(run_config(checked, worlds, out, _console(), source=source, devices=devices))
+
+
+def _joined(command: str, distributed: bool, coordinator: str | None, processes: int | None, process: int | None) -> Any:
+    """Connects this process with the others where that was asked for."""
+    from jaxdae.app import hosts
+
+    if not distributed and (coordinator or processes or process is not None):
+        _stop(f"{command}: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
+    return hosts.join(coordinator, processes, process) if distributed else None
 
 
 @app.command()
@@ -136,9 +143,13 @@ def tune(
     set_: Annotated[list[str] | None, _SET] = None,
     out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
     resume: Annotated[pathlib.Path | None, _RESUME] = None,
+    distributed: Annotated[bool, _DISTRIBUTED] = False,
+    coordinator: Annotated[str | None, _COORDINATOR] = None,
+    processes: Annotated[int | None, _PROCESSES] = None,
+    process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
     """Find numbers of a config by gradient, as its section tune says; history, plots and tuned config go to a new folder."""
-    _learn("tune", config, set_, out, resume)
+    _learn("tune", config, set_, out, resume, _joined("tune", distributed, coordinator, processes, process))
 
 
 @app.command()
@@ -147,9 +158,13 @@ def optimize(
     set_: Annotated[list[str] | None, _SET] = None,
     out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
     resume: Annotated[pathlib.Path | None, _RESUME] = None,
+    distributed: Annotated[bool, _DISTRIBUTED] = False,
+    coordinator: Annotated[str | None, _COORDINATOR] = None,
+    processes: Annotated[int | None, _PROCESSES] = None,
+    process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
     """Find inputs over time by gradient, as the section optimize of a config says; history, plots and inputs go to a new folder."""
-    _learn("optimize", config, set_, out, resume)
+    _learn("optimize", config, set_, out, resume, _joined("optimize", distributed, coordinator, processes, process))
 
 
 _FILE = typer.Argument(metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False)
@@ -206,18 +221,26 @@ def plot(
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:
+def _learn(
+    command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None, hosts: Any = None
+) -> None:
     from jaxdae.app import opened, run_folder
 
     if (config is None) == (resume is None):
         _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
-    continued = contextlib.nullcontext() if resume is None else opened.fit(resume, command, tuple(overrides or ()))
+    given = tuple(overrides or ())
+    if resume is None:
+        continued = contextlib.nullcontext()
+    elif hosts is not None and hosts.index > 0:
+        continued = contextlib.nullcontext(opened.continuable_fit(resume, command, given))
+    else:
+        continued = opened.fit(resume, command, given)
     with continued as found:
         source = str(config) if found is None else str(found.folder / run_folder.CONFIG)
-        _learn_checked(command, source, overrides, out, found)
+        _learn_checked(command, source, overrides, out, found, hosts)
 
 
-def _learn_checked(command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any) -> None:
+def _learn_checked(command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any) -> None:
     """Runs a fit of a config in a new folder, or in the one that was found."""
     checked, worlds = _load(source, overrides)
     if getattr(checked, command) is None:
@@ -232,12 +255,13 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
     elif not found.has_checkpoint:
         _note(f"{found.folder} holds no checkpoint: the run begins again with its first iteration")
     try:
-        done = learn(checked, worlds, command, console, parent=out, source=source, resume=found)
+        done = learn(checked, worlds, command, console, parent=out, source=source, resume=found, hosts=hosts)
     except ValueError as error:
         _stop(f"{command} failed: {error}", code=1)
-    for label, value in rows(done.record):
+    for label, value in [] if done is None else rows(done.record):
         console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
+    if done is not None:
+        console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_robot(path: str) -> None:

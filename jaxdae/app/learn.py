@@ -10,6 +10,7 @@ import pathlib
 import time
 from typing import Any
 
+import jax
 import numpy as np
 import rich.console
 import yaml
@@ -18,6 +19,7 @@ from jaxdae import tuning
 from jaxdae.app import files, interrupts, opened, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.history import History, table
+from jaxdae.app.hosts import Hosts
 from jaxdae.app.learned_plots import draw_learned
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
@@ -55,7 +57,8 @@ def learn(
     parent: pathlib.Path = pathlib.Path("runs"),
     source: str = "",
     resume: opened.Opened | None = None,
-) -> Learned:
+    hosts: Hosts | None = None,
+) -> Learned | None:
     """Runs the section of a command, `tune` or `optimize`, in a new folder or in the one to be continued.
 
     Args:
@@ -66,6 +69,10 @@ def learn(
         parent: where a new run folder is made.
         source: the file of the config, for the record.
         resume: the run folder to continue, which the caller keeps locked.
+        hosts: the processes among which the worlds are divided; None where this is the only one. Process 0 writes.
+
+    Returns:
+        What the fit left behind, None in processes other than the first.
 
     Raises:
         Refused: no folder can be made there, or a checkpoint of another fit.
@@ -73,6 +80,35 @@ def learn(
         ValueError: a loss that is not finite at the start.
         KeyboardInterrupt: with what is left behind in words.
     """
+    if hosts is not None:
+        _check_divides(config, getattr(config, command))
+        if hosts.index > 0:
+            _help(config, worlds, command, None if resume is None else resume.folder / CHECKPOINT)
+            hosts.meet()
+            return None
+    done = _learned_here(config, worlds, command, console, parent, source, resume)
+    if hosts is not None:
+        hosts.meet()
+    return done
+
+
+def _check_divides(config: Config, section: Tune | Optimize) -> None:
+    if config.batch.size == 1 or not config.batch.vary:
+        what = "tune" if isinstance(section, Tune) else "optimize"
+        raise Refused(f"{what} --distributed: got one world, expected batch.size and batch.vary: worlds are what is divided")
+
+
+def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path | None) -> None:
+    """Runs the share of a fit of a process that writes nothing; from a checkpoint where the first process goes on from one."""
+    section = getattr(config, command)
+    with precision(config):
+        _fit(objective(config, worlds, section), section, None if checkpoint is None else tuning.Checkpoint(checkpoint))
+
+
+def _learned_here(
+    config: Config, worlds: Worlds, command: str, console: rich.console.Console, parent: pathlib.Path, source: str, resume: Any
+) -> Learned:
+    """Runs a fit in this process, which writes what it finds."""
     if resume is not None:
         place = _Place(resume.folder, resume.record, config, command, complete=resume.record["complete"])
         return _finished(place, worlds, console)
@@ -166,19 +202,27 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
     with precision(place.config):
         found = objective(place.config, worlds, section)
         interrupts.check()
-        result = tuning.fit(
-            found.loss if found.batch_loss is None else found.batch_loss,
-            found.parameters,
-            optimizer(section),
-            steps=section.iterations,
-            trainable=found.trainable,
-            batch=found.batch,
-            clip=section.optimizer.clip,
-            record=lambda numbers: numbers,
-            progress=_Progress(section.iterations, console),
-            checkpoint=tuning.Checkpoint(place.folder / CHECKPOINT, every=section.checkpoint_every, saved=saved),
-        )
+        checkpoint = tuning.Checkpoint(place.folder / CHECKPOINT, every=section.checkpoint_every, saved=saved)
+        result = _fit(found, section, checkpoint, _Progress(section.iterations, console))
     return found, result
+
+
+def _fit(found: Objective, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:
+    """Runs a fit, its worlds divided among all devices of all processes."""
+    several = found.batch is not None and jax.device_count() > 1
+    return tuning.fit(
+        found.loss if found.batch_loss is None else found.batch_loss,
+        found.parameters,
+        optimizer(section),
+        steps=section.iterations,
+        trainable=found.trainable,
+        batch=found.batch,
+        clip=section.optimizer.clip,
+        record=lambda numbers: numbers,
+        progress=progress,
+        checkpoint=checkpoint,
+        mesh=jax.sharding.Mesh(np.asarray(jax.devices()), ("world",)) if several else None,
+    )
 
 
 def _learned(place: _Place, result: tuning.FitResult) -> dict[str, Any]:

@@ -87,15 +87,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         return system, build.integrator(changed), state, None
 
     loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, None))
-    if config.batch.size == 1 or not samples:
-        return Objective(loss, None, None, parameters, trainable, locations, None)
-    batch = {vary.path: jnp.asarray(column) for vary, column in zip(config.batch.vary, samples, strict=True)}
-
-    def of_world(numbers: Any, sample: Any) -> Any:
-        here = [sample[vary.path] for vary in config.batch.vary]
-        return dataclasses.replace(loss, setup=lambda p: setup(p, here))(numbers)
-
-    return Objective(loss, of_world, batch, parameters, trainable, locations, None)
+    return _over_worlds(config, samples, Objective(loss, None, None, parameters, trainable, locations, None), setup)
 
 
 def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[str, Any]) -> Objective:
@@ -109,6 +101,7 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
         forces[number] = driven.with_input(forces[number], index)
     system = build.construct(changed)[0]
     _, method, state = worlds.one()
+    varied, samples = build.sample(config)
     # Inputs are held over a step: each is the value of the line between the knots in the middle of its step.
     middles = (np.arange(config.steps) + 0.5) / config.steps
 
@@ -116,8 +109,28 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
         columns = [jnp.interp(middles, np.linspace(0.0, 1.0, given.knots), numbers[given.force]) for given in section.inputs]
         return jnp.stack(columns, axis=1)
 
-    loss = _rollout_loss(config, section, lambda p: (system, method, state, controls(p)), _terms(config, section, worlds, controls))
-    return Objective(loss, None, None, parameters, trainable, {}, controls)
+    def setup(numbers: Any, sample: Any = ()) -> Any:
+        if not sample:
+            return system, method, state, controls(numbers)
+        world = with_numbers(changed, varied, sample)
+        here, _, start, _, _ = build.started(world)
+        return here, build.integrator(world), start, controls(numbers)
+
+    loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, controls))
+    return _over_worlds(config, samples, Objective(loss, None, None, parameters, trainable, {}, controls), setup)
+
+
+def _over_worlds(config: Config, samples: Any, nominal: Objective, setup: Callable[[Any, Any], Any]) -> Objective:
+    """Returns what is minimized on average over the worlds of the batch, where there are several that differ."""
+    if config.batch.size == 1 or not samples:
+        return nominal
+    batch = {vary.path: jnp.asarray(column) for vary, column in zip(config.batch.vary, samples, strict=True)}
+
+    def of_world(numbers: Any, sample: Any) -> Any:
+        here = [sample[vary.path] for vary in config.batch.vary]
+        return dataclasses.replace(nominal.loss, setup=lambda p: setup(p, here))(numbers)
+
+    return dataclasses.replace(nominal, batch_loss=of_world, batch=batch)
 
 
 def _of_body(body: Any) -> list[str]:

@@ -172,13 +172,14 @@ def fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> 
     Raises:
         Refused: for anything else, and for a run that another process works on.
     """
-    _continuable_fit(folder, command, overrides)
+    continuable_fit(folder, command, overrides)
     with lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
-        yield _continuable_fit(folder, command, overrides)
+        yield continuable_fit(folder, command, overrides)
 
 
-def _continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...]) -> Opened:
+def continuable_fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> Opened:
+    """Returns what `fit` gives, without a lock: for processes that write nothing."""
     _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), f"the folder of a run of jaxdae {command}")
     record = _record(folder)
     if not isinstance(record.get("learned"), dict) or record["learned"].get("command") != command:

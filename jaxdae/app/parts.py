@@ -11,6 +11,7 @@ Checkpoints and records are put in place whole. When all parts are complete, wha
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -146,6 +147,15 @@ def merged(parts: list[Found]) -> Summary:
         whole.layout = whole.layout or one.layout
     whole.steps = min((part.summary.steps for part in parts), default=0)
     return whole
+
+
+def overlap(parts: list[Found]) -> bool:
+    """Returns whether a world belongs to several parts: jobs that cut the run otherwise were at work at the same moment.
+
+    Both wrote the same bytes, but both have counted it.
+    """
+    ordered = sorted(part.worlds for part in parts)
+    return any(after[0] < before[1] for before, after in itertools.pairwise(ordered))
 
 
 def _told(identity: dict[str, str], writer: Writer, summary: Summary) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from jaxdae.app import naming
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
 from jaxdae.app.schema import Config
+from jaxdae.status import Status
 
 _SCALARS = 5  # violations, energies and work, a number each
 _STATUS = 4  # bytes
@@ -277,3 +278,10 @@ def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Data
     far = next((entries for first, _, entries in written if first == 0), 0)
     worlds = [world for first, behind, entries in written if entries >= far for world in range(first, behind)]
     return data.isel(world=worlds, time=slice(0, far))
+
+
+def last_status(store: pathlib.Path) -> dict[str, int]:
+    """Returns how many worlds of a complete store ended with which status."""
+    with read(store) as data:
+        codes, counts = np.unique(data.status.isel(time=-1).values, return_counts=True)
+    return {Status(int(code)).name: int(count) for code, count in zip(codes, counts, strict=True)}

@@ -173,6 +173,8 @@ class Shares:
         """Writes the record of the run: complete, or stopped and what there is."""
         found = parts.found(self.folder)
         self._summary = summary = parts.merged(found)
+        if not stopped and parts.overlap(found):
+            summary.status = results.last_status(self.folder / run_folder.RESULTS)
         self.record.pop("written", None)
         told: dict[str, Any] = {}
         if summary.steps:

@@ -64,6 +64,7 @@ class Layout:
         placed_by_caller = mesh is None and not jax.sharding.get_abstract_mesh().empty
         if mesh is None and not placed_by_caller and jax.device_count() > 1:
             mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("world",))
+        mesh = None if mesh is None else automatic(mesh)
         devices = 1 if mesh is None else mesh.size
         share = -(-worlds // devices)
         most = self.chunk
@@ -93,6 +94,12 @@ class Layout:
                 raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"layout: chunk must be at least 1, got {self.chunk}")
+
+
+def automatic(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    """Returns a mesh of the same devices that leaves to the compiler where arrays lie: the last worlds need not divide among them."""
+    names = mesh.axis_names
+    return jax.sharding.Mesh(mesh.devices, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names))
 
 
 @dataclasses.dataclass(frozen=True)

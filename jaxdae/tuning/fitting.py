@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ import numpy as np
 import optax
 
 from jaxdae._pytree import batch_axes, pytree
+from jaxdae.tuning import averaging
 from jaxdae.tuning import checkpoint as checkpoints
 from jaxdae.tuning.checkpoint import Checkpoint, CheckpointError
 from jaxdae.tuning.differentiation import ByCount, Mode
@@ -105,6 +107,7 @@ def fit(
     record: Callable[[Any], Any] | None = None,
     progress: Callable[[int, FitStep], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> FitResult:
     """Returns parameters that make a loss small, by an optax optimizer.
 
@@ -124,7 +127,10 @@ def fit(
         mode: `Forward()`, `Reverse()` or `ByCount(limit)`, which takes forward mode up to that many trained numbers.
         record: parameters -> pytree of arrays, kept of every step in `FitResult.recorded`.
         progress: called after every step with its number, from 0, and its `FitStep`.
-        checkpoint: where and how often to save; a fit whose file is there continues from it, bit for bit as if it had not stopped.
+        checkpoint: where and how often to save; a fit whose file is there continues from it, bit for bit as if it had not stopped. Of
+            several processes the first one writes.
+        mesh: devices among which the items of the batch are divided, those of other processes too (`jax.distributed`), each of which calls
+            this with the same arguments; None for one device. See `jaxdae.tuning.averaging`.
 
     Raises:
         ValueError: as `reparametrize`; counts that are not positive; a loss that is no scalar; a checkpoint of another fit; a loss or
@@ -134,14 +140,16 @@ def fit(
     The loop is on the host, one dispatch a step; the step is compiled once.
     """
     _check(optimizer, mode, steps, starts, clip, checkpoint)
+    if mesh is not None and (batch is None or starts is not None):
+        raise ValueError("mesh divides the items of a batch: give batch, and no starts")
     chosen = reparametrize(parameters, trainable, starts=starts)
     # The step number and the trained leaves are arguments, all else of the parameters too: no value is baked into the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
     fixed_batch = None if callable(batch) else jax.tree.map(jnp.asarray, batch)
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def one(carried: _Carried, shared: Any, items: Any) -> Any:
-        return _step(loss, optimizer, chosen, mode, clip, record, batch if callable(batch) else items, carried, shared)
+    def one(carried: _Carried, shared: Any, items: Any, over: Any = mesh) -> Any:
+        return _step(loss, optimizer, chosen, mode, clip, record, batch if callable(batch) else items, carried, shared, over)
 
     def begin(values: Any) -> _Carried:
         return _begin(chosen.split(values), optimizer)
@@ -152,8 +160,14 @@ def fit(
         axes = batch_axes(parameters, *chosen.paths, *stacked)
         step = jax.vmap(one, in_axes=(0, axes, None))
         start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
+    if mesh is not None:  # Numbers on the host are the same for all processes.
+        start, parameters, fixed_batch = jax.device_get((start, parameters, fixed_batch))
     lowered = jax.jit(step).lower(start, parameters, fixed_batch)
-    identity = checkpoints.fingerprint(lowered.as_text(), (start, parameters, fixed_batch)) if checkpoint else {}
+    identity = {}
+    if checkpoint:
+        # The same fit on other devices goes on from the same checkpoint.
+        alone = lowered if mesh is None else jax.jit(partial(one, over=None)).lower(start, parameters, fixed_batch)
+        identity = checkpoints.fingerprint(alone.as_text(), (start, parameters, fixed_batch))
     compiled = lowered.compile()
 
     carried, history = start, []
@@ -164,7 +178,7 @@ def fit(
         count = _checked_count(file, carried, start, stored, template.num_leaves, steps)
         columns = [stored[str(k)] for k in range(template.num_leaves)]
         history = [[column[k] for column in columns] for k in range(count)]
-        carried = jax.tree.map(jnp.asarray, carried)
+        carried = carried if mesh is not None else jax.tree.map(jnp.asarray, carried)
         _tell(checkpoint, template, stored)
     for count in range(len(history), steps):
         carried, told = compiled(carried, parameters, fixed_batch)
@@ -178,11 +192,17 @@ def fit(
         history.append(jax.tree.leaves(told))
         if progress is not None:
             progress(count, told[0])
-        if file is not None and checkpoint is not None and ((count + 1) % checkpoint.every == 0 or count + 1 == steps):
+        if (
+            file is not None
+            and checkpoint is not None
+            and jax.process_index() == 0
+            and ((count + 1) % checkpoint.every == 0 or count + 1 == steps)
+        ):
             stored = _stacked(history)
             checkpoints.write(file, jax.device_get(carried), stored, identity)
             _tell(checkpoint, template, stored)
     told, recorded = jax.tree.unflatten(template, list(_stacked(history).values()))
+    carried = carried if mesh is None else jax.device_get(carried)
     return _result(chosen, parameters, carried, told, recorded, None if starts is None else axes)
 
 
@@ -227,22 +247,29 @@ def _begin(free: Any, optimizer: Any) -> _Carried:
 
 
 def _step(
-    loss: Any, optimizer: Any, chosen: Reparametrization, mode: Mode, clip: Any, record: Any, batch: Any, carried: _Carried, shared: Any
+    loss: Any,
+    optimizer: Any,
+    chosen: Reparametrization,
+    mode: Mode,
+    clip: Any,
+    record: Any,
+    batch: Any,
+    carried: _Carried,
+    shared: Any,
+    mesh: Any,
 ) -> Any:
     """Returns what is carried on, and (FitStep, record) of one step."""
     items = batch(carried.count) if callable(batch) else batch
 
-    def of_free(free: Any) -> Any:
+    def of_item(free: Any, item: Any) -> Any:
         here = chosen.join(shared, free)
-        value = loss(here) if items is None else jax.vmap(loss, in_axes=(None, 0))(here, items)
-        if not hasattr(value, "shape") or value.shape != (() if items is None else value.shape[:1]):
-            raise ValueError(
-                f"loss must return a scalar, got {getattr(value, 'shape', type(value).__name__)}; reduce it, by jnp.mean or jnp.sum"
-            )
-        return jnp.mean(value)
+        return loss(here) if item is None else loss(here, item)
+
+    def of_free(free: Any) -> Any:
+        return averaging.mean(of_item, free, items, mesh)
 
     free = carried.free
-    value, gradient = mode.value_and_grad(of_free, free)
+    value, gradient = averaging.value_and_grad(mode, of_item, free, items, mesh)
     norm = _norm(gradient)
     finite = jnp.isfinite(value) & jnp.isfinite(norm)
     shortened = 1.0 if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norm, clip))

@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 import pytest
+import rich.console
 import typer.testing
 import xarray as xr
 
@@ -24,6 +25,7 @@ from jaxdae.app import hosts, identity, launch, parts, results, run_folder, shar
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.grid import Grid, grid
+from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
 
@@ -149,6 +151,25 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, count):
     assert_equal(only(tmp_path), whole)
     code, out, _ = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", 0)
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
+
+
+def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_path):
+    """A job of two and one of three have both simulated the first worlds: they count once."""
+    checked, worlds = load(str(place / "swing.yaml"))
+    folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
+    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+    assert "complete" in working.share(0, 2)
+    (part,) = parts.found(folder)
+    first = (0, 32)
+    assert first < part.worlds
+    with precision(checked):
+        parts.complete(
+            folder, first, identity.identity(checked), results.Writer(folder / "results.zarr", working.grid, first), part.summary
+        )
+    assert "complete" in working.share(1, 2)
+    assert parts.overlap(parts.found(folder))
+    assert command("merge", folder)[0] == 0
+    assert run_folder.read_record(folder)["results"]["status"] == {"OK": 100}
 
 
 def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
