@@ -132,9 +132,27 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     _, joints, _, here = both
     tree, rate = joints.coordinates, jax.jvp(lambda s: joints.retract(here.q, s * here.v), (0.0,), (1.0,))[1]
     np.testing.assert_allclose(tree.velocity_of(here.q, rate), here.v, rtol=0, atol=10 * EPS)
-    near, along = jax.jvp(tree.near, (here.q,), (rate,))
-    found = tree.near_along(here.q, near, rate)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e3 * EPS), found, along)
+    rng = np.random.default_rng(3)
+
+    def some(x):
+        return jnp.asarray(rng.normal(size=x.shape))
+
+    # Axes keep their length, and frames stay frames.
+    turning = jnp.cross(some(tree.turning), tree.turning) if tree.turning.ndim == 2 else some(tree.turning)
+    fixed = tree.fixed.along(tree.space.twist(*(some(tree.fixed.x) for _ in tree.space.twist._fields)))
+    design = {"fixed": fixed, "turning": turning, "sliding": some(tree.sliding), "held": jax.tree.map(some, tree.held)}
+    names = list(design)
+
+    @jax.jit
+    def compared(q, rate, parts, dots):
+        def near(q, *parts):
+            return dataclasses.replace(tree, **dict(zip(names, parts, strict=True))).near(q)
+
+        at, along = jax.jvp(near, (q, *parts), (rate, *dots))
+        return tree.near_along(q, at, rate, dataclasses.replace(tree, **dict(zip(names, dots, strict=True)))), along
+
+    found, expected = compared(here.q, rate, [getattr(tree, name) for name in names], list(design.values()))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
 
 
 def test_bodies_on_the_ground_stay_where_they_are():

@@ -22,6 +22,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -138,22 +139,52 @@ class TreeCoordinates(BodyCoordinates):
         origins = np.append(shape.roots, shape.count)[carriers]
         return Near(poses.frames(links), bodies, columns, [taken(place, origins) for place in places])
 
-    def near_along(self, q: Coordinates, near: Near, rate: Any) -> Near:
-        """Returns the derivative of `near` where coordinates have a rate (nq,).
+    def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
+        """Returns the derivative of `near` where coordinates have a rate, or the design has.
 
-        Each link moves like a body, and so does what is fixed in it: with V the sum of S_j xi_j over what carries the link, a frame has the
-        derivative of one with the motion V, and another motion S has V x S. Seen from the origin of a tree, the place of its first link,
-        nothing slides with that link, but the origin does.
+        Each link moves like a body, and so does what is fixed in it: with V the sum of the motions of all links that carry it, S_j xi_j of
+        velocities xi among them, a frame has the derivative of one with the motion V, and another motion S has V x S. Seen from the origin
+        of a tree, the place of its first link, nothing slides with that link, but the origin does.
+
+        Args:
+            q: coordinates (nq,).
+            near: what `near` returns.
+            rate: of the coordinates (nq,); None where they do not move.
+            designed: the derivative of the tree itself, another tree; None where it stays as it is.
         """
         shape, screw, count = self.structure, self.space.screw, len(near.origins)
-        moving = jnp.stack(near.columns) * self.velocity_of(q, rate)
+        moving: Any = jnp.zeros((1, 1), q.dtype)
+        if rate is not None:
+            moving = moving + jnp.stack(near.columns) * self.velocity_of(q, rate)
+        if designed is not None:
+            moving = moving + self._designed(q, near, designed)
         first = np.isin(shape.column_links, shape.roots)
         seen = jnp.concatenate([jnp.where(first, 0.0, moving[:count]), moving[count:]])
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
         pushed = {of: screw(*self._pushed(seen, of)) for of in dict.fromkeys(wanted)}
         links, bodies, columns = (pushed[of] for of in wanted)
         origins = self._pushed(jnp.where(first, moving[:count], 0.0), shape.body_links)
-        return Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
+        along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
+        if designed is None:
+            return along
+        on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
+        turned = screw.of_axis(on_links, designed.turning, designed.sliding)
+        held = jax.jvp(on_bodies.then, (self.held,), (designed.held,))[1]
+        return along._replace(columns=_sum(along.columns, turned), bodies=_sum(along.bodies, held))
+
+    def _designed(self, q: Coordinates, near: Near, designed: Any) -> Any:
+        """Returns the motions (k, nv) of all links where their fixed frames and axes change, each at the last of its velocities."""
+        at, along = ((tree.fixed, tree.turning, tree.sliding) for tree in (self, designed))
+
+        def own(fixed: Any, turning: Any, sliding: Any) -> Any:
+            return fixed.then(dataclasses.replace(self, turning=turning, sliding=sliding)._moved(q))
+
+        twist = jax.jvp(own, at, along)
+        motions = jnp.stack(self.space.screw.of_axis(near.links, *twist[0].turning_and_sliding(twist[1])))
+        last = self.structure.last_columns[:-1]
+        if np.array_equal(last, np.arange(len(self.velocity_names))):
+            return motions
+        return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions)
 
     def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
         """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
@@ -310,6 +341,10 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
 
 
+def _sum(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
 # Compiled as units: force, mass matrix and rows need them, and JAX then traces each of them once.
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
@@ -322,15 +357,17 @@ def _near_with_rule(tree: TreeCoordinates, q: Any) -> Near:
 
 
 def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
-    """Returns `near` and its derivative: one sum over the tree where coordinates move, instead of that of frames in frames in frames."""
-    tree, q = primals
-    near, rate = _near(tree, q), tangents[1]
-    change = jax.tree.map(jnp.zeros_like, near) if is_still(rate) else tree.near_along(q, near, rate)
-    moving = Moving.of(tree, tangents[0])
+    """Returns `near` and its derivative: one sum over the tree, instead of the derivatives of frames in frames in frames."""
+    (tree, q), (design, rate) = primals, tangents
+    near = _near(tree, q)
+    parts = [(of.fixed, of.turning, of.sliding, of.held) for of in (tree, design)]
+    moving = Moving.of(*parts)
+    designed = None
     if moving.places:
-        designed = jax.jvp(lambda *leaves: moving.filled(leaves).near(q), tuple(moving.values), tuple(moving.tangents))[1]
-        change = jax.tree.map(jnp.add, change, designed)
-    return near, change
+        dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
+        names = ("fixed", "turning", "sliding", "held")
+        designed = dataclasses.replace(tree, **dict(zip(names, jax.tree.unflatten(moving.structure, dots), strict=True)))
+    return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)
 
 
 _near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
