@@ -159,7 +159,7 @@ class TreeCoordinates(BodyCoordinates):
         if designed is not None:
             moving = moving + self._designed(q, near, designed)
         first = np.isin(shape.column_links, shape.roots)
-        seen = jnp.concatenate([jnp.where(first, 0.0, moving[:count]), moving[count:]])
+        seen = jnp.where(first & (np.arange(moving.shape[0]) < count)[:, None], 0.0, moving)
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
         pushed = {of: screw(*self._pushed(seen, of)) for of in dict.fromkeys(wanted)}
         links, bodies, columns = (pushed[of] for of in wanted)
