@@ -80,25 +80,25 @@ class Levels:
     @functools.cached_property
     def _cuts(self) -> tuple[int, ...]:
         """The first level of each grid, and the number of levels: what is least work, see `_PARTS`, `_WORTH` and `_SEARCH`."""
-        widths, rows = self._widths, len(self._widths)
-
-        def work(begin: int, end: int) -> float:
-            straight = bool(np.all(self._straight[begin + 1 : end]))
-            return (end - begin) * int(widths[begin:end].max()) * (1.0 if straight else 1.0 + _SEARCH)
-
-        # The least work of the levels up to each one in so many grids, and where these begin.
-        best: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(0, 0): (0.0, ())}
-        for count in range(1, _PARTS + 1):
-            for end in range(1, rows + 1):
-                ways = [
-                    (best[begin, count - 1][0] + work(begin, end), (*best[begin, count - 1][1], begin))
-                    for begin in range(end)
-                    if (begin, count - 1) in best
-                ]
-                if ways:
-                    best[end, count] = min(ways)
-        found = [(best[rows, count][0] + _WORTH * count, best[rows, count][1]) for count in range(1, _PARTS + 1) if (rows, count) in best]
-        return (*min(found)[1], rows) if found else (0, 0)
+        widths, straight, rows = self._widths.tolist(), self._straight.tolist(), len(self._widths)
+        # A cut between two levels that are alike saves nothing.
+        alike = [widths[k] == widths[k - 1] and straight[k - 1] and straight[k] for k in range(rows)]
+        ends = [k for k in range(1, rows) if not alike[k]] + [rows] * (rows > 0)
+        # The least work of the levels up to each cut in so many grids, and the first levels of these.
+        best: list[dict[int, tuple[float, tuple[int, ...]]]] = [{0: (0.0, ())}]
+        for _ in range(_PARTS):
+            found: dict[int, tuple[float, tuple[int, ...]]] = {}
+            for begin, (work, firsts) in best[-1].items():
+                width, searching, last = 0, False, begin
+                for end in (k for k in ends if k > begin):
+                    width = max(width, *widths[last:end])
+                    searching = searching or not all(straight[max(last, begin + 1) : end])
+                    last = end
+                    total = work + (end - begin) * width * (1.0 + _SEARCH * searching) + _WORTH
+                    if end not in found or total < found[end][0]:
+                        found[end] = total, (*firsts, begin)
+            best.append(found)
+        return (*min(way[rows] for way in best if rows in way)[1], rows) if rows else (0, 0)
 
     @functools.cached_property
     def _slots(self) -> list[np.ndarray]:
