@@ -1,15 +1,17 @@
 """Recursions over a tree, level by level: inward from the leaves to the roots, and outward again.
 
-Every node but the roots has a parent one level above its own. The nodes stand in a grid, a level a row, and a recursion is a scan over the
-rows whose carry is one row: the program does not depend on how many nodes there are, and the work is that of the grid. What a recursion
-reads and returns are arrays (nodes, ...).
+Every node but the roots has a parent one level above its own. The nodes stand in grids, a level a row, and a recursion is a scan over the
+rows whose carry is one row: the program does not depend on how many nodes there are, and the work is that of the grids. There are a few
+grids, one below the other, where a single one would have many empty places: a humanoid is narrow at its base, wide at its limbs, and narrow
+at its hands. What a recursion reads and returns are arrays (nodes, ...).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +25,19 @@ _PRODUCTS_UP_TO = 16
 """The width of a grid up to which children find their parents by products with 0/1 matrices; by indices beyond."""
 
 _UNROLL = 4
-"""How many levels a step of a scan takes."""
+"""How many levels a step of a scan takes at most, where rows are short: a step costs half a microsecond."""
+
+_LONG = 256
+"""The number of entries from which a row is long."""
+
+_PARTS = 4
+"""How many grids there are at most: each of them is a scan of its own in the program."""
+
+_WORTH = 4
+"""How many places a further grid has to save."""
+
+_SEARCH = 0.25
+"""How many places it costs a node to find its parent, where that is not the one in the same place of the row above."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,27 +63,75 @@ class Levels:
         return depths[:-1]
 
     @functools.cached_property
-    def _slots(self) -> np.ndarray:
-        """The node in each place (levels, width); the number of nodes where there is none."""
-        rows = [np.flatnonzero(self._depths == level) for level in range(self._depths.max(initial=-1) + 1)]
-        slots = np.full((len(rows), max(map(len, rows), default=0)), self.count)
-        for row, nodes in zip(slots, rows, strict=True):
-            row[: len(nodes)] = nodes
-        return slots
+    def _widths(self) -> np.ndarray:
+        """How many nodes each level has (levels,)."""
+        return np.bincount(self._depths, minlength=self._depths.max(initial=-1) + 1)
+
+    @functools.cached_property
+    def _straight(self) -> np.ndarray:
+        """Whether the parents of a level are in the same order as their children, one each, the first ones of their level (levels,)."""
+        place = np.concatenate([np.arange(width) for width in self._widths]) if self.count else np.zeros(0, int)
+        of = np.empty(self.count + 1, int)
+        of[np.argsort(self._depths, kind="stable")] = place
+        of[-1] = -1
+        same = of[:-1] == of[np.asarray(self.parents, int)]
+        return np.asarray([level == 0 or bool(np.all(same[self._depths == level])) for level in range(len(self._widths))], bool)
+
+    @functools.cached_property
+    def _cuts(self) -> tuple[int, ...]:
+        """The first level of each grid, and the number of levels: what is least work, see `_PARTS`, `_WORTH` and `_SEARCH`."""
+        widths, straight, rows = self._widths.tolist(), self._straight.tolist(), len(self._widths)
+        # A cut between two levels that are alike saves nothing.
+        alike = [widths[k] == widths[k - 1] and straight[k - 1] and straight[k] for k in range(rows)]
+        ends = [k for k in range(1, rows) if not alike[k]] + [rows] * (rows > 0)
+        # The least work of the levels up to each cut in so many grids, and the first levels of these.
+        best: list[dict[int, tuple[float, tuple[int, ...]]]] = [{0: (0.0, ())}]
+        for _ in range(_PARTS):
+            found: dict[int, tuple[float, tuple[int, ...]]] = {}
+            for begin, (work, firsts) in best[-1].items():
+                width, searching, last = 0, False, begin
+                for end in (k for k in ends if k > begin):
+                    width = max(width, *widths[last:end])
+                    searching = searching or not all(straight[max(last, begin + 1) : end])
+                    last = end
+                    total = work + (end - begin) * width * (1.0 + _SEARCH * searching) + _WORTH
+                    if end not in found or total < found[end][0]:
+                        found[end] = total, (*firsts, begin)
+            best.append(found)
+        return (*min(way[rows] for way in best if rows in way)[1], rows) if rows else (0, 0)
+
+    @functools.cached_property
+    def _slots(self) -> list[np.ndarray]:
+        """The node in each place of each grid (levels, width); the number of nodes where there is none."""
+        grids = []
+        for begin, end in itertools.pairwise(self._cuts):
+            slots = np.full((end - begin, self._widths[begin:end].max(initial=0)), self.count)
+            for row, level in zip(slots, range(begin, end), strict=True):
+                nodes = np.flatnonzero(self._depths == level)
+                row[: len(nodes)] = nodes
+            grids.append(slots)
+        return grids
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        """The nodes in all places, grid by grid."""
+        return np.concatenate([slots.reshape(-1) for slots in self._slots])
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """Where each node is in the grid (nodes,)."""
+        """Where each node is among all places (nodes,)."""
         places = np.empty(self.count + 1, int)
-        places[self._slots.reshape(-1)] = np.arange(self._slots.size)
+        places[self._order] = np.arange(len(self._order))
         return places[:-1]
 
     @functools.cached_property
-    def _above(self) -> np.ndarray:
-        """The place of each parent in the row above (levels, width); the width where there is none."""
-        width = self._slots.shape[1]
-        column = np.append(self._places % max(width, 1), width)
-        return column[np.append(self.parents, self.count)[self._slots]]
+    def _above(self) -> list[np.ndarray]:
+        """The place of each parent in its row, of the nodes of each grid (levels, width); -1 where there is none."""
+        column = np.full(self.count + 1, -1)
+        for slots in self._slots:
+            column[slots] = np.arange(slots.shape[1])
+        column[-1] = -1
+        return [column[np.append(self.parents, self.count)[slots]] for slots in self._slots]
 
     @functools.cached_property
     def carried(self) -> np.ndarray:
@@ -79,17 +141,18 @@ class Levels:
             carried[node] |= carried[parent]
         return carried[:-1]
 
-    def _laid(self, entry: Any) -> Any:
-        """Returns an entry (nodes, ...) as (levels, width, ...); zero in empty places."""
-        order = self._slots.reshape(-1)
-        if not np.array_equal(order, np.arange(self.count)):
-            entry = jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[order]
-        return entry.reshape(*self._slots.shape, *entry.shape[1:])
+    def _laid(self, entry: Any) -> list[Any]:
+        """Returns an entry (nodes, ...) as grids (levels, width, ...); zero in empty places."""
+        if not np.array_equal(self._order, np.arange(self.count)):
+            entry = jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[self._order]
+        ends = np.cumsum([slots.size for slots in self._slots])
+        return [entry[end - slots.size : end].reshape(*slots.shape, *entry.shape[1:]) for slots, end in zip(self._slots, ends, strict=True)]
 
-    def _taken(self, grid: Any) -> Any:
+    def _taken(self, grids: Sequence[Any]) -> Any:
         """Returns what `_laid` laid."""
-        flat = grid.reshape(self._slots.size, *grid.shape[2:])
-        return flat if np.array_equal(self._places, np.arange(flat.shape[0])) else flat[self._places]
+        flat = [grid.reshape(slots.size, *grid.shape[2:]) for slots, grid in zip(self._slots, grids, strict=True)]
+        entry = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
+        return entry if np.array_equal(self._places, np.arange(entry.shape[0])) else entry[self._places]
 
     def pushed(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that carry it."""
@@ -123,9 +186,9 @@ class Levels:
         def row(given: Any, at: Any) -> tuple[Any, Any]:
             entries, above = at
             gives, keeps = step(entries, given)
-            return jax.tree.map(lambda x: _to_parents(x, above), gives), keeps
+            return jax.tree.map(lambda x: _to_parents(x, above, x.shape[0]), gives), keeps
 
-        return self._scanned(row, own, nothing, reverse=True)
+        return self._scanned(row, own, nothing, inward=True)
 
     def outward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any) -> Any:
         """Returns what a recursion from the roots to the leaves leaves at every node.
@@ -140,35 +203,73 @@ class Levels:
             entries, above = at
             return step(entries, jax.tree.map(lambda x: _to_children(x, above), given))
 
-        return self._scanned(row, own, nothing, reverse=False)
+        return self._scanned(row, own, nothing, inward=False)
 
-    def _scanned(self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, reverse: bool) -> Any:
-        width = self._slots.shape[1]
-        first = jax.tree.map(lambda x: jnp.broadcast_to(x, (width, *x.shape)), nothing)
-        rows = jax.tree.map(self._laid, own), self._finding(jax.tree.leaves(own)[0].dtype)
-        return jax.tree.map(self._taken, jax.lax.scan(row, first, rows, reverse=reverse, unroll=_UNROLL)[1])
+    def _scanned(self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, inward: bool) -> Any:
+        leaves, structure = jax.tree.flatten(own)
+        grids = list(zip(*(self._laid(leaf) for leaf in leaves), strict=True))
+        numbers = range(len(grids))[:: -1 if inward else 1]
+        kept: list[Any] = [None] * len(grids)
+        given: Any = None
+        for k in numbers:
+            slots, dtype = self._slots[k], leaves[0].dtype
+            if k == numbers[0]:
+                given = jax.tree.map(lambda x, width=slots.shape[1]: jnp.broadcast_to(x, (width, *x.shape)), nothing)
+            else:
+                given = self._passed(given, k, dtype, inward=inward)
+            rows = jax.tree.unflatten(structure, grids[k]), _finding(self._within(k), slots.shape[1], dtype)
+            longest = max(grid[0].size if len(slots) else 0 for grid in grids[k])
+            unroll = 1 if longest >= _LONG else _unroll(len(slots))
+            given, kept[k] = jax.lax.scan(row, given, rows, reverse=inward, unroll=unroll)
+        return jax.tree.map(lambda *parts: self._taken(parts), *kept)
 
-    def _finding(self, dtype: Any) -> Any:
-        """Returns how the nodes of a row find their parents, for every row: nothing, matrices (parents, width), or places (width,)."""
-        width = self._slots.shape[1]
-        if width == 1:
-            return None
-        if width > _PRODUCTS_UP_TO:
-            return jnp.asarray(self._above)
-        return jnp.asarray(self._above[:, None, :] == np.arange(width)[:, None], dtype)
+    def _within(self, number: int) -> np.ndarray:
+        """Returns the place of each parent (levels, width) for a grid by itself; that of the node for the first row of a lower grid."""
+        above = self._above[number]
+        return above if number == 0 else np.concatenate([np.arange(above.shape[1])[None], above[1:]])
+
+    def _passed(self, given: Any, number: int, dtype: Any, *, inward: bool) -> Any:
+        """Returns what the grid above or below gives to this grid."""
+        upper, lower = (number, number + 1) if inward else (number - 1, number)
+        width = self._slots[upper].shape[1]
+        above = _finding(self._above[lower][0], width, dtype)
+        return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
 
 
-def _to_parents(entry: Any, above: Any) -> Any:
+def _unroll(levels: int) -> int:
+    """Returns how many levels a step of a scan takes; those that are left over would be a program of their own."""
+    return next((count for count in range(_UNROLL, 1, -1) if levels % count == 0), _UNROLL)
+
+
+def _finding(above: np.ndarray, width: int, dtype: Any) -> Any:
+    """Returns how nodes find their parents in a row of this width.
+
+    Args:
+        above: the places of the parents (..., nodes), -1 for none.
+        width: of the row above.
+        dtype: of the numbers.
+
+    Returns:
+        Nothing where these are those of the nodes, matrices (..., width, nodes), or places (..., nodes), the width for none.
+    """
+    if width == above.shape[-1] and np.all((above == np.arange(width)) | (above < 0)):
+        return None
+    if width > _PRODUCTS_UP_TO:
+        return jnp.asarray(np.where(above < 0, width, above))
+    return jnp.asarray(above[..., None, :] == np.arange(width)[:, None], dtype)
+
+
+def _to_parents(entry: Any, above: Any, width: int) -> Any:
     """Returns sums (width, ...) over children."""
     if above is None:
         return entry
     if above.ndim == 1:
-        return jnp.zeros((entry.shape[0] + 1, *entry.shape[1:]), entry.dtype).at[above].add(entry)[:-1]
+        return jnp.zeros((width + 1, *entry.shape[1:]), entry.dtype).at[above].add(entry)[:-1]
     return jnp.tensordot(above, entry, 1)
 
 
 def _to_children(entry: Any, above: Any) -> Any:
-    """Returns what the parents have (width, ...); zero where there is none."""
+    """Returns what the parents have (nodes, ...); zero where there is none."""
     if above is None:
         return entry
     if above.ndim == 1:

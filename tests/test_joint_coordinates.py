@@ -128,6 +128,40 @@ def test_twists_are_the_rates_of_frames(both):
         np.testing.assert_allclose(a, b, atol=1e3 * EPS)
 
 
+def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
+    _, joints, _, here = both
+    tree, rate = joints.coordinates, jax.jvp(lambda s: joints.retract(here.q, s * here.v), (0.0,), (1.0,))[1]
+    np.testing.assert_allclose(tree.velocity_of(here.q, rate), here.v, rtol=0, atol=10 * EPS)
+    rng = np.random.default_rng(3)
+
+    def some(x):
+        return jnp.asarray(rng.normal(size=x.shape))
+
+    # Axes keep their length, and frames stay frames.
+    turning = jnp.cross(some(tree.turning), tree.turning) if tree.turning.ndim == 2 else some(tree.turning)
+    fixed = tree.fixed.along(tree.space.twist(*(some(tree.fixed.x) for _ in tree.space.twist._fields)))
+    design = {"fixed": fixed, "turning": turning, "sliding": some(tree.sliding), "held": jax.tree.map(some, tree.held)}
+    names = list(design)
+
+    @jax.jit
+    def compared(q, rate, parts, dots):
+        def near(q, *parts):
+            return dataclasses.replace(tree, **dict(zip(names, parts, strict=True))).near(q)
+
+        at, along = jax.jvp(near, (q, *parts), (rate, *dots))
+        return tree.near_along(q, at, rate, dataclasses.replace(tree, **dict(zip(names, dots, strict=True)))), along
+
+    found, expected = compared(here.q, rate, [getattr(tree, name) for name in names], list(design.values()))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
+
+
+def test_bodies_on_the_ground_stay_where_they_are():
+    bodies = [jm.Body("base", 1.0, 0.1, (0.3, 0.2, 0.1)), jm.Body("arm", 1.0, 0.1, (2.5, 1.0, 0.0))]
+    joints = [jm.Weld("weld", jm.GROUND, "base", at=(0.0, 0.0)), jm.Revolute("hinge", jm.GROUND, "arm", at=(2.0, 1.0))]
+    mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    np.testing.assert_allclose(jnp.stack(mechanism.frames(q)[:3]), [[0.3, 2.5], [0.2, 1.0], [0.1, 0.0]], rtol=0, atol=10 * EPS)
+
+
 def test_states_go_round(both):
     _, joints, there, here = both
     back = jax.jit(jm.to_joints)(joints, there)

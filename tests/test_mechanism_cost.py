@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import jaxdae
 from jaxdae import mechanisms as jm
+from jaxdae.mechanisms import spatial as js
 
 
 def chain(links):
@@ -46,3 +48,25 @@ def test_operations_grow_with_the_number_of_bodies(chains, term):
     # Four and eight times the bodies, some constant part aside; few bodies are selected by products, which cost more each.
     assert counts[256] <= 4.25 * counts[64]
     assert counts[64] <= 10.0 * counts[8]
+
+
+def program(links):
+    """Returns how many operations a step of a batch of chains of hinges in space has, in joint coordinates."""
+    bodies = [js.Body(f"b{k}", 1.0, (0.02, 0.1, 0.1), place=(k + 0.5, 0.0, 0.0)) for k in range(links)]
+    names = [jm.GROUND, *(body.name for body in bodies)]
+    hinges = [
+        js.Revolute(f"p{k}", *pair, axis=(0.0, 0.0, 1.0), at=(float(k), 0.0, 0.0)) for k, pair in enumerate(itertools.pairwise(names))
+    ]
+    mechanism, q = jm.spatial_mechanism(bodies, hinges, coordinates=jm.Joints())
+
+    def step(state):
+        return jaxdae.SemiImplicitEuler().step(mechanism, state, (), None, 1e-3)[0]
+
+    batch = jaxdae.State(jnp.zeros(2), *(jnp.zeros((2, links)) + q for _ in range(2)))
+    return jax.jit(jax.vmap(step)).lower(batch).as_text().count(" = ")
+
+
+@pytest.mark.long
+def test_programs_of_batches_are_as_long_for_many_bodies_as_for_few():
+    sizes = [program(links) for links in (7, 30, 256)]
+    assert max(sizes) <= 1.2 * min(sizes)

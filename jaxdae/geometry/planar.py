@@ -145,6 +145,10 @@ class Frame(NamedTuple):
         cos, sin = other.cos * self.cos + other.sin * self.sin, other.cos * self.sin - other.sin * self.cos
         return Frame(place.x, place.y, self.angle - other.angle, cos, sin)
 
+    def turning_and_sliding(self, rate: Frame) -> tuple[Array, Array]:
+        """Returns how the frame turns (n,) and slides (n, 2), in its own axes, where its entries have this rate; stacked."""
+        return rate.angle, self.turned_back(rate.place).array().T
+
     def along(self, twist: Twist) -> Frame:
         """Returns the derivative of the frame along a motion."""
         return Frame(twist.x, twist.y, twist.angle, -twist.angle * self.sin, twist.angle * self.cos)

@@ -177,6 +177,11 @@ def quat_retract(q: Quaternion, phi: Vector) -> Quaternion:
 
 
 @jax.jit
+def quat_velocity(q: Quaternion, rate: Quaternion) -> Vector:
+    """Returns the angular velocity in the body, in rad/s, of a unit quaternion with this rate: the vector part of 2 q^-1 q'."""
+    return 2.0 * quat_multiply(quat_conjugate(q), rate)[1:]
+
+
 def quat_difference(q0: Quaternion, q1: Quaternion) -> Vector:
     """Returns log(conj(q0) q1), the rotation vector (rad, |phi| <= pi) in the body frame that leads from q0 to q1.
 

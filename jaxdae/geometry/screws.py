@@ -53,6 +53,11 @@ class PlanarScrew(NamedTuple):
             -self.angle * other.y + self.y * other.angle, self.angle * other.x - self.x * other.angle, jnp.zeros_like(other.angle)
         )
 
+    def moving(self, frame: planar.Frame) -> planar.Frame:
+        """Returns the derivative of a frame that moves so."""
+        velocity = self.at(frame)
+        return planar.Frame(velocity.x, velocity.y, self.angle, -self.angle * frame.sin, self.angle * frame.cos)
+
     def at(self, frame: planar.Frame) -> planar.Twist:
         """Returns the twist of a frame that moves so."""
         return planar.Twist(self.x - self.angle * frame.y, self.y + self.angle * frame.x, self.angle)
@@ -138,6 +143,11 @@ class SpatialScrew(NamedTuple):
         """Returns the rate of another motion that is carried along by this one."""
         linear = self.angular.cross(other.linear) + self.linear.cross(other.angular)
         return SpatialScrew._of(linear, self.angular.cross(other.angular))
+
+    def moving(self, frame: spatial.Frame) -> spatial.Frame:
+        """Returns the derivative of a frame that moves so."""
+        velocity = self.linear + self.angular.cross(frame.place)
+        return spatial.Frame.of_axes(velocity, *(self.angular.cross(axis) for axis in frame.axes))
 
     def at(self, frame: spatial.Frame) -> spatial.Twist:
         """Returns the twist of a frame that moves so."""

@@ -249,6 +249,17 @@ class Frame(NamedTuple):
         """Returns the derivative of the frame along a motion: p', R [omega]."""
         return Frame.of_axes(twist.velocity, *_spun(self.axes, twist.omega_body))
 
+    def turning_and_sliding(self, rate: Frame) -> tuple[Array, Array]:
+        """Returns how the frame turns (n, 3) and slides (n, 3), in its own axes, where its entries have this rate; stacked.
+
+        The rate of a rotation that stays one is R [omega]; of any other rate the symmetric part of R^T R' is no motion.
+        """
+        e1, e2, e3 = self.axes
+        d1, d2, d3 = rate.axes
+        pairs = (e3, d2, e2, d3), (e1, d3, e3, d1), (e2, d1, e1, d2)
+        turning = jnp.stack([0.5 * (a.dot(b) - c.dot(d)) for a, b, c, d in pairs], axis=1)
+        return turning, self.turned_back(rate.place).array().T
+
     def bending(self, twist: Twist, change: Twist | None) -> Frame:
         """Returns the second derivative of the frame along a motion whose twist has this rate of change, None for a constant one."""
         twice = _spun(_spun(self.axes, twist.omega_body), twist.omega_body)

@@ -143,6 +143,11 @@ class Structure:
         above = last[np.asarray(self.parents, int)[links]] if links.size else links
         return Levels(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)))
 
+    @functools.cached_property
+    def link_levels(self) -> Levels:
+        """The links as nodes."""
+        return Levels(self.parents)
+
     @property
     def carried(self) -> np.ndarray:
         """Whether a link is carried by the link of a velocity (links + 1, nv), itself included; the ground by none."""
@@ -152,7 +157,7 @@ class Structure:
     @property
     def carried_links(self) -> np.ndarray:
         """Whether a link is carried by another, itself included (links, links)."""
-        return Levels(self.parents).carried
+        return self.link_levels.carried
 
     @property
     def roots(self) -> np.ndarray:

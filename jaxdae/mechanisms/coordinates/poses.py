@@ -1,7 +1,9 @@
 """How the frames of a tree's links are held while they are composed: entry by entry, or as one array; in the plane nothing is composed.
 
 All compute the same. Twelve entries of a frame in space are twelve programs for the compiler, each with a cost of its own, which is most
-of the time where there are few links. Where there are many, entries are arrays that the processor runs through without a gap.
+of the time where there are few links. Where there are many, entries are arrays that the processor runs through without a gap; those of many
+worlds are composed level by level, those of one by doubling, which takes more operations in fewer steps. None of it is differentiated: the
+derivatives of frames are closed forms (`jaxdae.mechanisms.coordinates.tree`).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
 from jaxdae.geometry.trigonometry import cos_sin
@@ -45,7 +48,8 @@ class Entries(NamedTuple):
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
-        return _doubled(self, fixed, moved, shape)
+        own, places = _own(self, fixed, moved, shape)
+        return self.frame(*_placed(self.frame, shape)(jnp.stack(own))), places
 
 
 class Arrays(NamedTuple):
@@ -74,7 +78,8 @@ class Arrays(NamedTuple):
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
-        return _doubled(self, fixed, moved, shape)
+        own, places = _own(self, fixed, moved, shape)
+        return _doubled(self, own, shape), places
 
 
 class Sums(NamedTuple):
@@ -128,17 +133,46 @@ def _is_all(numbers: np.ndarray, count: int) -> bool:
     return np.array_equal(numbers, np.arange(count))
 
 
-def _doubled(poses: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
-    """Returns what `rooted` does, by composing: after k rounds each link knows its pose in its 2^k-th ancestor."""
+def _own(poses: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+    """Returns the poses of all links in their parents, those of first links about their own places, and the places of all links there."""
     frames = poses.frames(poses.composed(fixed, moved))
     first = np.asarray([parent == shape.count for parent in shape.parents])
     places = [getattr(frames, name) for name in frames.PLACE]
-    links = poses.of(frames._replace(**{name: jnp.where(first, 0.0, getattr(frames, name)) for name in frames.PLACE}))
+    return poses.of(frames._replace(**{name: jnp.where(first, 0.0, getattr(frames, name)) for name in frames.PLACE})), places
+
+
+def _doubled(poses: Any, links: Any, shape: Structure) -> Any:
+    """Returns the poses of all links from those in their parents: after k rounds each link knows its pose in its 2^k-th ancestor."""
     above = np.asarray(shape.parents, int)
     while np.any(above < shape.count):
         links = poses.composed(poses.chosen(above, links), links)
         above = np.append(above, shape.count)[above]
-    return links, places
+    return links
+
+
+def _placed(frame: Any, shape: Structure) -> Any:
+    """Returns the function that takes the frames of all links in their parents (entries, n) to those about the origins of their trees."""
+
+    @custom_vmap
+    def placed(own: Any) -> Any:
+        return jnp.stack(_doubled(Entries(frame), frame(*own), shape))
+
+    @placed.def_vmap
+    def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
+        if not batched[0]:
+            return placed(own), False
+        last = jnp.transpose(own, (2, 1, 0))
+        first = jnp.asarray([parent == shape.count for parent in shape.parents])
+
+        def step(at: Any, above: Any) -> tuple[Any, Any]:
+            entries, is_first = at
+            composed = frame(*jnp.moveaxis(above, 1, 0)).then(frame(*jnp.moveaxis(entries, 1, 0)))
+            found: Any = jnp.where(is_first[:, None, None], entries, jnp.stack(composed, axis=1))
+            return found, found
+
+        return jnp.transpose(shape.link_levels.outward(step, (last, first), jnp.zeros_like(last[0])), (2, 1, 0)), True
+
+    return placed
 
 
 def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:

@@ -22,6 +22,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,7 +32,7 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.geometry.rotation import quat_difference, quat_retract
+from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocity
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
@@ -40,6 +41,7 @@ from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, 
 from jaxdae.mechanisms.coordinates.poses import poses_of, taken
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.moving import Moving, is_still
 from jaxdae.operators import DenseMatrix, DenseRows, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
@@ -125,16 +127,73 @@ class TreeCoordinates(BodyCoordinates):
         return jax.tree.map(lambda *entries: jnp.concatenate(entries)[back], *parts)
 
     def near(self, q: Coordinates) -> Near:
-        """Returns frames and motions about the origin of each tree, the place of its first link."""
+        """Returns frames and motions about the origin of each tree, the place of its first link; `_near` knows its derivative."""
         shape = self.structure
         poses = poses_of(self.space.frame, shape.count)
         links, places = poses.rooted(poses.of(self.fixed), poses.of(self._moved(q)), shape)
         carriers, on_links = np.asarray(shape.body_links, int), np.asarray(shape.column_links, int)
         bodies = poses.frames(poses.composed(poses.chosen(carriers, links), poses.of(self.held)))
         columns = self.space.screw.of_axis(poses.frames(poses.chosen(on_links, links)), self.turning, self.sliding)
-        # What the ground carries does not move: any origin will do.
-        origins = np.append(shape.roots, 0)[carriers]
+        if np.any(carriers == shape.count):  # Of bodies on the ground it is that of the world.
+            places = [jnp.concatenate([place, jnp.zeros_like(place[:1])]) for place in places]
+        origins = np.append(shape.roots, shape.count)[carriers]
         return Near(poses.frames(links), bodies, columns, [taken(place, origins) for place in places])
+
+    def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
+        """Returns the derivative of `near` where coordinates have a rate, or the design has.
+
+        Each link moves like a body, and so does what is fixed in it: with V the sum of the motions of all links that carry it, S_j xi_j of
+        velocities xi among them, a frame has the derivative of one with the motion V, and another motion S has V x S. Seen from the origin
+        of a tree, the place of its first link, nothing slides with that link, but the origin does.
+
+        Args:
+            q: coordinates (nq,).
+            near: what `near` returns.
+            rate: of the coordinates (nq,); None where they do not move.
+            designed: the derivative of the tree itself, another tree; None where it stays as it is.
+        """
+        shape, screw, count = self.structure, self.space.screw, len(near.origins)
+        moving: Any = jnp.zeros((1, 1), q.dtype)
+        if rate is not None:
+            moving = moving + jnp.stack(near.columns) * self.velocity_of(q, rate)
+        if designed is not None:
+            moving = moving + self._designed(q, near, designed)
+        first = np.isin(shape.column_links, shape.roots)
+        seen = jnp.where(first & (np.arange(moving.shape[0]) < count)[:, None], 0.0, moving)
+        wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
+        pushed = {of: screw(*self._pushed(seen, of)) for of in dict.fromkeys(wanted)}
+        links, bodies, columns = (pushed[of] for of in wanted)
+        origins = self._pushed(jnp.where(first, moving[:count], 0.0), shape.body_links)
+        along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
+        if designed is None:
+            return along
+        on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
+        turned = screw.of_axis(on_links, designed.turning, designed.sliding)
+        held = jax.jvp(on_bodies.then, (self.held,), (designed.held,))[1]
+        return along._replace(columns=_sum(along.columns, turned), bodies=_sum(along.bodies, held))
+
+    def _designed(self, q: Coordinates, near: Near, designed: Any) -> Any:
+        """Returns the motions (k, nv) of all links where their fixed frames and axes change, each at the last of its velocities."""
+        at, along = ((tree.fixed, tree.turning, tree.sliding) for tree in (self, designed))
+
+        def own(fixed: Any, turning: Any, sliding: Any) -> Any:
+            return fixed.then(dataclasses.replace(self, turning=turning, sliding=sliding)._moved(q))
+
+        twist = jax.jvp(own, at, along)
+        motions = jnp.stack(self.space.screw.of_axis(near.links, *twist[0].turning_and_sliding(twist[1])))
+        last = self.structure.last_columns[:-1]
+        if np.array_equal(last, np.arange(len(self.velocity_names))):
+            return motions
+        return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions)
+
+    def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
+        """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
+        if self.flat:
+            return rate
+        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        turning = jax.vmap(quat_velocity)(q[balls_q], rate[balls_q])
+        back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
+        return jnp.concatenate([rate[vectors_q], turning.reshape(-1)])[back]
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
@@ -172,6 +231,8 @@ class TreeCoordinates(BodyCoordinates):
         # One body at most for each velocity: found by indices, which is faster than additions.
         bodies = np.full(nothing.shape[1], entries.shape[1])
         bodies[columns] = np.arange(len(columns))
+        if np.array_equal(bodies[:-1], np.arange(entries.shape[1])):
+            return entries
         return jnp.concatenate([entries, nothing[:, :1]], axis=1)[:, bodies[:-1]]
 
     @property
@@ -280,10 +341,36 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
 
 
+def _sum(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
 # Compiled as units: force, mass matrix and rows need them, and JAX then traces each of them once.
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
+    return _near_with_rule(tree, q)
+
+
+@jax.custom_jvp
+def _near_with_rule(tree: TreeCoordinates, q: Any) -> Near:
     return tree.near(q)
+
+
+def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
+    """Returns `near` and its derivative: one sum over the tree, instead of the derivatives of frames in frames in frames."""
+    (tree, q), (design, rate) = primals, tangents
+    near = _near(tree, q)
+    parts = [(of.fixed, of.turning, of.sliding, of.held) for of in (tree, design)]
+    moving = Moving.of(*parts)
+    designed = None
+    if moving.places:
+        dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
+        names = ("fixed", "turning", "sliding", "held")
+        designed = dataclasses.replace(tree, **dict(zip(names, jax.tree.unflatten(moving.structure, dots), strict=True)))
+    return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)
+
+
+_near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
 
 
 @jax.jit
