@@ -4,6 +4,7 @@
 #   make demo        simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
+#   make test-peers  the programs of docs/coming_from.md in other engines; downloads them, some 300 MB
 #   make test-wheel  the wheel, built and installed into an empty environment, runs an example
 #   make first-hour  the same, then what a stranger does in the first hour
 #   make docs        the site, into build/docs/html; warnings are errors
@@ -24,7 +25,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-wheel first-hour docs gallery lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-wheel first-hour docs gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -62,6 +63,12 @@ gallery: .venv/.installed
 test-robots: .venv/.installed
 	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
 	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_sdf.py tests/test_robot_trajectories.py
+
+# An environment of its own: these engines pin what others use.
+test-peers: .venv/.installed
+	.venv/bin/python -m venv --clear build/peers-env
+	build/peers-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' drake exudyn pin
+	build/peers-env/bin/python -m pytest tests/test_coming_from.py
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

@@ -11,6 +11,8 @@ import pathlib
 import re
 import shutil
 
+import site_docstrings
+
 import jaxdae
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -217,7 +219,7 @@ def tables():
 
     methods = [
         f"| `{name}` | `{type(m.integrator).__name__}` | {m.order} |"
-        f" {', '.join(m.closed) or 'drift: wrap in `Projected`'} | {yes(m.symplectic)} | {yes(m.implicit)} |"
+        f" {', '.join(m.closed) or 'drift'} | {yes(m.symplectic)} | {yes(m.implicit)} |"
         for name, m in catalogue.METHODS.items()
     ]
     solvers = [
@@ -244,7 +246,8 @@ def tables():
             "",
             "## Methods",
             "",
-            "*Closed*: the levels of constraints that hold to round-off after a step. *Symplectic*: the energy error of a conservative",
+            "*Closed*: the levels of constraints that hold to round-off after a step; methods that let them drift belong into `Projected`.",
+            "*Symplectic*: the energy error of a conservative",
             "system stays bounded. *Implicit*: a step iterates and reports how often.",
             "",
             "| name | class | order | closed | symplectic | implicit |",
@@ -331,11 +334,18 @@ def api():
 
 
 def _module_page(module, full, seen):
-    about = (inspect.getdoc(module) or "").replace("`", "``")
     public = getattr(module, "__all__", None) or [
         n for n, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == module.__name__ and not n.startswith("_")
     ]
-    lines = [f"# {full}", "", "```{eval-rst}", ".. currentmodule:: " + full, "", *about.splitlines(), ""]
+    lines = [
+        f"# {full}",
+        "",
+        "```{eval-rst}",
+        ".. currentmodule:: " + full,
+        "",
+        *site_docstrings.rst((inspect.getdoc(module) or "").splitlines()),
+        "",
+    ]
     for name in sorted(public, key=lambda n: (not n[0].isupper(), n.lower())):
         thing = getattr(module, name)
         if inspect.ismodule(thing) or name == "__version__":
