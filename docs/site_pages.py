@@ -55,6 +55,9 @@ MODULES = (
     "app",
 )
 
+SHORTER = ("baumgarte_tuning", "cassie", "energy_drift", "swing_up")
+"""Experiments whose picture is of a run with fewer steps, starts or worlds than their config asks for."""
+
 
 def write(docs):
     """Writes all generated pages into a folder of the site."""
@@ -303,7 +306,8 @@ def gallery(docs):
     lines = [
         "# Gallery",
         "",
-        "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells what it found.",
+        "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells what it found. Those",
+        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text.",
         "",
     ]
     for name, text in described().items():
