@@ -156,13 +156,34 @@ def own_robot() -> None:
 
 
 def an_environment() -> None:
-    """Steps an environment, where this version has them."""
+    """Steps a cart-pole, where this version has environments: what an action is worth, and its derivative."""
     if importlib.util.find_spec("jaxdae.envs") is None:
         print("    this version has no jaxdae.envs")
         return
-    import jaxdae.envs
+    import jax
+    import jax.numpy as jnp
 
-    expect(jaxdae.envs.__all__, "jaxdae.envs exports nothing")
+    from jaxdae import envs
+
+    task = envs.cart_pole()
+    environment = envs.Environment(task)
+    key = jax.random.key(0)
+    state, observation = environment.reset(key)
+    step = jax.jit(environment.step)
+    before = observation
+    for _ in range(3):
+        found = step(key, state, 0.5 * jnp.ones(task.actions))
+        expect(found.status == 0 and jnp.isfinite(found.reward), f"a step of the cart-pole has the status {found.status}")
+        state = found.state
+    expect(jnp.abs(found.observation - before).max() > 1e-4, "nothing moves in the cart-pole")
+
+    @jax.jit
+    def seen(action):
+        return jnp.sum(environment.step(key, state, action * jnp.ones(task.actions)).observation ** 2)
+
+    slope, difference = jax.grad(seen)(0.5), (seen(0.501) - seen(0.499)) / 2e-3
+    # In the precision of the environment, which may be single: a difference of 2e-3 of numbers known to 1e-7.
+    expect(abs(slope - difference) < 1e-3 * (1 + abs(slope)), f"the gradient is {slope}, differences say {difference}")
 
 
 def main() -> None:
