@@ -55,7 +55,7 @@ MODULES = (
     "app",
 )
 
-SHORTER = ("baumgarte_tuning", "cassie", "energy_drift", "swing_up")
+SHORTER = ("baumgarte_tuning", "energy_drift", "swing_up")
 """Experiments whose picture is of a run with fewer steps, starts or worlds than their config asks for."""
 
 
