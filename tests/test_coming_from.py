@@ -23,6 +23,7 @@ def ready(name):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("default")  # what other engines warn of is their own
 @pytest.mark.parametrize("name", MODULES)
 def test_the_four_bar_turns_as_the_page_says(name):
     ready(name)
@@ -37,6 +38,7 @@ def test_the_four_bar_turns_as_the_page_says(name):
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "Exudyn"])
 def test_the_arm_accelerates_as_the_page_says(name):
     ready(name)
