@@ -4,6 +4,11 @@
 #   make demo        simulate 256 worlds of Andrews' squeezing mechanism and check them against the reference solution
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
+#   make test-peers  the programs of docs/coming_from.md in other engines; downloads them, some 300 MB
+#   make test-wheel  the wheel, built and installed into an empty environment, runs an example
+#   make first-hour  the same, then what a stranger does in the first hour
+#   make docs        the site, into build/docs/html; warnings are errors
+#   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
@@ -20,7 +25,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-wheel first-hour docs gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -30,12 +35,40 @@ demo: .venv/.installed
 test: lint
 	.venv/bin/python -m pytest -m "not long" $(PYTEST_ARGS)
 
-test-all: test
+test-all: test test-wheel
 	.venv/bin/python -m pytest -m long $(PYTEST_ARGS)
+
+# Installs afresh, and once: first-hour goes on in the same environment.
+test-wheel: .venv/.installed
+	.ci/wheel build/wheel-env app .venv/bin/python
+	.ci/test-wheel build/wheel-env
+
+first-hour: test-wheel
+	rm -rf build/first-hour && mkdir -p build/first-hour
+	cd build/first-hour && ../wheel-env/bin/python ../../tests/first_hour.py
+
+# An environment of its own: the tools of the site pin what others use.
+docs: build/docs-env/.installed
+	build/docs-env/bin/python -m sphinx --fail-on-warning --keep-going --jobs 1 -b html -d build/docs/doctrees docs build/docs/html
+
+build/docs-env/.installed: pyproject.toml .venv/.installed
+	.venv/bin/python -m venv --clear build/docs-env
+	build/docs-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+gallery: .venv/.installed
+	for experiment in experiments/*.py; do .venv/bin/python $$experiment --out build/gallery || exit 1; done
+	.venv/bin/python docs/pictures.py build/gallery
 
 test-robots: .venv/.installed
 	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
 	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_sdf.py tests/test_robot_trajectories.py
+
+# An environment of its own: these engines pin what others use.
+test-peers: .venv/.installed
+	.venv/bin/python -m venv --clear build/peers-env
+	build/peers-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' drake exudyn pin
+	build/peers-env/bin/python -m pytest tests/test_coming_from.py
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

@@ -1,4 +1,4 @@
-"""The command `jaxdae`: run, tune, optimize, check and plot. Heavy imports wait until a subcommand needs them.
+"""The command `jaxdae`: run, tune, optimize, check, plot and example. Heavy imports wait until a subcommand needs them.
 
 Exit codes: 0 all is well, 1 a simulation failed or its disk did, 2 the command line, the config or a run folder is wrong (nothing is
 written then), 130 Ctrl-C, 143 SIGTERM.
@@ -197,6 +197,31 @@ def check(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if gradients and not _certificate(checked, worlds, console):
         raise typer.Exit(1)
+
+
+_NAME = typer.Argument(metavar="NAME", help="A name from the list; left out, the list is printed.", show_default=False)
+_COPY = typer.Option("--copy", metavar="DIR", help="Copy it, and the robot file that it reads, into this folder.")
+
+
+@app.command()
+def example(
+    name: Annotated[str | None, _NAME] = None,
+    copy: Annotated[pathlib.Path | None, _COPY] = None,
+) -> None:
+    """List the configs that come with jaxdae, or print where one of them is: jaxdae run $(jaxdae example crank_rocker)."""
+    from jaxdae.app import examples
+
+    if name is None:
+        if copy is not None:
+            _stop(f"example: got --copy {copy} without a NAME, expected both", code=2)
+        known = examples.examples()
+        width = max(map(len, known))
+        for each, path in known.items():
+            typer.echo(f"{each:<{width}}  {examples.described(path)}")
+        return
+    found = examples.example(name)
+    for path in [found] if copy is None else examples.copy(found, copy):
+        typer.echo(path)
 
 
 @app.command()

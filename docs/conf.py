@@ -1,0 +1,60 @@
+"""Sphinx: the pages of this folder, those that `site_pages` generates, and the docstrings of every public name.
+
+The pages are Markdown that also reads well without a site: links to files of the repository become links to its address, and tables of
+methods, solvers, fields and statuses are made from the code at every build.
+"""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+
+import site_docstrings
+import site_pages
+
+import jaxdae
+
+project = "jaxdae"
+author = copyright = "The jaxdae authors"
+version = release = jaxdae.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "sphinx_autodoc_typehints"]
+exclude_patterns = ["conf.py", "site_*.py", "pictures.py", "_build", "index_parts"]
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".py": "myst-nb"}
+suppress_warnings = ["toc.empty_glob", "config.cache", "mystnb.unknown_mime_type"]
+intersphinx_mapping = {}  # the build needs no network
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "docs" / "notebooks")
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # sphinx_autodoc_typehints writes them
+autodoc_default_options = {"members": True, "show-inheritance": False}
+always_use_bars_union = True
+typehints_defaults = "comma"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"jaxdae {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_theme_options = {"source_repository": site_pages.REPOSITORY + "/", "source_branch": "main", "source_directory": "docs/"}
+html_copy_source = False
+
+
+def setup(app):
+    """Writes the generated pages before any page is read, and mends links and docstrings as they are."""
+    site_pages.write(HERE)
+    app.connect("source-read", site_pages.links_of_the_site)
+    app.connect("autodoc-process-docstring", site_docstrings.to_rst, priority=1)

@@ -1,0 +1,111 @@
+"""What goes with the package: one set of numbers in all files that repeat them, examples as data, nothing unknown beside them."""
+
+import pathlib
+import re
+import subprocess
+import tomllib
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import jaxdae
+from jaxdae.app import examples
+from jaxdae.app.command import app
+from jaxdae.app.problems import Refused
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# The library, what shows and tests it, and files that tools look for in this place.
+ALLOWED = {
+    *("jaxdae", "experiments", "tests", "configs", "docs", "README.md", "pyproject.toml"),
+    *("Makefile", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md"),
+    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml"),
+}
+
+
+def recipe():
+    return yaml.safe_load((ROOT / ".ci" / "conda" / "recipe.yaml").read_text())
+
+
+def named(requirement):
+    """Returns a requirement as (name, versions), in the spelling of either world."""
+    name, versions = re.fullmatch(r"([A-Za-z0-9_.-]+)\s*(.*)", requirement.strip()).groups()
+    return name.lower().removesuffix("-base"), versions.replace(" ", "")
+
+
+def test_nothing_unknown_lies_at_the_top():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    assert {path.split("/")[0] for path in listed} <= ALLOWED
+
+
+def test_versions_and_requirements_are_the_same_everywhere():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == recipe()["context"]["version"] == jaxdae.__version__
+    assert cited["license"] == recipe()["about"]["license"] == PROJECT["project"]["license"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    needed = [*PROJECT["project"]["dependencies"], *extras["adaptive"], *(x for x in extras["app"] if not x.startswith("jaxdae["))]
+    given = recipe()["requirements"]
+    assert {named(x) for x in needed} == {named(x) for x in given["run"]} - {("python", PROJECT["project"]["requires-python"])}
+    assert {named(x) for x in PROJECT["build-system"]["requires"]} <= {named(x) for x in given["host"]}
+    assert given["run"][0] == f"python {PROJECT['project']['requires-python']}"
+
+
+def test_workflows_run_targets_that_the_makefile_has():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    workflows = {path: path.read_text() for path in sorted((ROOT / ".github").rglob("*.yml"))}
+    assert len(workflows) == 6
+    for path, text in workflows.items():
+        yaml.safe_load(text)
+        assert set(re.findall(r"make ([a-z-]+)", text)) <= targets, path.name
+    # What contributors are told to type.
+    assert set(re.findall(r"^make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)) <= targets
+
+
+def test_links_of_the_readme_are_absolute_on_the_package_index():
+    text = (ROOT / "README.md").read_text()
+    for rule in PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    assert not [link for _, link in links if not link.startswith("https://")]
+    assert all("raw.githubusercontent.com" in link for image, link in links if image)
+
+
+def test_examples_are_listed_with_what_they_say_and_found_by_name():
+    shown = CliRunner().invoke(app, ["example"])
+    lines = shown.output.splitlines()
+    assert shown.exit_code == 0
+    assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+    found = CliRunner().invoke(app, ["example", "crank_rocker"])
+    assert pathlib.Path(found.output.strip()).read_text() == (ROOT / "configs" / "crank_rocker.yaml").read_text()
+
+
+def test_an_example_is_copied_with_its_robot_and_never_over_another(tmp_path):
+    written = examples.copy(examples.example("delta_robot"), tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in written] == ["delta_robot.yaml", "models/delta.sdf"]
+    (tmp_path / "delta_robot.yaml").unlink()
+    with pytest.raises(Refused, match=r"delta\.sdf exists, expected a folder without it"):
+        examples.copy(examples.example("delta_robot"), tmp_path)
+    assert not (tmp_path / "delta_robot.yaml").exists()
+
+
+def test_what_an_example_needs_but_an_installation_lacks_hides_it(tmp_path, monkeypatch):
+    (tmp_path / "far.yaml").write_text("description: x\nmechanism:\n  file: ../elsewhere.urdf\n")
+    (tmp_path / "near.yaml").write_text("name: near\n")
+    monkeypatch.setattr(examples, "_INSTALLED", tmp_path)
+    assert list(examples.examples()) == ["near"]
+    assert examples.described(tmp_path / "near.yaml") == ""
+    monkeypatch.setattr(examples, "_INSTALLED", tmp_path / "none")
+    monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "none")
+    with pytest.raises(Refused, match="holds no example configs"):
+        examples.examples()
+
+
+def test_a_misspelt_example_and_a_copy_of_nothing():
+    misspelt = CliRunner().invoke(app, ["example", "crank_rocket"])
+    assert misspelt.exit_code == 2
+    assert "did you mean 'crank_rocker'" in misspelt.output
+    assert CliRunner().invoke(app, ["example", "--copy", "there"]).exit_code == 2
