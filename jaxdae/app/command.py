@@ -6,6 +6,7 @@ written then), 130 Ctrl-C, 143 SIGTERM.
 
 import contextlib
 import pathlib
+from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -182,12 +183,60 @@ def check(
         raise typer.Exit(1)
 
 
+_RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
+_WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
+_ARROWS = typer.Option("--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world.")
+_VIOLATION = typer.Option("--violation", help="With --html: bodies have the color of the constraint violation.")
+_DARK = typer.Option("--dark", help="With --html: on dark ground.")
+_OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place, not side by side.")
+
+
+@app.command()
+def view(
+    folder: Annotated[pathlib.Path, _RUN],
+    worlds: Annotated[int | None, _WORLDS] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
+) -> None:
+    """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
+    from jaxdae.app import opened
+    from jaxdae.app.view import live
+
+    with _extra():
+        shown = live(opened.drawable(folder), worlds=worlds, port=port)
+    _console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
+    try:
+        shown.wait()
+    finally:
+        shown.close()
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    """Ends the command where a package of an extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        _stop(str(error), code=2)
+
+
 @app.command()
 def plot(
-    folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
+    folder: Annotated[pathlib.Path, _RUN],
+    html: Annotated[bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")] = False,
+    worlds: Annotated[int | None, _WORLDS] = None,
+    arrows: Annotated[bool, _ARROWS] = False,
+    violation: Annotated[bool, _VIOLATION] = False,
+    dark: Annotated[bool, _DARK] = False,
+    overlay: Annotated[bool, _OVERLAY] = False,
 ) -> None:
-    """Redraw plots and report of a run."""
+    """Redraw plots and report of a run, or write its scene for browsers."""
     from jaxdae.app import files, opened, run_folder
+
+    if html:
+        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay)
+        return
+    if worlds or arrows or violation or dark or overlay:
+        _stop("plot: got --worlds, --arrows, --violation, --dark or --overlay without --html, expected them with it", code=2)
     from jaxdae.app.learn import draw as draw_fit
     from jaxdae.app.problems import Refused
     from jaxdae.app.run import draw as draw_simulation
@@ -202,6 +251,19 @@ def plot(
     except OSError as error:
         raise Refused(files.explained(error, folder)) from error
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _write_page(folder: pathlib.Path, worlds: int | None, arrows: tuple[str, ...], violation: bool, dark: bool, apart: bool) -> None:
+    from jaxdae.app import files, opened
+    from jaxdae.app.view import write_page
+    from jaxdae.viewer import Look
+
+    with _extra():
+        look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
+        path, notes = write_page(opened.drawable(folder), worlds=worlds, look=look)
+    for note in notes:
+        _note(note)
+    _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _learn(command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None) -> None:

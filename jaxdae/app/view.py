@@ -1,0 +1,102 @@
+"""Scenes of run folders, for `jaxdae view` and `jaxdae plot --html`."""
+
+import dataclasses
+import pathlib
+import warnings
+from typing import Any
+
+import jaxdae
+from jaxdae.app import build, files, opened, results, run_folder
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import Refused
+from jaxdae.viewer import Arrows, Live, Look, Scene, force_arrows, from_poses, reaction_arrows, show, write_html
+from jaxdae.viewer.scenes import in_space, shown_instants
+
+PAGE = "scene.html"
+"""The file that `jaxdae plot --html` writes."""
+
+
+class Seen:
+    """What is to be seen of a run.
+
+    Args:
+        found: its folder.
+        worlds: how many of its worlds, from the first; None for all.
+    """
+
+    def __init__(self, found: opened.Opened, worlds: int | None = None):
+        """Reads the instants that a screen can show.
+
+        Raises:
+            Refused: a run without results.
+        """
+        store = found.folder / run_folder.RESULTS
+        if not store.exists():
+            raise Refused(f"{found.folder}: got a run without {run_folder.RESULTS}, expected one of jaxdae run or jaxdae optimize")
+        self._config = config = found.config
+        with results.read(store, found.record.get("written")) as data:
+            if not data.sizes["world"] or not data.sizes["time"]:
+                raise Refused(f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run --resume continues it")
+            times = data.time.values
+            data = data.isel(time=shown_instants(times), world=slice(0, worlds))
+            self._worlds = data.world.values
+            self._state = {name: data[name].values for name in ("q", "v", "lam")}
+            self._times = data.time.values
+            poses = results.poses(data, len(config.mechanism.bodies)).values
+            violation = data.violation.values
+        self._poses = in_space(poses)
+        with precision(config):
+            self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.name)
+
+    def _mechanism(self, world: int) -> Any:
+        """Returns the mechanism of a world, with its numbers."""
+        locations, samples = build.sample(self._config)
+        numbers = [float(column[self._worlds[world]]) for column in samples]
+        return build.construct(build.with_numbers(self._config.model_dump(), locations, numbers))[0]
+
+    def arrows(self, world: int) -> tuple[Arrows, ...]:
+        """Returns reactions and applied forces of a world."""
+        with precision(self._config):
+            mechanism = self._mechanism(world)
+            q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
+            state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
+            return reaction_arrows(mechanism, state, lam, poses), force_arrows(mechanism, state, poses)
+
+
+def write_page(found: opened.Opened, *, worlds: int | None, look: Look) -> tuple[pathlib.Path, list[str]]:
+    """Writes the page of a run into its folder; returns its file, and what is to be told of it.
+
+    Raises:
+        Refused: a run without results, or a folder that cannot be written to.
+        ModuleNotFoundError: viser is not installed.
+    """
+    seen, path = Seen(found, worlds), found.folder / PAGE
+    scene = with_arrows(seen, look)
+    if path.is_symlink():
+        raise Refused(f"{path}: got a symbolic link, through which nothing is written; remove it")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            write_html(scene, path, look=look)
+        except OSError as error:
+            raise Refused(files.explained(error, path)) from error
+    notes = [str(each.message) for each in told if issubclass(each.category, UserWarning)]
+    if scene.pace != 1.0:
+        notes.append(f"it plays {1.0 / scene.pace:.4g} times slower than the motion is")
+    return path, notes
+
+
+def with_arrows(seen: Seen, look: Look) -> Scene:
+    """Returns the scene of a run with the arrows of world 0 that a look asks for."""
+    return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
+
+
+def live(found: opened.Opened, *, worlds: int | None, port: int) -> Live:
+    """Shows a run live on loopback.
+
+    Raises:
+        Refused: a run without results.
+        ModuleNotFoundError: viser is not installed.
+    """
+    seen = Seen(found, worlds)
+    return show(seen.scene, port=port, arrows=seen.arrows)
