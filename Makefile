@@ -5,6 +5,7 @@
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
+#   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
@@ -20,7 +21,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-viewer lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -36,6 +37,15 @@ test-all: test
 test-robots: .venv/.installed
 	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
 	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_sdf.py tests/test_robot_trajectories.py
+
+# viser pins older releases of what other extras use, so that it gets an environment of its own.
+test-viewer: .venv-viewer/.installed
+	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/app/test_view.py
+
+.venv-viewer/.installed: pyproject.toml .venv/.installed
+	.venv/bin/python -m venv --clear .venv-viewer
+	.venv-viewer/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev,viewer,export]'
+	@touch $@
 
 lint: .venv/.installed
 	.venv/bin/ruff check .
@@ -74,5 +84,5 @@ venv: .venv/.installed
 broken:
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-viewer build dist .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -253,6 +253,25 @@ def plot(
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
 
 
+@app.command()
+def export(
+    folder: Annotated[pathlib.Path, _RUN],
+    kind: Annotated[str, typer.Option("--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time.")],
+    worlds: Annotated[int | None, _WORLDS] = None,
+    out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
+) -> None:
+    """Write the results of a run for other programs; docs/results.md says what the files hold."""
+    from jaxdae.app import files, opened
+    from jaxdae.app.export import FORMATS
+    from jaxdae.app.export import export as written
+
+    if kind not in FORMATS:
+        _stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
+    with _extra():
+        for path in written(opened.drawable(folder), kind, out, worlds):
+            _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
+
+
 def _write_page(folder: pathlib.Path, worlds: int | None, arrows: tuple[str, ...], violation: bool, dark: bool, apart: bool) -> None:
     from jaxdae.app import files, opened
     from jaxdae.app.view import write_page

@@ -22,10 +22,11 @@ class Seen:
     Args:
         found: its folder.
         worlds: how many of its worlds, from the first; None for all.
+        all_instants: whether all saved instants are read; else those that a screen can show.
     """
 
-    def __init__(self, found: opened.Opened, worlds: int | None = None):
-        """Reads the instants that a screen can show.
+    def __init__(self, found: opened.Opened, worlds: int | None = None, all_instants: bool = False):
+        """Reads the instants.
 
         Raises:
             Refused: a run without results.
@@ -38,7 +39,7 @@ class Seen:
             if not data.sizes["world"] or not data.sizes["time"]:
                 raise Refused(f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run --resume continues it")
             times = data.time.values
-            data = data.isel(time=shown_instants(times), world=slice(0, worlds))
+            data = data.isel(time=slice(None) if all_instants else shown_instants(times), world=slice(0, worlds))
             self._worlds = data.world.values
             self._state = {name: data[name].values for name in ("q", "v", "lam")}
             self._times = data.time.values

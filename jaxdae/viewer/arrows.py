@@ -55,8 +55,15 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
         lam: (time, nc) the multipliers.
         poses: (time, body, 7) of the bodies that have a place, in space.
     """
-    names = reactions(mechanism, jax.tree.map(lambda x: x[0], state), jnp.asarray(lam)[0]).names
-    force = jax.jit(jax.vmap(lambda s, each: reactions(mechanism, s, each).force))(state, jnp.asarray(lam))
+    names: list[str] = []
+
+    def of(s: State, each: Any) -> Any:
+        found = reactions(mechanism, s, each)
+        names[:] = found.names
+        return found.force
+
+    state = jax.tree.map(jnp.asarray, state)
+    force = jax.jit(jax.vmap(of))(state, jnp.asarray(lam))
     joints = {joint.name: joint for joint in drawn(mechanism).joints}
     bodies = placed_bodies(mechanism)
     shown, starts = [], []
@@ -84,7 +91,7 @@ def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray) -> Arrow
         return jnp.stack(tuple(total)[: mechanism.space.dimension], axis=-1)
 
     bodies = placed_bodies(mechanism)
-    vectors = _in_space(np.asarray(jax.jit(jax.vmap(of))(state))[:, : len(bodies)])
+    vectors = _in_space(np.asarray(jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state)))[:, : len(bodies)])
     starts = [poses[:, k, :3] for k in range(len(bodies))]
     return Arrows("forces", bodies, _stacked(starts, vectors), vectors, colors.FORCE)
 

@@ -59,11 +59,11 @@ class Live:
         gui.configure_theme(show_logo=False, show_share_button=False)
         self.told = gui.add_markdown("")
         self.playing = gui.add_checkbox("play", True)
-        self.time = gui.add_slider("frame", 0, max(len(scene.times) - 1, 1), 1, 0)
-        self.speed = gui.add_slider("speed", 0.05, 4.0, 0.05, 1.0)
+        self.time = gui.add_slider("frame", min=0, max=max(len(scene.times) - 1, 1), step=1, initial_value=0)
+        self.speed = gui.add_slider("speed", min=0.05, max=4.0, step=0.05, initial_value=1.0)
         with gui.add_folder("worlds", visible=scene.worlds > 1):
-            self.which = gui.add_dropdown("show", (_ALL, _ONE), _ALL)
-            self.world = gui.add_number("world", 0, 0, max(scene.worlds - 1, 0), 1)
+            self.which = gui.add_dropdown("show", (_ALL, _ONE), initial_value=_ALL)
+            self.world = gui.add_number("world", 0, min=0, max=max(scene.worlds - 1, 0), step=1)
             self.apart = gui.add_checkbox("side by side", self._look.apart)
         with gui.add_folder("show"):
             few = self._look.joints is not False and scene.worlds <= 64

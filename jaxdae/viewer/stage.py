@@ -199,8 +199,9 @@ class Stage:
 
     def clear(self) -> None:
         """Removes all that is shown."""
-        for _, handle in (*self._parts.values(), *self._links.values(), *self._arrows.values()):
-            handle.remove()
+        # Details first: what is below a part in the tree of names goes with it.
+        for name in sorted((*self._parts, *self._links, *self._arrows), key=lambda name: -name.count("/")):
+            (self._parts.get(name) or self._links.get(name) or self._arrows[name])[1].remove()
         if self._axes is not None:
             self._axes.remove()
 
