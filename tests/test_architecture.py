@@ -44,6 +44,7 @@ FLOORS = {
     "wrapper": 2,
     "integrators": 3,
     "guard": 4,
+    "labelled": 4,
     "rollout_arguments": 4,
     "adaptive_trajectory": 5,
     "trajectory": 5,

@@ -1,9 +1,14 @@
 """Pages and live views in a browser without a display: `make test-viewer`, which needs Chromium and the extra `viewer`."""
 
+import base64
+import contextlib
+import io
+import json
 import pathlib
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 
 import jax.numpy as jnp
@@ -49,10 +54,9 @@ def turning():
     return mechanism, jaxdae.State(jnp.asarray(times), jnp.asarray(poses), jnp.zeros_like(poses))
 
 
-def look_at(url, folder, name, milliseconds):
-    """Returns the picture of a page after a time of its clock, and the URLs that it asked for."""
-    picture, log = folder / f"{name}.png", folder / f"{name}.json"
-    command = [
+def browser(profile):
+    """Returns the command of a browser without a display that calls nobody by itself."""
+    return [
         CHROMIUM,
         "--headless=new",
         "--no-sandbox",
@@ -60,18 +64,61 @@ def look_at(url, folder, name, milliseconds):
         "--enable-unsafe-swiftshader",
         "--hide-scrollbars",
         f"--window-size={WIDTH},{HEIGHT}",
-        # Pages play by the clock of the browser; who talks to a server must wait by the wall, or may wait for ever.
-        f"--{'timeout' if url.startswith('http') else 'virtual-time-budget'}={milliseconds}",
-        f"--user-data-dir={folder / name}",
-        f"--log-net-log={log}",
+        f"--user-data-dir={profile}",
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
         "--no-first-run",
-        f"--screenshot={picture}",
-        url,
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
+
+
+@contextlib.contextmanager
+def watching(url, profile):
+    """Gives a function that returns the picture of a live page as it is at that moment, by the protocol of the browser's debugger.
+
+    A clock of its own, as for pages, does not go with a server: the browser would wait for it for ever.
+    """
+    from websockets.sync.client import connect
+
+    process = subprocess.Popen([*browser(profile), "--remote-debugging-port=0", url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        port = patiently(lambda: (profile / "DevToolsActivePort").read_text().split()[0], OSError, IndexError)
+        pages = patiently(lambda: json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=20)), OSError)
+        address = next(each["webSocketDebuggerUrl"] for each in pages if each["type"] == "page")
+        with connect(address, max_size=None, open_timeout=60) as debugger:
+
+            def picture():
+                debugger.send(json.dumps({"id": 1, "method": "Page.captureScreenshot"}))
+                while (answer := json.loads(debugger.recv(timeout=60))).get("id") != 1:
+                    pass
+                data = base64.b64decode(answer["result"]["data"])
+                return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+
+            yield picture
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def patiently(ask, *errors, good=lambda found: True, seconds=90.0):
+    """Returns the first good answer; the last one where none comes in time."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            found = ask()
+            if good(found) or time.monotonic() > end:
+                return found
+        except errors:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.3)
+
+
+def look_at(url, folder, name, milliseconds):
+    """Returns the picture of a page after a time of its clock, and the URLs that it asked for."""
+    picture, log = folder / f"{name}.png", folder / f"{name}.json"
+    options = [f"--virtual-time-budget={milliseconds}", f"--log-net-log={log}", f"--screenshot={picture}"]
+    subprocess.run([*browser(folder / name), *options, url], check=True, capture_output=True, timeout=100)
     asked = set(re.findall(r'"url":"((?:https?|wss?)://[^"]+)"', log.read_text(errors="replace")))
     return np.asarray(Image.open(picture).convert("RGB")).astype(int), asked
 
@@ -152,15 +199,17 @@ def test_a_live_view_on_loopback(turning, tmp_path):
         text = urllib.request.urlopen(live.url, timeout=20).read()
         assert b"<html" in text.lower()
         live.playing.value = False
-        before = look_at(live.url, tmp_path, "live", 8000)[0]
-        # One world alone, its forces as arrows, in the color of its violation.
-        live.pick(1)
-        live.forces.value = live.violation.value = True
-        live._rebuild()
-        after = look_at(live.url, tmp_path, "one", 8000)[0]
-        assert len(pixels(before, colors.rgb(0))) > 200
-        assert len(pixels(after, colors.FORCE)) > 50
-        assert len(pixels(before, colors.FORCE)) < 10
+        with watching(live.url, tmp_path / "profile") as picture:
+            before = patiently(picture, good=lambda seen: len(pixels(seen, colors.rgb(0))) > 200)
+            assert len(pixels(before, colors.rgb(0))) > 200
+            assert len(pixels(before, colors.FORCE)) < 10
+            # One world alone, with its forces as arrows.
+            live.pick(1)
+            live.forces.value = True
+            live._rebuild()
+            after = patiently(picture, good=lambda seen: len(pixels(seen, colors.FORCE)) > 50)
+            assert len(pixels(after, colors.FORCE)) > 50
+            assert len(pixels(after, colors.rgb(0))) > 1.2 * len(pixels(before, colors.rgb(0)))
         assert "live" in live.told.content
         assert "longest of forces 9.81 N" in live.told.content
     finally:

@@ -59,6 +59,7 @@ _DISTRIBUTED = typer.Option(
 _COORDINATOR = typer.Option("--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0.")
 _PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
 _PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
+_ANIMATE = typer.Option("--animate", help="Write the motion of the nominal world, too: plots/motion.gif.")
 _DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all.")
 
 
@@ -75,6 +76,7 @@ def run(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
     devices: Annotated[int | None, _DEVICES] = None,
+    animate: Annotated[bool, _ANIMATE] = False,
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
     from jaxdae.app import hosts, launch
@@ -88,6 +90,8 @@ def run(
     if not distributed and (coordinator or processes or process is not None):
         _stop("run: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
     joined = hosts.join(coordinator, processes, process) if distributed else None
+    if animate and (chunks or distributed or resume):
+        _stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
     if resume is not None:
         if set_ or chunks:
             _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
@@ -109,7 +113,12 @@ def run(
         return
     from jaxdae.app.run import run as run_config
 
-    _tell(run_config(checked, worlds, out, _console(), source=source, devices=devices))
+    done = run_config(checked, worlds, out, _console(), source=source, devices=devices)
+    if animate:
+        from jaxdae.app.motion import animate as write_motion
+
+        write_motion(done.folder, done.config)
+    _tell(done)
 
 
 @app.command()
@@ -202,7 +211,7 @@ def view(
     from jaxdae.app.view import live
 
     with _extra():
-        shown = live(opened.drawable(folder), worlds=worlds, port=port)
+        shown = live(opened.with_results(folder), worlds=worlds, port=port)
     _console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
     try:
         shown.wait()
@@ -268,7 +277,7 @@ def export(
     if kind not in FORMATS:
         _stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
     with _extra():
-        for path in written(opened.drawable(folder), kind, out, worlds):
+        for path in written(opened.with_results(folder), kind, out, worlds):
             _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -279,7 +288,7 @@ def _write_page(folder: pathlib.Path, worlds: int | None, arrows: tuple[str, ...
 
     with _extra():
         look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
-        path, notes = write_page(opened.drawable(folder), worlds=worlds, look=look)
+        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look)
     for note in notes:
         _note(note)
     _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)

@@ -77,8 +77,6 @@ def export(found: opened.Opened, kind: Format, out: pathlib.Path | None = None, 
         ModuleNotFoundError: MCAP without the package that writes it.
     """
     store = found.folder / run_folder.RESULTS
-    if not store.exists():
-        raise Refused(f"{found.folder}: got a run without {run_folder.RESULTS}, expected one of jaxdae run or jaxdae optimize")
     path = found.folder / f"results.{kind}" if out is None else out
     write: dict[str, Callable[..., list[pathlib.Path]]] = {"csv": _csv, "npz": _npz, "mcap": _mcap}
     if path.is_symlink() or (path.exists() and not path.is_file()):

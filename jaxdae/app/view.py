@@ -32,8 +32,6 @@ class Seen:
             Refused: a run without results.
         """
         store = found.folder / run_folder.RESULTS
-        if not store.exists():
-            raise Refused(f"{found.folder}: got a run without {run_folder.RESULTS}, expected one of jaxdae run or jaxdae optimize")
         self._config = config = found.config
         with results.read(store, found.record.get("written")) as data:
             if not data.sizes["world"] or not data.sizes["time"]:

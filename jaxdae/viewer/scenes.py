@@ -29,6 +29,8 @@ FASTEST = 30.0
 
 _SHORTEST = 1.5  # seconds that a motion takes on the screen; faster ones are slowed down
 _STEPS = (1.0, 2.0, 5.0)
+_ASPECT = 1.5  # of many worlds beside each other, as screens have it
+_MANY, _BOLD = 64, 2.0  # worlds beyond which bodies are drawn thicker, so that they are seen from afar
 
 
 class Part(NamedTuple):
@@ -87,6 +89,7 @@ class Scene:
         up: "+y" for mechanisms in the plane, "+z" in space and for vehicles in the plane, which are seen from above.
         size: of one world in m, over its whole motion.
         center: (3,) of one world in m.
+        extent: (3,) of one world in m, along x, y and z.
         lift: how far in front of the bodies arrows and frames are drawn, along z in m; zero in space.
     """
 
@@ -101,6 +104,7 @@ class Scene:
     up: str
     size: float
     center: np.ndarray
+    extent: np.ndarray
     lift: float = 0.0
 
     @property
@@ -121,10 +125,11 @@ class Scene:
         """Returns where the worlds stand (world, 3) in m: all in one place, or in rows beside each other."""
         if not apart or self.worlds == 1:
             return np.zeros((self.worlds, 3))
-        columns = int(np.ceil(np.sqrt(self.worlds)))
+        # Flat worlds still need some room.
+        step = np.array([1.1, 1.1, 0.0]) * np.maximum(self.extent, 0.25 * self.size)
+        columns = min(self.worlds, int(np.ceil(np.sqrt(_ASPECT * self.worlds * step[1] / step[0]))))
         row, column = np.divmod(np.arange(self.worlds), columns)
-        step = 1.15 * self.size
-        places = np.stack([column - 0.5 * (columns - 1), 0.5 * (columns - 1) - row, np.zeros(self.worlds)], axis=1)
+        places = np.stack([column - 0.5 * (columns - 1), 0.5 * row[-1] - row, np.zeros(self.worlds)], axis=1)
         return step * places
 
     def of_worlds(self, worlds: Any) -> Scene:
@@ -234,15 +239,16 @@ def from_poses(
     elements = drawn(mechanism)
     poses, names = in_space(np.asarray(poses, float)), placed_bodies(mechanism)
     shape = outline(elements)
-    center, size = _extent(shape, poses, elements.dimension)
-    solid = solids(elements, shape, size)
+    center, extent = _extent(shape, poses)
+    size = float(extent.max()) or 1.0
+    solid = solids(elements, shape, size, _BOLD if len(poses) > _MANY else 1.0)
     parts, links = _parts(solid, names, poses, size)
     up = "+z" if elements.dimension == 3 or solid.stands else "+y"
     times = np.asarray(times, float)
     open_by = None if violation is None else np.asarray(violation, float)
     lift = 1.1 * max((float(part.mesh.vertices[:, 2].max()) for part in parts if part.body >= 0), default=0.0)
     lift = lift if elements.dimension == 2 else 0.0
-    return Scene(title, times, names, poses.astype(SINGLE), parts, links, open_by, tuple(arrows), up, size, center, lift)
+    return Scene(title, times, names, poses.astype(SINGLE), parts, links, open_by, tuple(arrows), up, size, center, extent, lift)
 
 
 def in_space(poses: np.ndarray) -> np.ndarray:
@@ -254,8 +260,8 @@ def in_space(poses: np.ndarray) -> np.ndarray:
     return np.stack([x, y, zero, np.cos(0.5 * angle), zero, zero, np.sin(0.5 * angle)], axis=-1)
 
 
-def _extent(shape: Any, poses: np.ndarray, dimension: int) -> tuple[np.ndarray, float]:
-    """Returns center and size of what world 0 does, in m: its places over time, and what stands on the ground."""
+def _extent(shape: Any, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns center and extent of what world 0 does, in m: its places over time, and what stands on the ground."""
     seen = [poses[0, :, k, :3] for k in range(poses.shape[2])]
     for k, name in enumerate(shape.bodies):
         for point in shown(shape, name):
@@ -265,9 +271,9 @@ def _extent(shape: Any, poses: np.ndarray, dimension: int) -> tuple[np.ndarray, 
     places = np.concatenate(seen) if seen else np.zeros((1, 3))
     places = places[np.isfinite(places).all(axis=-1)]
     if not len(places):
-        return np.zeros(3), 1.0
+        return np.zeros(3), np.zeros(3)
     low, high = places.min(axis=0), places.max(axis=0)
-    return 0.5 * (low + high), float((high - low).max()) or 1.0
+    return 0.5 * (low + high), high - low
 
 
 def _lifted(point: np.ndarray) -> np.ndarray:

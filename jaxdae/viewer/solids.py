@@ -88,7 +88,7 @@ class Round(NamedTuple):
 
 def _disc(center: np.ndarray, axle: np.ndarray, radius: float) -> Callable[[float], tuple[Mesh, Mesh]]:
     def solid(width: float) -> tuple[Mesh, Mesh]:
-        frame = basis(axle)
+        frame, width = basis(axle), min(width, 0.6 * radius)
         spoke = cuboid(np.array([0.86 * radius, 0.12 * radius, 0.56 * width]), frame, center)
         return wheel(center, axle, radius, width), spoke
 
@@ -117,7 +117,7 @@ def _upright(joint: Any) -> Round:
 
     def solid(width: float) -> tuple[Mesh, Mesh]:
         size = 2.2 * width if radius is None else float(radius)
-        return _disc(center, axle, size)(min(width, 0.6 * size))
+        return _disc(center, axle, size)(width)
 
     return Round(joint.b, False, solid)
 
@@ -148,16 +148,17 @@ _TURNING = (spatial.Revolute, spatial.Cylindrical, spatial.Screw)
 _SLIDING = (spatial.Prismatic, spatial.PointOnLine)
 
 
-def solids(elements: Drawn, shape: Outline, size: float) -> Solids:
+def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> Solids:
     """Returns the solids of a mechanism.
 
     Args:
         elements: what it is made of.
         shape: its outline.
         size: of its motion in m.
+        bold: how much thicker than usual.
     """
     rounds = [ROUND[joint.kind](joint) for joint in elements.joints if joint.kind in ROUND]
-    width = _WIDTH * _length(elements, shape, size)
+    width = bold * _WIDTH * _length(elements, shape, size)
     whole = {each.body for each in rounds if each.is_all}
     layers = _layers(elements) if elements.dimension == 2 else {}
     bodies: dict[str, list[Mesh]] = {}

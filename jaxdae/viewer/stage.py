@@ -21,6 +21,7 @@ DETAILED = 64
 """The number of worlds beyond which joints and marks are left out, unless they are asked for."""
 
 _FIELD = 40.0  # degrees that a camera sees from top to bottom
+_ASPECT = 1.2  # of windows at least, width over height
 _LONGEST_ARROW = 0.3  # over the size of a world
 _THINNEST = 0.008  # arrow over the size of a world
 
@@ -103,8 +104,13 @@ class Stage:
         self._server.scene.set_up_direction(scene.up)
         low, high = self.offsets.min(axis=0), self.offsets.max(axis=0)
         center = scene.center + 0.5 * (low + high)
-        radius = 0.5 * float(np.linalg.norm((high - low)[:2])) + 0.62 * scene.size
-        toward = np.array([0.12, 0.16, 1.0]) if scene.up == "+y" else np.array([0.55, -1.0, 0.6])
+        across, deep, tall = high - low + scene.extent + 0.15 * scene.size
+        if scene.up == "+y":
+            toward = np.array([0.12, 0.16, 1.0])
+            radius = 0.55 * max(deep, across / _ASPECT)
+        else:
+            toward = np.array([0.45, -1.0, 0.85])
+            radius = 0.5 * float(np.linalg.norm([across / _ASPECT, 0.7 * deep, tall]))
         distance = radius / np.tan(0.5 * np.deg2rad(_FIELD))
         camera = self._server.initial_camera
         camera.fov = np.deg2rad(_FIELD)
@@ -139,6 +145,8 @@ class Stage:
                 nowhere = np.zeros((len(arrows.labels), 3), SINGLE)
                 handle = self._mesh(arrows.name, arrow(), np.tile(still[:1], (len(nowhere), 1)), nowhere, arrows.color)
                 self._arrows[arrows.name] = arrows, handle
+        if scene.up == "+z" and scene.lift > 0.0:
+            self._grid()
         if look.frames:
             count = scene.worlds * len(scene.bodies)
             length = 0.08 * scene.size
@@ -149,6 +157,16 @@ class Stage:
                 axes_length=length,
                 axes_radius=0.06 * length,
             )
+
+    def _grid(self) -> None:
+        """Shows the plane on which vehicles drive, below their wheels, with lines a round number of meters apart."""
+        scene = self._scene
+        cell = 10.0 ** np.floor(np.log10(0.4 * scene.size))
+        across, deep = 2.0 * cell * np.ceil((np.ptp(self.offsets, axis=0) + 1.5 * scene.size)[:2] / cell / 2.0)
+        low = min(float(part.mesh.vertices[:, 2].min()) for part in scene.parts if part.body >= 0)
+        center = (*(np.round(scene.center[:2] / cell) * cell), low)
+        lines = {"cell_color": colors.GRAY, "section_color": colors.GRAY, "cell_size": cell, "section_size": 10.0 * cell}
+        self._server.scene.add_grid("/plane", float(across), float(deep), plane="xy", position=center, **lines)
 
     def _mesh(self, name: str, mesh: Mesh, turns: np.ndarray, places: np.ndarray, color: Any, is_ground: bool = False) -> Any:
         return self._server.scene.add_batched_meshes_simple(
