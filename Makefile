@@ -40,7 +40,7 @@ test-robots: .venv/.installed
 
 # viser pins older releases of what other extras use, so that it gets an environment of its own.
 test-viewer: .venv-viewer/.installed
-	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/app/test_view.py
+	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py
 
 .venv-viewer/.installed: pyproject.toml .venv/.installed
 	.venv/bin/python -m venv --clear .venv-viewer

@@ -194,6 +194,9 @@ def check(
 
 _RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
 _WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
+_ROBOT = typer.Option(
+    "--robot", metavar="FILE", help="The robot's file, for its looks; left out: that of the config, if it is still there."
+)
 _ARROWS = typer.Option("--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world.")
 _VIOLATION = typer.Option("--violation", help="With --html: bodies have the color of the constraint violation.")
 _DARK = typer.Option("--dark", help="With --html: on dark ground.")
@@ -205,13 +208,14 @@ def view(
     folder: Annotated[pathlib.Path, _RUN],
     worlds: Annotated[int | None, _WORLDS] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
+    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
     """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
     from jaxdae.app import opened
     from jaxdae.app.view import live
 
     with _extra():
-        shown = live(opened.with_results(folder), worlds=worlds, port=port)
+        shown = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
     _console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
     try:
         shown.wait()
@@ -237,15 +241,16 @@ def plot(
     violation: Annotated[bool, _VIOLATION] = False,
     dark: Annotated[bool, _DARK] = False,
     overlay: Annotated[bool, _OVERLAY] = False,
+    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
     """Redraw plots and report of a run, or write its scene for browsers."""
     from jaxdae.app import files, opened, run_folder
 
     if html:
-        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay)
+        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot)
         return
-    if worlds or arrows or violation or dark or overlay:
-        _stop("plot: got --worlds, --arrows, --violation, --dark or --overlay without --html, expected them with it", code=2)
+    if worlds or arrows or violation or dark or overlay or robot:
+        _stop("plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, expected them with it", code=2)
     from jaxdae.app.learn import draw as draw_fit
     from jaxdae.app.problems import Refused
     from jaxdae.app.run import draw as draw_simulation
@@ -281,14 +286,14 @@ def export(
             _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _write_page(folder: pathlib.Path, worlds: int | None, arrows: tuple[str, ...], violation: bool, dark: bool, apart: bool) -> None:
+def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation: bool, dark: bool, apart: bool, robot: Any) -> None:
     from jaxdae.app import files, opened
     from jaxdae.app.view import write_page
     from jaxdae.viewer import Look
 
     with _extra():
         look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
-        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look)
+        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look, robot=robot)
     for note in notes:
         _note(note)
     _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)

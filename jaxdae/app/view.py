@@ -5,11 +5,16 @@ import pathlib
 import warnings
 from typing import Any
 
+import yaml
+
 import jaxdae
+from jaxdae import robots
 from jaxdae.app import build, files, opened, results, run_folder
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
-from jaxdae.viewer import Arrows, Live, Look, Scene, force_arrows, from_poses, reaction_arrows, show, write_html
+from jaxdae.app.robot import words
+from jaxdae.app.source import CONFIG_BYTES
+from jaxdae.viewer import Arrows, Live, Look, Scene, force_arrows, from_poses, reaction_arrows, show, with_robot, write_html
 from jaxdae.viewer.scenes import in_space, shown_instants
 
 PAGE = "scene.html"
@@ -23,9 +28,14 @@ class Seen:
         found: its folder.
         worlds: how many of its worlds, from the first; None for all.
         all_instants: whether all saved instants are read; else those that a screen can show.
+        robot: the robot's file; None for that of the config, if that is still there.
+
+    Attributes:
+        scene: the scene.
+        notes: what of the robot's looks cannot be shown, in words.
     """
 
-    def __init__(self, found: opened.Opened, worlds: int | None = None, all_instants: bool = False):
+    def __init__(self, found: opened.Opened, worlds: int | None = None, all_instants: bool = False, robot: pathlib.Path | None = None):
         """Reads the instants.
 
         Raises:
@@ -46,6 +56,22 @@ class Seen:
         self._poses = in_space(poses)
         with precision(config):
             self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.name)
+            self.notes: list[str] = []
+            if config.mechanism.space == "space":
+                self._show_robot(robot or _robot_file(found.record.get("source", "")), robot is not None)
+
+    def _show_robot(self, file: pathlib.Path | None, asked: bool) -> None:
+        """Gives bodies the looks of the robot's file, where there is one."""
+        if file is None:
+            return
+        try:
+            robot = robots.load(file)
+            visuals, missing = robots.read_visuals(file)
+            self.scene, wrong = with_robot(self.scene, robot.report, visuals, words(robot))
+            self.notes += [*missing, *wrong]
+        except ValueError as error:
+            if asked:
+                raise Refused(f"--robot: {error}") from None
 
     def _mechanism(self, world: int) -> Any:
         """Returns the mechanism of a world, with its numbers."""
@@ -62,14 +88,26 @@ class Seen:
             return reaction_arrows(mechanism, state, lam, poses), force_arrows(mechanism, state, poses)
 
 
-def write_page(found: opened.Opened, *, worlds: int | None, look: Look) -> tuple[pathlib.Path, list[str]]:
+def _robot_file(source: str) -> pathlib.Path | None:
+    """Returns the robot's file that a config names, where both are still there."""
+    try:
+        section = yaml.safe_load(files.read_text(pathlib.Path(source), CONFIG_BYTES))["mechanism"]
+        file = pathlib.Path(source).parent / section["file"]
+    except (OSError, files.Unreadable, ValueError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    return file if file.is_file() else None
+
+
+def write_page(
+    found: opened.Opened, *, worlds: int | None, look: Look, robot: pathlib.Path | None = None
+) -> tuple[pathlib.Path, list[str]]:
     """Writes the page of a run into its folder; returns its file, and what is to be told of it.
 
     Raises:
         Refused: a run without results, or a folder that cannot be written to.
         ModuleNotFoundError: viser is not installed.
     """
-    seen, path = Seen(found, worlds), found.folder / PAGE
+    seen, path = Seen(found, worlds, robot=robot), found.folder / PAGE
     scene = with_arrows(seen, look)
     if path.is_symlink():
         raise Refused(f"{path}: got a symbolic link, through which nothing is written; remove it")
@@ -79,7 +117,7 @@ def write_page(found: opened.Opened, *, worlds: int | None, look: Look) -> tuple
             write_html(scene, path, look=look)
         except OSError as error:
             raise Refused(files.explained(error, path)) from error
-    notes = [str(each.message) for each in told if issubclass(each.category, UserWarning)]
+    notes = seen.notes + [str(each.message) for each in told if issubclass(each.category, UserWarning)]
     if scene.pace != 1.0:
         notes.append(f"it plays {1.0 / scene.pace:.4g} times slower than the motion is")
     return path, notes
@@ -90,12 +128,12 @@ def with_arrows(seen: Seen, look: Look) -> Scene:
     return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
 
 
-def live(found: opened.Opened, *, worlds: int | None, port: int) -> Live:
+def live(found: opened.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> Live:
     """Shows a run live on loopback.
 
     Raises:
         Refused: a run without results.
         ModuleNotFoundError: viser is not installed.
     """
-    seen = Seen(found, worlds)
+    seen = Seen(found, worlds, robot=robot)
     return show(seen.scene, port=port, arrows=seen.arrows)

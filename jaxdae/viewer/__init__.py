@@ -4,6 +4,7 @@ from jaxdae.viewer.arrows import Arrows, force_arrows, reaction_arrows
 from jaxdae.viewer.live import Live, show
 from jaxdae.viewer.meshes import Mesh
 from jaxdae.viewer.page import write_html
+from jaxdae.viewer.robot_parts import with_robot
 from jaxdae.viewer.scenes import Link, Part, Scene, from_poses, scene
 from jaxdae.viewer.stage import Look
 
@@ -20,5 +21,6 @@ __all__ = [
     "reaction_arrows",
     "scene",
     "show",
+    "with_robot",
     "write_html",
 ]
