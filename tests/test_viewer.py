@@ -143,17 +143,21 @@ def test_a_spatial_scene_on_terrain_in_joint_coordinates():
     bodies = [
         jm.SpatialBody("frame", 1.0, (2.0, 5.0, 5.0), (0.0, 0.0, 0.5)),
         jm.SpatialBody("wheel", 1.0, (0.1, 0.2, 0.1), (0.0, 0.3, 0.5)),
+        jm.SpatialBody("other", 1.0, (0.1, 0.2, 0.1), (0.0, -0.3, 0.5)),
     ]
     joints = [
         js.Revolute("axle", "frame", "wheel", axis=(0, 1, 0), at=(0.0, 0.3, 0.5)),
         js.RollingDisc("contact", jm.GROUND, "wheel", axis=(0, 1, 0), at=(0.0, 0.3, 0.5), radius=0.4, terrain=hills),
+        # With two wheels the numbers of their ground are there twice.
+        js.Revolute("other axle", "frame", "other", axis=(0, 1, 0), at=(0.0, -0.3, 0.5)),
+        js.RollingDisc("other contact", jm.GROUND, "other", axis=(0, 1, 0), at=(0.0, -0.3, 0.5), radius=0.4, terrain=hills),
     ]
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, gravity=(0, 0, -9.81))
     mechanism, q = jm.mechanism(description, jm.Joints())
     states = jaxdae.State(jnp.zeros(2), jnp.stack([q, q]), jnp.zeros((2, len(mechanism.names.velocities))))
     scene = viewer.scene(mechanism, states)
     assert scene.up == "+z"
-    np.testing.assert_allclose(scene.poses[0, 0], [[0, 0, 0.5, 1, 0, 0, 0], [0, 0.3, 0.5, 1, 0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(scene.poses[0, 0], [[0, y, 0.5, 1, 0, 0, 0] for y in (0.0, 0.3, -0.3)], atol=1e-6)
     parts = {part.name: part for part in scene.parts}
     low, high = parts["wheel"].mesh.vertices.min(axis=0), parts["wheel"].mesh.vertices.max(axis=0)
     np.testing.assert_allclose([high[0], high[2], low[2]], [0.4, 0.4, -0.4], atol=0.01)  # The rim has 20 corners.

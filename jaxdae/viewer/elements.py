@@ -41,14 +41,6 @@ def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
                     number = given[k]
                     values[field] = GROUND if number == count or number >= places else mechanism.body_names[number]
                 else:
-                    values[field] = (
-                        jax.tree.map(lambda x, k=k: np.asarray(x)[k] if np.ndim(x) else x, given)
-                        if kind.is_place or _plain(given)
-                        else given
-                    )
+                    # Of every array that is stacked the entry of the element, of a terrain's as well.
+                    values[field] = jax.tree.map(lambda x, k=k: np.asarray(x)[k] if np.ndim(x) else x, given)
             yield types.SimpleNamespace(**values | {"kind": type(group), "name": name})
-
-
-def _plain(given: Any) -> bool:
-    """Returns whether a field of a group is an array with an entry for each element."""
-    return isinstance(given, np.ndarray | jax.Array)

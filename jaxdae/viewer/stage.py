@@ -161,11 +161,11 @@ class Stage:
     def _grid(self) -> None:
         """Shows the plane on which vehicles drive, below their wheels, with lines a round number of meters apart."""
         scene = self._scene
-        cell = 10.0 ** np.floor(np.log10(0.4 * scene.size))
+        cell = 10.0 ** np.floor(np.log10(scene.size))
         across, deep = 2.0 * cell * np.ceil((np.ptp(self.offsets, axis=0) + 1.5 * scene.size)[:2] / cell / 2.0)
         low = min(float(part.mesh.vertices[:, 2].min()) for part in scene.parts if part.body >= 0)
         center = (*(np.round(scene.center[:2] / cell) * cell), low)
-        lines = {"cell_color": colors.GRAY, "section_color": colors.GRAY, "cell_size": cell, "section_size": 10.0 * cell}
+        lines = {"cell_color": colors.LINK, "section_color": colors.LINK, "cell_size": cell, "section_size": 10.0 * cell}
         self._server.scene.add_grid("/plane", float(across), float(deep), plane="xy", position=center, **lines)
 
     def _mesh(self, name: str, mesh: Mesh, turns: np.ndarray, places: np.ndarray, color: Any, is_ground: bool = False) -> Any:
