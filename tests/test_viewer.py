@@ -138,6 +138,7 @@ def test_what_joints_and_forces_do(four_bar):
     np.testing.assert_allclose(total[:2], 2.0 * a[3:5], atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_spatial_scene_on_terrain_in_joint_coordinates():
     hills = vehicles.Hills(amplitudes=(0.1,), kx=(1.0,), ky=(0.0,), phase=(0.0,))
     bodies = [

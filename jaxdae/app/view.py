@@ -5,11 +5,13 @@ import pathlib
 import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import yaml
 
 import jaxdae
 from jaxdae import robots
-from jaxdae.app import build, files, opened, results, run_folder
+from jaxdae.app import build, files, laws, opened, results, run_folder
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
 from jaxdae.app.robot import words
@@ -85,7 +87,17 @@ class Seen:
             mechanism = self._mechanism(world)
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
             state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
-            return reaction_arrows(mechanism, state, lam, poses), force_arrows(mechanism, state, poses)
+            controls = self._controls(mechanism, state)
+            return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(mechanism, state, poses, controls)
+
+    def _controls(self, mechanism: Any, state: jaxdae.State) -> Any:
+        """Returns the inputs (time, nu) that drove a world; None where nothing did."""
+        values, state = self._config.model_dump(), jax.tree.map(jnp.asarray, state)
+        if not laws.driven_names(values):
+            return None
+        start = jax.tree.map(lambda x: x[0], state)
+        method = laws.sampled(values, mechanism, start, build.integrator(values))
+        return jax.jit(jax.vmap(lambda s: laws.input_of(method, s)))(state)
 
 
 def _robot_file(source: str) -> pathlib.Path | None:

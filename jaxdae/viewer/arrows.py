@@ -46,7 +46,7 @@ class Arrows:
         return float(np.quantile(lengths, 0.99)) if lengths.size and lengths.max() > 0.0 else 0.0
 
 
-def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray) -> Arrows:
+def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndarray, controls: Any = None) -> Arrows:
     """Returns the reactions of all joints of one world.
 
     Args:
@@ -54,16 +54,17 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
         state: stacked along (time,).
         lam: (time, nc) the multipliers.
         poses: (time, body, 7) of the bodies that have a place, in space.
+        controls: (time, nu) the inputs at these instants; None where there are none.
     """
     names: list[str] = []
 
-    def of(s: State, each: Any) -> Any:
-        found = reactions(mechanism, s, each)
+    def of(s: State, each: Any, u: Any) -> Any:
+        found = reactions(mechanism, s, each, u)
         names[:] = found.names
         return found.force
 
     state = jax.tree.map(jnp.asarray, state)
-    force = jax.jit(jax.vmap(of))(state, jnp.asarray(lam))
+    force = jax.jit(jax.vmap(of))(state, jnp.asarray(lam), controls)
     joints = {joint.name: joint for joint in drawn(mechanism).joints}
     bodies = placed_bodies(mechanism)
     shown, starts = [], []
@@ -78,12 +79,12 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
     return Arrows("reactions", tuple(names[k] for k in shown), _stacked(starts, vectors), vectors, colors.REACTION)
 
 
-def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray) -> Arrows:
+def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls: Any = None) -> Arrows:
     """Returns the applied forces on all bodies of one world, weights among them; see `reaction_arrows`."""
 
-    def of(s: State) -> Any:
+    def of(s: State, u: Any) -> Any:
         motion = mechanism.coordinates.kinematics(s.q, s.v)
-        total = mechanism.applied(s.t, s.q, s.v, None, motion)
+        total = mechanism.applied(s.t, s.q, s.v, u, motion)
         if motion.bias is not None:
             # What constant v takes is no force that is applied.
             taken = mechanism.space.inertial(mechanism.mass, mechanism.inertia, motion.bias)
@@ -91,7 +92,7 @@ def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray) -> Arrow
         return jnp.stack(tuple(total)[: mechanism.space.dimension], axis=-1)
 
     bodies = placed_bodies(mechanism)
-    vectors = _in_space(np.asarray(jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state)))[:, : len(bodies)])
+    vectors = _in_space(np.asarray(jax.jit(jax.vmap(of))(jax.tree.map(jnp.asarray, state), controls))[:, : len(bodies)])
     starts = [poses[:, k, :3] for k in range(len(bodies))]
     return Arrows("forces", bodies, _stacked(starts, vectors), vectors, colors.FORCE)
 

@@ -10,11 +10,13 @@ from PIL import Image
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import build, laws
+from jaxdae.app import build, laws, opened
 from jaxdae.app.command import app
 from jaxdae.app.config import load
+from jaxdae.app.objective import objective
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
+from jaxdae.app.view import Seen
 
 ARM = {
     "name": "arm",
@@ -62,6 +64,9 @@ def test_inputs_over_time_are_replayed(tmp_path):
         np.testing.assert_allclose(data.a.values[0, 1], a, atol=1e-10)
         np.testing.assert_allclose(data.lam.values[0, 1], lam, atol=1e-10)
         assert abs(data.q.values[0, -1, 2] - data.q.values[0, 0, 2]) > 1e-3
+    # The reaction of the hinge is that with these inputs.
+    reactions, _ = Seen(opened.drawable(folder)).arrows(0)
+    np.testing.assert_allclose(reactions.vectors[1, 0, :2], lam, atol=1e-10)
     with Image.open(folder / "plots" / "motion.gif") as gif:
         assert gif.n_frames == 3
     # The folder has all that it was made of: its config holds the numbers.
@@ -69,6 +74,7 @@ def test_inputs_over_time_are_replayed(tmp_path):
     assert load(str(folder / "config.yaml"))[0] == config
 
 
+@pytest.mark.long
 def test_laws_of_configs_are_those_of_the_library(tmp_path):
     tracking = {key: PD[key] for key in ("inputs", "coordinates", "reference", "kp", "kd")}
     for law, kind in (
@@ -101,6 +107,7 @@ def test_held_inputs_change_on_time():
     assert float(control.HeldInputs(jnp.zeros(1), jnp.ones((1, 1)))(5.0, state)[0]) == 1.0
 
 
+@pytest.mark.long
 def test_all_mistakes_at_once(tmp_path):
     (tmp_path / "empty.csv").write_text("time,motor\n0,1\n")
     wrong = {
@@ -119,12 +126,11 @@ def test_all_mistakes_at_once(tmp_path):
         assert text in " ".join(str(told.value).split()), str(told.value)
 
 
+@pytest.mark.long
 def test_gains_can_be_tuned(tmp_path):
     loss = [{"type": "coordinate", "coordinate": "arm.theta", "target": -1.0}]
     section = {"parameters": [{"path": "control.kp"}], "loss": loss, "iterations": 2}
     config, worlds = load(str(written(tmp_path, control=PD, tune=section)))
-    from jaxdae.app.objective import objective
-
     with precision(config):
         found = objective(config, worlds, config.tune)
         at = float(found.loss(found.parameters))
