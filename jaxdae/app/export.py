@@ -1,10 +1,11 @@
 """`jaxdae export`: the results of a run as tables (CSV), arrays (NPZ) or messages over time (MCAP); see docs/results.md."""
 
 import csv
+import importlib
 import io
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -12,8 +13,7 @@ import xarray as xr
 from jaxdae.app import files, opened, results, run_folder
 from jaxdae.app.problems import Refused
 
-Format = Literal["csv", "npz", "mcap"]
-FORMATS: tuple[str, ...] = get_args(Format)
+FORMATS = ("csv", "npz", "mcap")
 
 _ALONG = {"q": "coordinate", "v": "velocity", "a": "velocity", "lam": "row"}
 _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
@@ -63,7 +63,7 @@ def _per_second(unit: str) -> str:
     return unit[:-2] + "/s^2" if unit.endswith("/s") else f"{unit}/s"
 
 
-def export(found: opened.Opened, kind: Format, out: pathlib.Path | None = None, worlds: int | None = None) -> list[pathlib.Path]:
+def export(found: opened.Opened, kind: str, out: pathlib.Path | None = None, worlds: int | None = None) -> list[pathlib.Path]:
     """Writes the results of a run for other programs; returns the files.
 
     Args:
@@ -115,7 +115,7 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
 
 def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
     """Writes all variables as arrays, and the names along their axes as texts."""
-    arrays = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
+    arrays: dict[str, Any] = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
     arrays = {name: x.astype(str) if x.dtype.kind in "OT" else x for name, x in arrays.items()}
     arrays |= {f"axes_of_{name}": np.array(data[name].dims) for name in data.data_vars}
     with _whole(path) as partial, partial.open("wb") as stream:
@@ -129,7 +129,7 @@ def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
 def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
     """Writes transforms, shapes, named coordinates and multipliers of every world, at their times."""
     try:
-        import foxglove
+        foxglove: Any = importlib.import_module("foxglove")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MCAP needs foxglove-sdk: pip install 'jaxdae[export]'", name="foxglove") from error
     from jaxdae.app.view import Seen
@@ -143,8 +143,7 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pa
 
 
 def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: Any) -> None:
-    import foxglove
-    from foxglove import channels, messages
+    foxglove, channels, messages = (importlib.import_module(f"foxglove{name}") for name in ("", ".channels", ".messages"))
 
     prefix = topic.strip("/")
     transforms, shapes = (
@@ -188,7 +187,7 @@ def _nanoseconds(time: Any) -> int:
 
 def _entities(prefix: str, scene: Any) -> Iterator[Any]:
     """Yields the solids of a world in the frames of their bodies."""
-    from foxglove import messages
+    messages = importlib.import_module("foxglove.messages")
 
     for part in scene.parts:
         red, green, blue = (x / 255.0 for x in part.color)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def _rounded(shape: Rounded, wrong: list[str]) -> Mesh:
 
 def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
     try:
-        import trimesh
+        trimesh: Any = importlib.import_module("trimesh")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("files of meshes are read by trimesh: pip install 'jaxdae[viewer]'", name="trimesh") from error
     try:

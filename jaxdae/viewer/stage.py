@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,9 @@ def import_viser() -> Any:
         ModuleNotFoundError: it is not installed.
     """
     try:
-        import viser
+        return importlib.import_module("viser")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("the viewer needs viser: pip install 'jaxdae[viewer]'", name="viser") from error
-    return viser
 
 
 def quiet_server(port: int, label: str = "jaxdae") -> Any:
@@ -187,7 +187,7 @@ class Stage:
         """Shows one of the saved instants."""
         scene, poses = self._scene, self._scene.poses[:, instant]
         # What is not a number is nowhere; a browser would stop there.
-        poses = np.where(np.isfinite(poses).all(axis=(1, 2))[:, None, None], poses, 0.0)
+        poses = np.where(np.isfinite(poses).all(axis=(1, 2), keepdims=True), poses, 0.0)
         shades = None
         if self._look.violation and scene.violation is not None:
             shades = colors.linear(colors.of_violation(scene.violation[:, instant]))
