@@ -11,7 +11,7 @@ from jaxdae.app.picture_space import skeleton
 from jaxdae.app.problems import Failed
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import PlanarMechanism
-from jaxdae.viewer.outline import placed, shown
+from jaxdae.viewer.outline import Outline, placed, shown
 from jaxdae.viewer.scenes import shown_instants
 
 ANIMATION = "motion.gif"
@@ -37,7 +37,9 @@ def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | Non
         times, status = some.time.values, some.status.values
     mechanism = config.mechanism
     lines = sheets(mechanism, poses) if mechanism.space == "plane" else skeleton(mechanism, poses)
-    ground = outline(mechanism).ground_points
+    shape = outline(mechanism)
+    lines |= _links(shape, poses)
+    ground = shape.ground_points
     points = {_GROUND: np.array(ground)} if ground else {}
     place = folder / run_folder.PLOTS
     try:
@@ -63,3 +65,14 @@ def sheets(mechanism: PlanarMechanism, poses: np.ndarray) -> dict[str, np.ndarra
         around = np.vstack([corners, corners[:1]]) if len(corners) > 2 else corners if len(corners) == 2 else shown(shape, name)
         lines[name] = np.stack([placed(poses[:, index], point) for point in around], axis=1)
     return lines
+
+
+def _links(shape: Outline, poses: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns rods, springs and slides between bodies over time, (time, 2, dimension) in m."""
+    numbers = {name: k for k, name in enumerate(shape.bodies)}
+
+    def end(body: str, point: np.ndarray) -> np.ndarray:
+        return placed(poses[:, numbers[body]], point) if body in numbers else np.tile(point, (len(poses), 1))
+
+    links = enumerate(shape.links, 1)
+    return {f"{kind} {k}": np.stack([end(a, point_a), end(b, point_b)], axis=1) for k, (kind, a, point_a, b, point_b) in links}
