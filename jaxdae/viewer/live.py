@@ -75,13 +75,14 @@ class Live:
             self.forces = gui.add_checkbox("forces", "forces" in self._look.arrows, disabled=not known)
         for control in (self.which, self.world, self.apart, self.joints, self.frames, self.violation, self.reactions, self.forces):
             control.on_update(lambda _: self._rebuild())
-        self.time.on_update(lambda event: self._scrub() if event.client is not None else None)
+        self.time.on_update(lambda event: self.go_to(int(self.time.value)) if event.client is not None else None)
 
-    def _scrub(self) -> None:
+    def go_to(self, instant: int) -> None:
+        """Shows one of the saved instants, and stays there."""
         with self._lock:
             self.playing.value = False
-            self._show(int(self.time.value))
-            self._elapsed = float(self._seconds[self._instant])
+            self._show(instant)
+            self._elapsed = float(self._seconds[instant])
 
     def pick(self, world: int) -> None:
         """Shows one world alone."""
