@@ -10,6 +10,7 @@
 #   make docs        the site, into build/docs/html; warnings are errors
 #   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
+#   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
@@ -25,7 +26,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-peers test-wheel first-hour docs gallery lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-viewer test-wheel first-hour docs gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -70,6 +71,15 @@ test-peers: .venv/.installed
 	build/peers-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' drake exudyn pin
 	build/peers-env/bin/python -m pytest tests/test_coming_from.py
 
+# viser pins older releases of what other extras use, so that it gets an environment of its own.
+test-viewer: .venv-viewer/.installed
+	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py
+
+.venv-viewer/.installed: pyproject.toml .venv/.installed
+	.venv/bin/python -m venv --clear .venv-viewer
+	.venv-viewer/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev,viewer,export]'
+	@touch $@
+
 lint: .venv/.installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -107,5 +117,5 @@ venv: .venv/.installed
 broken:
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-viewer build dist .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

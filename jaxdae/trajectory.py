@@ -34,6 +34,7 @@ from jaxdae.functions import is_plain
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
 from jaxdae.integrators.method import of_points
+from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
 from jaxdae.rollout_arguments import Plan, as_controls, check_dt, checked_controls, checked_tolerance, make_plan, state_axes_of
@@ -60,6 +61,17 @@ class Trajectory:
     state: Leaf
     info: Leaf
     memory: Leaf = ()
+
+    def to_xarray(self, system: System | None = None) -> Any:
+        """Returns the trajectory as an `xarray.Dataset` with the dimensions world, time, coordinate, velocity and row.
+
+        Args:
+            system: whose names and units of coordinates, velocities and rows are the labels; left out: numbers.
+
+        Raises:
+            ModuleNotFoundError: xarray is not installed.
+        """
+        return as_dataset(self.state, self.info, system)
 
 
 def rollout(

@@ -44,6 +44,7 @@ FLOORS = {
     "wrapper": 2,
     "integrators": 3,
     "guard": 4,
+    "labelled": 4,
     "rollout_arguments": 4,
     "adaptive_trajectory": 5,
     "trajectory": 5,
@@ -55,13 +56,14 @@ FLOORS = {
     "robots": 7,
     "vehicles": 7,
     "tuning": 8,
+    "viewer": 8,
     "app": 9,
 }
-APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", "xarray", "yaml", "zarr")
+APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "trimesh", "typer", "viser", "xarray", "yaml", "zarr")
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles", "jaxdae.viewer")
 
 
 def part(name):

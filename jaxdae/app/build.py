@@ -16,7 +16,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae import control, mechanisms
-from jaxdae.app import naming
+from jaxdae.app import laws, naming
 from jaxdae.app.schema import Config, Vary
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.app.schema_terrain import terrain
@@ -166,6 +166,7 @@ def worlds(config: Config) -> Worlds:
 
 def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Returns mechanism, start coordinates, start velocities and integrator from plain values, which may be traced."""
+    values = laws.with_inputs(values)
     section = values["mechanism"]
     chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
     system, q = mechanisms.mechanism(description(values), chosen)
@@ -229,7 +230,7 @@ def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
     )
     fixed, fixed_velocity = held
     state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
-    return system, method, state, info, guess
+    return system, laws.sampled(values, system, state, method), state, info, guess
 
 
 def integrator(values: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ written then), 130 Ctrl-C, 143 SIGTERM.
 
 import contextlib
 import pathlib
+from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -60,6 +61,7 @@ _DISTRIBUTED = typer.Option(
 _COORDINATOR = typer.Option("--coordinator", metavar="HOST:PORT", help="With --distributed: the address of process 0.")
 _PROCESSES = typer.Option("--processes", min=1, help="With --distributed: how many processes there are.")
 _PROCESS = typer.Option("--process", min=0, help="With --distributed: which of them this is, from 0.")
+_ANIMATE = typer.Option("--animate", help="Write the motion of the nominal world, too: plots/motion.gif.")
 _DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devices, the worlds are divided; left out: all.")
 
 
@@ -76,6 +78,7 @@ def run(
     processes: Annotated[int | None, _PROCESSES] = None,
     process: Annotated[int | None, _PROCESS] = None,
     devices: Annotated[int | None, _DEVICES] = None,
+    animate: Annotated[bool, _ANIMATE] = False,
 ) -> None:
     """Simulate a config; results, plots and report go to a new folder."""
     from jaxdae.app import launch
@@ -87,6 +90,8 @@ def run(
     if distributed and (chunks or resume):
         _stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
     joined = _joined("run", distributed, coordinator, processes, process)
+    if animate and (chunks or distributed or resume):
+        _stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
     if resume is not None:
         if set_ or chunks:
             _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
@@ -108,7 +113,12 @@ def run(
         return
     from jaxdae.app.run import run as run_config
 
-    _tell(run_config(checked, worlds, out, _console(), source=source, devices=devices))
+    done = run_config(checked, worlds, out, _console(), source=source, devices=devices)
+    if animate:
+        from jaxdae.app.motion import animate as write_motion
+
+        write_motion(done.folder, done.config)
+    _tell(done)
 
 
 def _joined(command: str, distributed: bool, coordinator: str | None, processes: int | None, process: int | None) -> Any:
@@ -224,12 +234,65 @@ def example(
         typer.echo(path)
 
 
+_RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
+_WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
+_ROBOT = typer.Option(
+    "--robot", metavar="FILE", help="The robot's file, for its looks; left out: that of the config, if it is still there."
+)
+_ARROWS = typer.Option("--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world.")
+_VIOLATION = typer.Option("--violation", help="With --html: bodies have the color of the constraint violation.")
+_DARK = typer.Option("--dark", help="With --html: on dark ground.")
+_OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place, not side by side.")
+
+
+@app.command()
+def view(
+    folder: Annotated[pathlib.Path, _RUN],
+    worlds: Annotated[int | None, _WORLDS] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
+    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
+) -> None:
+    """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
+    from jaxdae.app import opened
+    from jaxdae.app.view import live
+
+    with _extra():
+        shown = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
+    _console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
+    try:
+        shown.wait()
+    finally:
+        shown.close()
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    """Ends the command where a package of an extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        _stop(str(error), code=2)
+
+
 @app.command()
 def plot(
-    folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
+    folder: Annotated[pathlib.Path, _RUN],
+    html: Annotated[bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")] = False,
+    worlds: Annotated[int | None, _WORLDS] = None,
+    arrows: Annotated[bool, _ARROWS] = False,
+    violation: Annotated[bool, _VIOLATION] = False,
+    dark: Annotated[bool, _DARK] = False,
+    overlay: Annotated[bool, _OVERLAY] = False,
+    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
-    """Redraw plots and report of a run."""
+    """Redraw plots and report of a run, or write its scene for browsers."""
     from jaxdae.app import files, opened, run_folder
+
+    if html:
+        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot)
+        return
+    if worlds or arrows or violation or dark or overlay or robot:
+        _stop("plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, expected them with it", code=2)
     from jaxdae.app.learn import draw as draw_fit
     from jaxdae.app.problems import Refused
     from jaxdae.app.run import draw as draw_simulation
@@ -244,6 +307,38 @@ def plot(
     except OSError as error:
         raise Refused(files.explained(error, folder)) from error
     _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def export(
+    folder: Annotated[pathlib.Path, _RUN],
+    kind: Annotated[str, typer.Option("--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time.")],
+    worlds: Annotated[int | None, _WORLDS] = None,
+    out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
+) -> None:
+    """Write the results of a run for other programs; docs/results.md says what the files hold."""
+    from jaxdae.app import files, opened
+    from jaxdae.app.export import FORMATS
+    from jaxdae.app.export import export as written
+
+    if kind not in FORMATS:
+        _stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
+    with _extra():
+        for path in written(opened.with_results(folder), kind, out, worlds):
+            _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation: bool, dark: bool, apart: bool, robot: Any) -> None:
+    from jaxdae.app import files, opened
+    from jaxdae.app.view import write_page
+    from jaxdae.viewer import Look
+
+    with _extra():
+        look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
+        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look, robot=robot)
+    for note in notes:
+        _note(note)
+    _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _learn(

@@ -6,6 +6,7 @@ from typing import Any
 import pydantic
 import yaml
 
+from jaxdae.app import laws
 from jaxdae.app.crosscheck import crosscheck
 from jaxdae.app.explain import default_at, explain
 from jaxdae.app.problems import ConfigError
@@ -28,7 +29,7 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
         ConfigError: with every mistake that was found.
     """
     document = read(path, overrides, partial(default_at, Config))
-    problems = list(document.problems)
+    problems = [*document.problems, *laws.expand(document)]
     config = None
     try:
         config = Config.model_validate(document.data)

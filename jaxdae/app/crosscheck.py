@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from jaxdae.app import naming
+from jaxdae.app import laws, naming
 from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
@@ -38,6 +38,7 @@ def crosscheck(document: Document, config: Config | None = None) -> list[Problem
             check.output,
             check.vary,
             check.tuning,
+            check.laws,
         )
         for problem in part()
     ]
@@ -285,6 +286,9 @@ class _Check:
 
     def tuning(self) -> Iterator[Problem]:
         yield from tuning_problems(self.document, self.resolved, self.entries)
+
+    def laws(self) -> Iterator[Problem]:
+        return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
     def _field(self, target: Location) -> tuple | None:
         """Returns the schema's entry for a place; coordinates must exist."""

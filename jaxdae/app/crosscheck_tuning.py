@@ -13,7 +13,7 @@ from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import space_of
 from jaxdae.app.source import Document, Location, entry_names, find, value_at
 
-TRAINABLE = ("mechanism", "start", "stabilization", "integrator")
+TRAINABLE = ("mechanism", "start", "stabilization", "integrator", "control")
 _DIMENSIONS = {"plane": 2, "space": 3}
 
 

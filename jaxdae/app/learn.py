@@ -7,6 +7,7 @@ again by `jaxdae plot`.
 
 import dataclasses
 import pathlib
+import shutil
 import time
 from typing import Any
 
@@ -25,7 +26,8 @@ from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.run import begin, draw_finished, finish
-from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, TUNED
+from jaxdae.app.run import run as simulate
+from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, MOTION, OPTIMIZED, TUNED
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 from jaxdae.tuning.checkpoint import CheckpointError
@@ -184,6 +186,8 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
     except OSError as error:
         raise Failed(f"{files.explained(error, place.folder)}; {place.told}") from error
     draw_finished(draw, place.folder, place.config, place.record)
+    if place.command == "optimize" and place.config.output.plots:
+        _write_motion(place.folder, console)
     return Learned(place.folder, result, place.record)
 
 
@@ -278,7 +282,9 @@ def report_text(config: Config, record: dict[str, Any], pictures: list[str]) -> 
         lines += [f"**The run is not complete:** {reason}. `jaxdae {command} --resume` continues it.", ""]
     else:
         what = (
-            f"`jaxdae run {TUNED}` simulates the tuned mechanism." if command == "tune" else f"`{CONTROLS}` holds the inputs at every step."
+            f"`jaxdae run {TUNED}` simulates the tuned mechanism."
+            if command == "tune"
+            else f"`{CONTROLS}` holds the inputs at every step; `jaxdae run {OPTIMIZED}` replays them."
         )
         lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(record)), "", what, ""]
     lines += [f"`{HISTORY}` holds every iteration.", ""]
@@ -291,16 +297,31 @@ def _write(place: _Place, found: Objective, result: tuning.FitResult) -> None:
     config, section = place.config, place.section
     if found.controls is None:
         values = tuned_values(config, found, result.parameters)
-        text = yaml.safe_dump(
-            run_folder.resolved(Config.model_validate(values)), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-        )
-        files.write_text(place.folder / TUNED, text)
+        _write_config(place.folder / TUNED, Config.model_validate(values))
         return
     with precision(config):
         controls = np.asarray(found.controls(result.parameters))
     names = [given.force for given in section.inputs] if isinstance(section, Optimize) else []
     columns = {"t": config.dt * np.arange(config.steps), **{name: controls[:, k] for k, name in enumerate(names)}}
     files.write_text(place.folder / CONTROLS, table(columns))
+    _write_config(place.folder / OPTIMIZED, config.model_copy(update={"optimize": None, "tune": None}), controls=CONTROLS)
+
+
+def _write_config(file: pathlib.Path, config: Config, **others: Any) -> None:
+    values = run_folder.resolved(config) | others
+    files.write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+
+
+def _write_motion(folder: pathlib.Path, console: rich.console.Console) -> None:
+    """Simulates what was optimized, as `jaxdae run` does with its config, in a run folder inside of that of the fit."""
+    from jaxdae.app.config import load
+    from jaxdae.app.motion import animate
+
+    config, worlds = load(str(folder / OPTIMIZED))
+    done = simulate(config, worlds, folder, console, source=str(folder / OPTIMIZED))
+    animate(done.folder, config)
+    shutil.rmtree(folder / MOTION, ignore_errors=True)
+    done.folder.rename(folder / MOTION)
 
 
 def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures: bool) -> None:

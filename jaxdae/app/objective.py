@@ -17,7 +17,7 @@ import optax
 
 import jaxdae
 from jaxdae import tuning
-from jaxdae.app import build, driven, naming
+from jaxdae.app import build, driven, laws, naming
 from jaxdae.app.build import Worlds, with_numbers
 from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.schema import Config
@@ -84,7 +84,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
             world = with_numbers(values, [*locations.values(), *varied[: len(sample)]], [*(numbers[name] for name in locations), *sample])
             system, _, state, _, _ = build.started(world)
         changed = with_numbers(values, list(locations.values()), [numbers[name] for name in locations])
-        return system, build.integrator(changed), state, None
+        return system, laws.sampled(changed, system, state, build.integrator(changed)), state, None
 
     loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, None))
     return _over_worlds(config, samples, Objective(loss, None, None, parameters, trainable, locations, None), setup)

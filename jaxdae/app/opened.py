@@ -32,6 +32,7 @@ _WRITTEN_BY_FITS = (
     run_folder.HISTORY,
     run_folder.TUNED,
     run_folder.CONTROLS,
+    run_folder.OPTIMIZED,
     run_folder.LOCK,
 )
 _LAST_OF_FITS = {"tune": run_folder.TUNED, "optimize": run_folder.CONTROLS}
@@ -162,6 +163,21 @@ def _drawable_fit(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
         raise Refused(f"{folder}: got {what}, expected {run_folder.HISTORY}; --resume continues it")
     else:
         _check_history(found)
+    return found
+
+
+def with_results(folder: pathlib.Path) -> Opened:
+    """Returns the folder of a run that holds a motion: for that of `jaxdae optimize` the one inside of it.
+
+    Raises:
+        Refused: for anything else.
+    """
+    found = drawable(folder)
+    if found.is_fit and (folder / run_folder.MOTION).is_dir():
+        return drawable(folder / run_folder.MOTION)
+    if found.is_fit:
+        remedy = f"jaxdae run {folder / run_folder.TUNED} or {run_folder.OPTIMIZED} makes one"
+        raise Refused(f"{folder}: got a fit without a motion, expected a run of jaxdae run; {remedy}")
     return found
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.outline import Outline, outline, placed
+from jaxdae.app.outline import outline
 from jaxdae.app.schema_mechanism import PlanarMechanism
 from jaxdae.app.style import GRAY
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.viewer.outline import Outline, placed
 
 PATH = "#cfcfcf"
 """The color of the paths of joints."""

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.outline import outline, placed, shown
+from jaxdae.app.outline import outline
 from jaxdae.app.picture import PATH, shades
 from jaxdae.app.schema_mechanism import SpatialMechanism
 from jaxdae.app.style import GRAY
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.viewer.outline import placed, shown
 
 _AT_REST = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
 _TICKS = 6  # at most, on the longest axis

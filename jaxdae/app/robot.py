@@ -95,7 +95,7 @@ def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
         return [Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems]
     except (ValueError, ModuleNotFoundError) as error:
         return [Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)]
-    names = _words(found)
+    names = words(found)
     _write(section, found, poses, names, str(path))
     return []
 
@@ -123,7 +123,7 @@ def _poses(found: robots.Robot) -> dict[str, tuple[list[float], list[float]]]:
     return {name: (row[:3].tolist(), row[3:].tolist()) for name, row in zip(made.body_names, numbers, strict=True)}
 
 
-def _words(found: robots.Robot) -> dict[str, str]:
+def words(found: robots.Robot) -> dict[str, str]:
     """Returns the names of bodies, joints and forces as words that configs allow; those that two things would share get a number."""
     words: dict[str, str] = {}
     description = found.description

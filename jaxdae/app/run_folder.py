@@ -27,6 +27,8 @@ CHECKPOINT = "checkpoint.npz"
 HISTORY = "history.csv"
 TUNED = "tuned.yaml"
 CONTROLS = "controls.csv"
+OPTIMIZED = "optimized.yaml"
+MOTION = "motion"
 LOCK = "lock"
 _SAY_NONE = ("projection", "position")  # left out, they would mean their defaults
 _PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "xarray", "zarr")
@@ -74,7 +76,7 @@ def incomplete(record: dict[str, Any]) -> str:
 
 def digests(folder: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of every file of the results, of a simulation or of a fit, by its path in the run folder."""
-    candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS))]
+    candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS, OPTIMIZED))]
     found = sorted(file for file in candidates if file.is_file())
     return {file.relative_to(folder).as_posix(): files.digest(file) for file in found}
 

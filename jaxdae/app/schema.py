@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
+from jaxdae.app.schema_control import Controls, Law
 from jaxdae.app.schema_mechanism import Mechanism, Name, Section
 from jaxdae.app.schema_tuning import Optimize, Tune
 
@@ -359,6 +360,10 @@ class Config(Section):
     layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ...}")
     tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
     optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
+    controls: Controls | None = Field(
+        default=None, description="inputs over time: the name of a file of CSV with a column t, beside the config"
+    )
+    control: Law | None = Field(default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}")
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
     experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
 

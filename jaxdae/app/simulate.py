@@ -17,7 +17,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae import mechanisms
-from jaxdae.app import interrupts, naming
+from jaxdae.app import interrupts, laws, naming
 from jaxdae.app.build import Worlds, described
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
@@ -230,7 +230,11 @@ def _is_driven(config: Config) -> bool:
     mechanism = config.mechanism
     elements = (*mechanism.joints, *mechanism.forces)
     varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return varied or any(not described(element.model_dump(), mechanism.space).conserves_energy for element in elements)
+    return (
+        varied
+        or bool(laws.driven_names(config.model_dump()))
+        or any(not described(element.model_dump(), mechanism.space).conserves_energy for element in elements)
+    )
 
 
 # compiled
@@ -283,8 +287,8 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
 
     def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
         roles = roles_of(i)
-        a, lam = jaxdae.forward_dynamics(s, x, None, solver=roles.solver, stabilization=roles.stabilization)
-
+        u = laws.input_of(i, x)
+        a, lam = jaxdae.forward_dynamics(s, x, u, solver=roles.solver, stabilization=roles.stabilization)
         bodies = {} if naming.is_absolute(s) else _bodies(s, x)
         return bodies | {
             "q": x.q,
@@ -293,7 +297,7 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
             "lam": lam,
             "kinetic_energy": s.kinetic_energy(x.q, x.v),
             "potential_energy": s.potential_energy(x.t, x.q),
-            "power": _power(s, x, lam) if driven else jnp.zeros_like(x.t),
+            "power": _power(s, x, lam, u) if driven else jnp.zeros_like(x.t),
         }
 
     if saved.t.shape[0] == 1:
@@ -316,14 +320,14 @@ def _bodies(system: Any, state: Any) -> dict[str, Any]:
     return {name: x[: x.shape[0] - rotors].reshape(count, -1) for name, x in (("pose", absolute.q), ("twist", absolute.v))}
 
 
-def _power(system: Any, state: Any, lam: Any) -> Any:
+def _power(system: Any, state: Any, lam: Any, u: Any) -> Any:
     """Returns what enters a mechanism other than from its potential, in W.
 
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move. Where M depends on
     q, f holds what the motion at constant v takes, whose power is that of M' in the kinetic energy.
     """
     t, q, v = state.t, state.q, state.v
-    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype))
+    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype) if u is None else u)
 
     def stored(s: Any) -> Any:
         moved = system.retract(q, s * v)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# M. Okabe, K. Ito, "Color Universal Design" (2008), without the yellow that vanishes on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+from jaxdae.viewer.colors import PALETTE
+
+COLORS = (*PALETTE, "#000000")
 DASHES = ("-", "--", ":", "-.")
 GRAY = "#8a8a8a"
 

@@ -3,6 +3,7 @@
 from jaxdae.control.computed_torque import ComputedTorque
 from jaxdae.control.goals import FunctionGoal, Goal, GoalRows, InputTarget, goal_rows
 from jaxdae.control.gravity import GravityCompensation, static_inputs
+from jaxdae.control.held import HeldInputs
 from jaxdae.control.inputs import InputResponse, input_matrix, input_response
 from jaxdae.control.joint_outputs import BodyFrame, JointCoordinate
 from jaxdae.control.law import Law, MemoryLaw, Saturated, Sum
@@ -37,6 +38,7 @@ __all__ = [
     "GoalGroup",
     "GoalRows",
     "GravityCompensation",
+    "HeldInputs",
     "InputResponse",
     "InputTarget",
     "JointCoordinate",

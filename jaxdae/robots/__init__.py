@@ -18,9 +18,11 @@ from jaxdae.robots.quantities import (
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import RobotFileError
 from jaxdae.robots.states import joint_state
+from jaxdae.robots.visuals import Box, MeshFile, Rounded, Triangles, Visual, read_visuals
 
 __all__ = [
     "ENDINGS",
+    "Box",
     "Carried",
     "CenterOfMass",
     "Ignored",
@@ -28,9 +30,13 @@ __all__ = [
     "LinkFrame",
     "LinkPlace",
     "Loop",
+    "MeshFile",
     "Report",
     "Robot",
     "RobotFileError",
+    "Rounded",
+    "Triangles",
+    "Visual",
     "center_of_mass",
     "center_of_mass_jacobian",
     "centroidal_momentum",
@@ -46,6 +52,7 @@ __all__ = [
     "matrix_quaternion",
     "nonlinear_effects",
     "quaternion_matrix",
+    "read_visuals",
     "to_mujoco",
     "to_pinocchio",
 ]

@@ -102,6 +102,14 @@ def closed(worlds, monkeypatch):
     monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: (Config.model_validate(read(*arguments).data), worlds))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_motion():
+    """What optimize simulates at its end is a run like others, which test_learn.py looks at; here it would only take time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn, "_write_motion", lambda *arguments: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, worlds):
     """A folder with a config and runs below it: interrupted, killed and finished ones. Ctrl-C is a real signal."""

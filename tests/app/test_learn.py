@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import typer.testing
+import xarray as xr
 import yaml
 
 from jaxdae.app.command import app
@@ -177,7 +178,14 @@ def test_optimized_inputs(config, tmp_path, command):
     assert code == 0, out
     (folder,) = (tmp_path / "runs").iterdir()
     names = {path.name for path in folder.iterdir()}
-    assert names == {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "plots", "report.md", "run.json"}
+    files = {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "optimized.yaml", "report.md", "run.json"}
+    assert names == {*files, "plots", "motion"}
+    # The motion is a run of its own, of what jaxdae run optimized.yaml reads: its end is where the loss says.
+    assert (folder / "motion" / "plots" / "motion.gif").stat().st_size > 1000
+    with xr.open_zarr(folder / "motion" / "results.zarr", chunks=None) as data:
+        x, y, angle = data.q.values[0, -1]
+    away = np.hypot(x + 0.5 * np.cos(angle) - 0.2, y + 0.5 * np.sin(angle) + 0.9797958971132712)
+    assert away**2 < json.loads((folder / "run.json").read_text())["learned"]["loss"]
     assert {path.name for path in (folder / "plots").iterdir()} == {"controls.png", "history.png"}
     learned = json.loads((folder / "run.json").read_text())["learned"]
     assert learned["loss"] < 0.5 * learned["loss_at_start"]

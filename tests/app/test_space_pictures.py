@@ -11,9 +11,10 @@ from PIL import Image
 from jaxdae.app import build, plots, results, skeleton, write_animation
 from jaxdae.app.command import app
 from jaxdae.app.grid import Grid
-from jaxdae.app.outline import outline, placed, places, start_pose
+from jaxdae.app.outline import outline, places, start_pose
 from jaxdae.app.picture_space import draw
 from jaxdae.app.schema import Config
+from jaxdae.viewer.outline import placed
 
 HALF = np.sqrt(0.5)
 LEG = {"inertia": [1, 1, 1], "mass": 1.0}

@@ -1,0 +1,217 @@
+"""`jaxdae export`: the results of a run as tables (CSV), arrays (NPZ) or messages over time (MCAP); see docs/results.md."""
+
+import csv
+import importlib
+import io
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from jaxdae.app import files, opened, results, run_folder
+from jaxdae.app.problems import Refused
+
+FORMATS = ("csv", "npz", "mcap")
+
+_ALONG = {"q": "coordinate", "v": "velocity", "a": "velocity", "lam": "row"}
+_SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: such as "q.crank.theta", "lam.A.x", "pose.crank.x", "status".
+        unit: such as "rad".
+        variable: the variable of the results.
+        index: of its entry in that variable.
+    """
+
+    name: str
+    unit: str
+    variable: str
+    index: tuple[int, ...]
+
+
+def columns(data: xr.Dataset) -> list[Column]:
+    """Returns the columns of results, without world and time."""
+    found = []
+    for name, along in _ALONG.items():
+        along = "coordinate" if along not in data.dims else along
+        given = "unit" if along == "coordinate" else f"{along}_unit"
+        units = (
+            [str(unit) for unit in data[given].values]
+            if along == "velocity" or name in ("q", "lam")
+            else [f"{u}/s" for u in data[given].values]
+        )
+        if name == "lam":
+            units = ["N" if unit.startswith("m") else "N m" for unit in units]
+        elif name == "a":
+            units = [_per_second(unit if along == "velocity" else f"{data[given].values[k]}/s") for k, unit in enumerate(units)]
+        found += [Column(f"{name}.{label}", units[k], name, (k,)) for k, label in enumerate(data[along].values)]
+    for name, entries, kinds in (("pose", "in_pose", ("m", "rad")), ("twist", "in_twist", ("m/s", "rad/s"))):
+        for k, body in enumerate(data.body.values if name in data else ()):
+            for j, entry in enumerate(data[entries].values):
+                unit = "1" if str(entry).startswith("q") else kinds[str(entry).startswith(("theta", "omega"))]
+                found.append(Column(f"{name}.{body}.{entry}", unit, name, (k, j)))
+    return found + [Column(name, str(data[name].attrs.get("units", "1")), name, ()) for name in _SCALARS]
+
+
+def _per_second(unit: str) -> str:
+    return unit[:-2] + "/s^2" if unit.endswith("/s") else f"{unit}/s"
+
+
+def export(found: opened.Opened, kind: str, out: pathlib.Path | None = None, worlds: int | None = None) -> list[pathlib.Path]:
+    """Writes the results of a run for other programs; returns the files.
+
+    Args:
+        found: the run folder.
+        kind: "csv", "npz" or "mcap".
+        out: the file; left out: results.csv, results.npz or results.mcap in the run folder.
+        worlds: how many worlds, from the first; None for all.
+
+    Raises:
+        Refused: a run without results, or a place that cannot be written to.
+        ModuleNotFoundError: MCAP without the package that writes it.
+    """
+    store = found.folder / run_folder.RESULTS
+    path = found.folder / f"results.{kind}" if out is None else out
+    write: dict[str, Callable[..., list[pathlib.Path]]] = {"csv": _csv, "npz": _npz, "mcap": _mcap}
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise Refused(f"{path}: got a link or a folder in the place of the file; remove it, or choose another --out")
+    try:
+        with results.read(store, found.record.get("written")) as data:
+            return write[kind](path, data.isel(world=slice(0, worlds)), found)
+    except OSError as error:
+        raise Refused(files.explained(error, path)) from error
+
+
+# Tables.
+
+
+def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
+    """Writes one row for every world and instant, and beside it the meaning of the columns."""
+    shown = columns(data)
+    values = {name: data[name].values for name in {column.variable for column in shown}}
+    with _whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["world", "time", *(column.name for column in shown)])
+        for k, world in enumerate(data.world.values):
+            rows = [values[column.variable][(k, slice(None), *column.index)] for column in shown]
+            for time, *row in zip(data.time.values, *rows, strict=True):
+                # repr of a float is the shortest text that is read as the same number.
+                writer.writerow([int(world), repr(float(time)), *(repr(x.item()) for x in row)])
+    legend = path.with_name(f"{path.stem}_columns.csv")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["column", "unit", "meaning"])
+    writer.writerows([("world", "1", "number of the world; 0 is the nominal one"), ("time", "s", "time")])
+    writer.writerows((column.name, column.unit, data[column.variable].attrs.get("long_name", "")) for column in shown)
+    files.write_text(legend, text.getvalue())
+    return [path, legend]
+
+
+def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
+    """Writes all variables as arrays, and the names along their axes as texts."""
+    arrays: dict[str, Any] = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
+    arrays = {name: x.astype(str) if x.dtype.kind in "OT" else x for name, x in arrays.items()}
+    arrays |= {f"axes_of_{name}": np.array(data[name].dims) for name in data.data_vars}
+    with _whole(path) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+    return [path]
+
+
+# Messages.
+
+
+def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pathlib.Path]:
+    """Writes transforms, shapes, named coordinates and multipliers of every world, at their times."""
+    try:
+        foxglove: Any = importlib.import_module("foxglove")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("MCAP needs foxglove-sdk: pip install 'jaxdae[export]'", name="foxglove") from error
+    from jaxdae.app.view import Seen
+
+    seen = Seen(found, data.sizes["world"], all_instants=True)
+    context = foxglove.Context()
+    with _whole(path) as partial, foxglove.open_mcap(partial, context=context) as _:
+        for k, world in enumerate(data.world.values):
+            _log_world(f"/world_{int(world)}", seen.scene, k, data.isel(world=k).load(), context)
+    return [path]
+
+
+def _log_world(topic: str, scene: Any, world: int, data: xr.Dataset, context: Any) -> None:
+    foxglove, channels, messages = (importlib.import_module(f"foxglove{name}") for name in ("", ".channels", ".messages"))
+
+    prefix = topic.strip("/")
+    transforms, shapes = (
+        kind(f"{topic}/{name}", context=context)
+        for kind, name in ((channels.FrameTransformsChannel, "tf"), (channels.SceneUpdateChannel, "scene"))
+    )
+    named = {
+        name: foxglove.Channel(f"{topic}/{name}", context=context, message_encoding="json")
+        for name in ("coordinates", "multipliers", "state")
+    }
+    shapes.log(messages.SceneUpdate(entities=list(_entities(prefix, scene))), log_time=_nanoseconds(scene.times[0]))
+    shown = columns(data.expand_dims("world"))
+    groups = {
+        name: [c for c in shown if c.variable in of] for name, of in (("coordinates", "qv"), ("multipliers", ("lam",)), ("state", _SCALARS))
+    }
+    values = {name: data[name].values for name in {column.variable for column in shown}}
+    for k, time in enumerate(scene.times):
+        at, stamp = _nanoseconds(time), messages.Timestamp(*divmod(_nanoseconds(time), 1_000_000_000))
+        found = []
+        for j, body in enumerate(scene.bodies):
+            x, y, z, qw, qx, qy, qz = (float(number) for number in scene.poses[world, k, j])
+            found.append(
+                messages.FrameTransform(
+                    timestamp=stamp,
+                    parent_frame_id=prefix,
+                    child_frame_id=f"{prefix}/{body}",
+                    translation=messages.Vector3(x=x, y=y, z=z),
+                    rotation=messages.Quaternion(x=qx, y=qy, z=qz, w=qw),
+                )
+            )
+        transforms.log(messages.FrameTransforms(transforms=found), log_time=at)
+        for name, channel in named.items():
+            message = {column.name.removeprefix("lam."): values[column.variable][(k, *column.index)].item() for column in groups[name]}
+            channel.log({"time": float(time)} | message, log_time=at)
+
+
+def _nanoseconds(time: Any) -> int:
+    # Times before zero have no place in a log.
+    return max(0, round(float(time) * 1e9))
+
+
+def _entities(prefix: str, scene: Any) -> Iterator[Any]:
+    """Yields the solids of a world in the frames of their bodies."""
+    messages = importlib.import_module("foxglove.messages")
+
+    for part in scene.parts:
+        red, green, blue = (x / 255.0 for x in part.color)
+        triangles = messages.TriangleListPrimitive(
+            points=[messages.Point3(x=float(x), y=float(y), z=float(z)) for x, y, z in part.mesh.vertices],
+            indices=[int(k) for k in part.mesh.faces.reshape(-1)],
+            color=messages.Color(r=red, g=green, b=blue, a=1.0),
+        )
+        frame = prefix if part.body < 0 else f"{prefix}/{scene.bodies[part.body]}"
+        yield messages.SceneEntity(frame_id=frame, id=part.name, frame_locked=True, triangles=[triangles])
+
+
+class _whole:
+    """Gives the place of a file that becomes the file where nothing fails, and leaves no trace where something does."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path, self._partial = path, path.with_name(f"{path.stem}.partial{path.suffix}")
+
+    def __enter__(self) -> pathlib.Path:
+        self._partial.unlink(missing_ok=True)
+        return self._partial
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self._partial.replace(self._path)
+        else:
+            self._partial.unlink(missing_ok=True)

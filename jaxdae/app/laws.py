@@ -1,0 +1,148 @@
+"""Inputs over time and feedback laws in configs: the forces that they drive, and the law around the integrator.
+
+A law is evaluated at the start of every step and held over it, as a digital controller does.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxdae import control
+from jaxdae.app import driven, files, naming
+from jaxdae.app.history import read_table
+from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.source import Document, Location, value_at
+
+LARGEST_TABLE = 50_000_000
+"""The size of the largest file of inputs that is read, in bytes."""
+
+
+def driven_names(values: dict[str, Any]) -> list[str]:
+    """Returns the names of the forces that inputs over time or a law drive, in the order of the inputs."""
+    table, law = values.get("controls"), values.get("control")
+    return list(table["inputs"]) if table else list(law["inputs"]) if law else []
+
+
+def with_inputs(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the plain values of a config, where forces that are driven read inputs."""
+    names = driven_names(values)
+    if not names:
+        return values
+    forces = [
+        driven.with_input(force, names.index(force["name"])) if force["name"] in names else force for force in values["mechanism"]["forces"]
+    ]
+    return values | {"mechanism": values["mechanism"] | {"forces": forces}}
+
+
+def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any:
+    """Returns the integrator of a config with its law around it, or the integrator itself where there is none.
+
+    Args:
+        values: the plain values of the config, which may be traced.
+        system: its mechanism.
+        state: the start, with closed loops.
+        method: the integrator.
+    """
+    table, law = values.get("controls"), values.get("control")
+    if table:
+        columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
+        return control.Sampled(method, control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1)))
+    if not law:
+        return method
+    found = _LAWS[law["type"]](law, system, state)
+    if law["lower"] is not None or law["upper"] is not None:
+        found = control.Saturated(found, law["lower"], law["upper"])
+    return control.Sampled(method, found)
+
+
+def input_of(integrator: Any, state: Any) -> Any:
+    """Returns the input that the law around an integrator gives at a state; None where there is none."""
+    return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
+
+
+def _output(law: dict[str, Any], system: Any) -> dict[str, Any]:
+    of = tuple(naming.of_system(system).places[name] for name in law["coordinates"])
+    return {"model": system, "output": control.Coordinates(of), "reference": jnp.stack([jnp.asarray(x) for x in law["reference"]])}
+
+
+def _pd(law: dict[str, Any], system: Any, state: Any) -> Any:
+    feedback = control.PD(**_output(law, system), kp=law["kp"], kd=law["kd"])
+    return control.Sum((feedback, control.GravityCompensation(system))) if law["gravity"] else feedback
+
+
+def _computed_torque(law: dict[str, Any], system: Any, state: Any) -> Any:
+    return control.ComputedTorque(**_output(law, system), kp=law["kp"], kd=law["kd"])
+
+
+def _regulator(law: dict[str, Any], system: Any, state: Any) -> Any:
+    weights = {name: law[name] for name in ("position_weight", "velocity_weight", "input_weight")}
+    return control.linear_quadratic_regulator(system, state, **weights)
+
+
+_LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "computed_torque": _computed_torque, "regulator": _regulator}
+
+
+# Checks.
+
+
+def expand(document: Document) -> list[Problem]:
+    """Reads the file that a config names as `controls`, in place; returns what is wrong with it."""
+    place: Location = ("controls",)
+    given, data = value_at(document.data, place), document.data
+    if not isinstance(given, str) or not isinstance(data, dict):
+        return []
+    file = pathlib.Path(document.name).parent / given
+    columns = None
+    try:
+        text = files.read_text(file, LARGEST_TABLE)
+        columns = read_table(file) if text else None
+    except (OSError, files.Unreadable, UnicodeDecodeError) as error:
+        got = f"{given!r}, which cannot be read ({getattr(error, 'strerror', None) or error})"
+        return [document.problem(place, got, "a file of CSV", "its place is that beside the config")]
+    except (ValueError, IndexError):
+        pass
+    if columns is None or "t" not in columns or len(columns) < 2 or not len(columns["t"]):
+        expected = "numbers in a column t and one for each force, with their names in the first line"
+        return [document.problem(place, f"{given!r}, which is no such table", expected, "jaxdae optimize writes controls.csv")]
+    times = columns.pop("t").tolist()
+    data["controls"] = {"times": times, "inputs": {name: column.tolist() for name, column in columns.items()}}
+    return []
+
+
+def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator[Problem]:
+    """Yields what is wrong between inputs, laws and the rest of a config.
+
+    Args:
+        document: the config as written.
+        coordinates: the numbers of the coordinates by name; None where mistakes hide them.
+    """
+    given = [key for key in ("controls", "control", "optimize") if isinstance(value_at(document.data, (key,)), dict)]
+    if len(given) > 1:
+        yield document.problem((given[1],), f"{' and '.join(given)}", "one of them", "remove the others: they drive the same forces")
+    forces = value_at(document.data, ("mechanism", "forces"))
+    named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
+    motors = [name for name, force in named.items() if force.get("type") in driven.NUMBERS]
+    table, law = value_at(document.data, ("controls", "inputs")), value_at(document.data, ("control", "inputs"))
+    places: list[tuple[Location, Any]] = [(("controls", "inputs", name), name) for name in (table if isinstance(table, dict) else ())]
+    places += [(("control", "inputs", k), name) for k, name in enumerate(law if isinstance(law, list) else ())]
+    seen = set()
+    for place, name in places:
+        if name in seen:
+            yield document.problem(place, f"{name!r} a second time", "each force once", "remove one of them")
+        elif isinstance(name, str) and name not in motors:
+            got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
+            yield document.problem(place, got, " or ".join(f"a {kind}" for kind in driven.NUMBERS), did_you_mean(name, motors, "one"))
+        elif isinstance(name, str) and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
+            yield document.problem(
+                place, f"the torque {name!r} of [0, 0, 0]", "a torque with a direction", "give its direction, such as [0, 0, 1]"
+            )
+        seen.add(name)
+    wanted = value_at(document.data, ("control", "coordinates"))
+    for k, name in enumerate(wanted if isinstance(wanted, list) and coordinates is not None else ()):
+        if isinstance(name, str) and name not in (coordinates or {}):
+            remedy = did_you_mean(name, list(coordinates or {}), "one")
+            yield document.problem(
+                ("control", "coordinates", k), f"the unknown coordinate {name!r}", "a coordinate of the mechanism", remedy
+            )

@@ -1,0 +1,78 @@
+"""The animation of a run: `jaxdae run --animate`, and what `jaxdae optimize` leaves."""
+
+import pathlib
+
+import numpy as np
+
+from jaxdae.app import files, results, run_folder
+from jaxdae.app.animation import write_animation
+from jaxdae.app.outline import outline
+from jaxdae.app.picture_space import skeleton
+from jaxdae.app.problems import Failed
+from jaxdae.app.schema import Config
+from jaxdae.app.schema_mechanism import PlanarMechanism
+from jaxdae.viewer.outline import Outline, placed, shown
+from jaxdae.viewer.scenes import shown_instants
+
+ANIMATION = "motion.gif"
+"""The file among the plots of a run."""
+
+_GROUND = "on the ground"
+
+
+def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | None = None) -> pathlib.Path:
+    """Writes the motion of the nominal world of a run as a GIF among its plots; returns the file.
+
+    Args:
+        folder: the run folder.
+        config: its config.
+        written: what a run that was stopped left behind, as in its record.
+
+    Raises:
+        Failed: the disk let the animation down.
+    """
+    with results.read(folder / run_folder.RESULTS, written) as data:
+        some = data.isel(world=0, time=shown_instants(data.time.values))
+        poses = results.poses(data.isel(world=[0], time=shown_instants(data.time.values)), len(config.mechanism.bodies)).values[0]
+        times, status = some.time.values, some.status.values
+    mechanism = config.mechanism
+    lines = sheets(mechanism, poses) if mechanism.space == "plane" else skeleton(mechanism, poses)
+    shape = outline(mechanism)
+    lines |= _links(shape, poses)
+    ground = shape.ground_points
+    points = {_GROUND: np.array(ground)} if ground else {}
+    place = folder / run_folder.PLOTS
+    try:
+        place.mkdir(exist_ok=True)
+        return write_animation(place / ANIMATION, times, lines, points=points, status=dict.fromkeys(lines, status), title=config.name)
+    except OSError as error:
+        raise Failed(files.explained(error, place)) from error
+
+
+def sheets(mechanism: PlanarMechanism, poses: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the lines of the bodies of a mechanism in the plane over time, for `write_animation`.
+
+    Args:
+        mechanism: what.
+        poses: of the bodies (time, bodies, 3).
+
+    Returns:
+        By the name of the body (time, vertices, 2) in m: around its joints, or from its one joint to its center.
+    """
+    shape, lines = outline(mechanism), {}
+    for index, name in enumerate(shape.bodies):
+        corners = shape.bodies[name]
+        around = np.vstack([corners, corners[:1]]) if len(corners) > 2 else corners if len(corners) == 2 else shown(shape, name)
+        lines[name] = np.stack([placed(poses[:, index], point) for point in around], axis=1)
+    return lines
+
+
+def _links(shape: Outline, poses: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns rods, springs and slides between bodies over time, (time, 2, dimension) in m."""
+    numbers = {name: k for k, name in enumerate(shape.bodies)}
+
+    def end(body: str, point: np.ndarray) -> np.ndarray:
+        return placed(poses[:, numbers[body]], point) if body in numbers else np.tile(point, (len(poses), 1))
+
+    links = enumerate(shape.links, 1)
+    return {f"{kind} {k}": np.stack([end(a, point_a), end(b, point_b)], axis=1) for k, (kind, a, point_a, b, point_b) in links}

@@ -1,0 +1,151 @@
+"""Scenes of run folders, for `jaxdae view` and `jaxdae plot --html`."""
+
+import dataclasses
+import pathlib
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import yaml
+
+import jaxdae
+from jaxdae import robots
+from jaxdae.app import build, files, laws, opened, results, run_folder
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import Refused
+from jaxdae.app.robot import words
+from jaxdae.app.source import CONFIG_BYTES
+from jaxdae.viewer import Arrows, Live, Look, Scene, force_arrows, from_poses, reaction_arrows, show, with_robot, write_html
+from jaxdae.viewer.scenes import in_space, shown_instants
+
+PAGE = "scene.html"
+"""The file that `jaxdae plot --html` writes."""
+
+
+class Seen:
+    """What is to be seen of a run.
+
+    Args:
+        found: its folder.
+        worlds: how many of its worlds, from the first; None for all.
+        all_instants: whether all saved instants are read; else those that a screen can show.
+        robot: the robot's file; None for that of the config, if that is still there.
+
+    Attributes:
+        scene: the scene.
+        notes: what of the robot's looks cannot be shown, in words.
+    """
+
+    def __init__(self, found: opened.Opened, worlds: int | None = None, all_instants: bool = False, robot: pathlib.Path | None = None):
+        """Reads the instants.
+
+        Raises:
+            Refused: a run without results.
+        """
+        store = found.folder / run_folder.RESULTS
+        self._config = config = found.config
+        with results.read(store, found.record.get("written")) as data:
+            if not data.sizes["world"] or not data.sizes["time"]:
+                raise Refused(f"{found.folder}: got a run that was stopped before its first saved state; jaxdae run --resume continues it")
+            times = data.time.values
+            data = data.isel(time=slice(None) if all_instants else shown_instants(times), world=slice(0, worlds))
+            self._worlds = data.world.values
+            self._state = {name: data[name].values for name in ("q", "v", "lam")}
+            self._times = data.time.values
+            poses = results.poses(data, len(config.mechanism.bodies)).values
+            violation = data.violation.values
+        self._poses = in_space(poses)
+        with precision(config):
+            self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.name)
+            self.notes: list[str] = []
+            if config.mechanism.space == "space":
+                self._show_robot(robot or _robot_file(found.record.get("source", "")), robot is not None)
+
+    def _show_robot(self, file: pathlib.Path | None, asked: bool) -> None:
+        """Gives bodies the looks of the robot's file, where there is one."""
+        if file is None:
+            return
+        try:
+            robot = robots.load(file)
+            visuals, missing = robots.read_visuals(file)
+            self.scene, wrong = with_robot(self.scene, robot.report, visuals, words(robot))
+            self.notes += [*missing, *wrong]
+        except ValueError as error:
+            if asked:
+                raise Refused(f"--robot: {error}") from None
+
+    def _mechanism(self, world: int) -> Any:
+        """Returns the mechanism of a world, with its numbers."""
+        locations, samples = build.sample(self._config)
+        numbers = [float(column[self._worlds[world]]) for column in samples]
+        return build.construct(build.with_numbers(self._config.model_dump(), locations, numbers))[0]
+
+    def arrows(self, world: int) -> tuple[Arrows, ...]:
+        """Returns reactions and applied forces of a world."""
+        with precision(self._config):
+            mechanism = self._mechanism(world)
+            q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
+            state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
+            controls = self._controls(mechanism, state)
+            return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(mechanism, state, poses, controls)
+
+    def _controls(self, mechanism: Any, state: jaxdae.State) -> Any:
+        """Returns the inputs (time, nu) that drove a world; None where nothing did."""
+        values, state = self._config.model_dump(), jax.tree.map(jnp.asarray, state)
+        if not laws.driven_names(values):
+            return None
+        start = jax.tree.map(lambda x: x[0], state)
+        method = laws.sampled(values, mechanism, start, build.integrator(values))
+        return jax.jit(jax.vmap(lambda s: laws.input_of(method, s)))(state)
+
+
+def _robot_file(source: str) -> pathlib.Path | None:
+    """Returns the robot's file that a config names, where both are still there."""
+    try:
+        section = yaml.safe_load(files.read_text(pathlib.Path(source), CONFIG_BYTES))["mechanism"]
+        file = pathlib.Path(source).parent / section["file"]
+    except (OSError, files.Unreadable, ValueError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    return file if file.is_file() else None
+
+
+def write_page(
+    found: opened.Opened, *, worlds: int | None, look: Look, robot: pathlib.Path | None = None
+) -> tuple[pathlib.Path, list[str]]:
+    """Writes the page of a run into its folder; returns its file, and what is to be told of it.
+
+    Raises:
+        Refused: a run without results, or a folder that cannot be written to.
+        ModuleNotFoundError: viser is not installed.
+    """
+    seen, path = Seen(found, worlds, robot=robot), found.folder / PAGE
+    scene = with_arrows(seen, look)
+    if path.is_symlink():
+        raise Refused(f"{path}: got a symbolic link, through which nothing is written; remove it")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            write_html(scene, path, look=look)
+        except OSError as error:
+            raise Refused(files.explained(error, path)) from error
+    notes = seen.notes + [str(each.message) for each in told if issubclass(each.category, UserWarning)]
+    if scene.pace != 1.0:
+        notes.append(f"it plays {1.0 / scene.pace:.4g} times slower than the motion is")
+    return path, notes
+
+
+def with_arrows(seen: Seen, look: Look) -> Scene:
+    """Returns the scene of a run with the arrows of world 0 that a look asks for."""
+    return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
+
+
+def live(found: opened.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> Live:
+    """Shows a run live on loopback.
+
+    Raises:
+        Refused: a run without results.
+        ModuleNotFoundError: viser is not installed.
+    """
+    seen = Seen(found, worlds, robot=robot)
+    return show(seen.scene, port=port, arrows=seen.arrows)

@@ -1,0 +1,50 @@
+"""Trajectories as data sets of xarray, whose axes have names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_FIELDS: tuple[tuple[str, str, str], ...] = (
+    ("a", "velocity", "accelerations at the start of the step"),
+    ("lam", "row", "multipliers at the start of the step; the constraint force is +J^T lam"),
+    ("violation", "", "largest constraint violation since the entry before, in m or rad"),
+    ("velocity_violation", "", "largest violation of the velocity constraints since the entry before, in m/s or rad/s"),
+    ("iterations", "", "iterations of the steps"),
+    ("status", "", "jaxdae.Status, 0 is OK"),
+)
+
+
+def as_dataset(state: Any, info: Any, system: Any) -> Any:
+    """Returns a trajectory as a data set; see `Trajectory.to_xarray`."""
+    try:
+        import xarray
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("Trajectory.to_xarray needs xarray: pip install xarray", name="xarray") from error
+    q, v = np.asarray(state.q), np.asarray(state.v)
+    lead = ("world", "time") if q.ndim == 3 else ("time",)
+    names = None if system is None else system.names.filled(system.sizes(_first(state.q)))
+    rows = np.asarray(info.lam).shape[-1]
+    labels = {
+        "coordinate": [f"q{k}" for k in range(q.shape[-1])] if names is None else list(names.coordinates),
+        "velocity": [f"v{k}" for k in range(v.shape[-1])] if names is None else list(names.velocities),
+        "row": [f"row {k}" for k in range(rows)] if names is None else list(names.rows),
+    }
+    found: dict[str, Any] = {"q": ((*lead, "coordinate"), q, {"long_name": "coordinates"})}
+    found["v"] = ((*lead, "velocity"), v, {"long_name": "velocities"})
+    for name, along, meaning in _FIELDS:
+        value = np.asarray(getattr(info, name))
+        if value.shape[: q.ndim - 1] == q.shape[:-1]:
+            found[name] = ((*lead, along) if along else lead, value, {"long_name": meaning})
+    times = np.asarray(state.t).reshape(-1, q.shape[-2])[0]
+    data = xarray.Dataset(found, labels | {"time": times})
+    data.time.attrs = {"long_name": "time", "units": "s"}
+    if names is not None:
+        for along, units in (("coordinate", names.coordinate_units), ("velocity", names.velocity_units), ("row", names.row_units)):
+            data = data.assign_coords({f"{along}_unit": (along, list(units))})
+    return data
+
+
+def _first(q: Any) -> Any:
+    return q.reshape(-1, q.shape[-1])[0]

@@ -1,0 +1,155 @@
+"""What the links of a robot file look like: boxes, cylinders, spheres and mesh files in the frames of links, for who draws them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdae.robots.files import Folders
+from jaxdae.robots.graph import quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.source import Node, Source
+
+
+class Box(NamedTuple):
+    """A box with sides (3,) in m."""
+
+    size: np.ndarray
+
+
+class Rounded(NamedTuple):
+    """A cylinder along z with a radius and a length in m; a sphere where the length is zero, a capsule with balls at its ends."""
+
+    radius: float
+    length: float
+    balls: bool = False
+
+
+class MeshFile(NamedTuple):
+    """A file of triangles (STL, OBJ, ...), and by what its numbers are scaled (3,)."""
+
+    path: pathlib.Path
+    scale: np.ndarray
+
+
+class Triangles(NamedTuple):
+    """Vertices (n, 3) in m and faces (m, 3)."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+
+
+class Visual(NamedTuple):
+    """A part of what a link looks like.
+
+    Attributes:
+        link: its name.
+        rotation: (3, 3) of the part in the frame of the link.
+        place: (3,) of it there, in m.
+        geometry: a `Box`, `Rounded`, `MeshFile` or `Triangles`.
+        color: red, green and blue from 0 to 1; None where the file does not say.
+    """
+
+    link: str
+    rotation: np.ndarray
+    place: np.ndarray
+    geometry: Box | Rounded | MeshFile | Triangles
+    color: tuple[float, float, float] | None
+
+
+def read_visuals(
+    path: str | os.PathLike[str], packages: Mapping[str, str | os.PathLike[str]] | None = None
+) -> tuple[list[Visual], list[str]]:
+    """Returns what the links of a robot look like, and in words what of it cannot be found.
+
+    Args:
+        path: a URDF or MJCF file. Of SDF there is nothing yet.
+        packages: as in `load`.
+
+    Raises:
+        RobotFileError: a file that cannot be read, or is no such XML.
+    """
+    path = pathlib.Path(path)
+    folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
+    if path.suffix == ".urdf":
+        return _of_urdf(path, folders)
+    if path.suffix in (".xml", ".mjcf"):
+        return _of_mjcf(path)
+    return [], [f"{path.name}: visuals of {path.suffix} files are not read"]
+
+
+def _of_urdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
+    source, missing = Source(path), []
+    root = source.root("robot")
+    named = {node.attributes.get("name", ""): _color(source, node) for node in root.all("material")}
+    found: list[Visual] = []
+    for link in root.all("link"):
+        for node in link.all("visual"):
+            shape, material, origin = (node.first(tag) for tag in ("geometry", "material", "origin"))
+            geometry = None if shape is None else next(_geometries(source, shape, folders, path.absolute().parent, missing), None)
+            if geometry is None:
+                continue
+            color = None if material is None else _color(source, material) or named.get(material.attributes.get("name", ""))
+            rotation = roll_pitch_yaw(*source.numbers(origin, "rpy", (0.0, 0.0, 0.0)))
+            place = source.numbers(origin, "xyz", (0.0, 0.0, 0.0))
+            found.append(Visual(link.attributes.get("name", ""), rotation, place, geometry, color))
+    return found, [*missing, *source.problems]
+
+
+def _color(source: Source, material: Node) -> tuple[float, float, float] | None:
+    node = material.first("color")
+    if node is None:
+        return None
+    red, green, blue, _ = source.numbers(node, "rgba", (0.6, 0.6, 0.6, 1.0))
+    return float(red), float(green), float(blue)
+
+
+def _geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]) -> Iterator[Any]:
+    for node in shape.all("box"):
+        yield Box(source.numbers(node, "size", (1.0, 1.0, 1.0)))
+    for node in shape.all("cylinder"):
+        yield Rounded(source.number(node, "radius"), source.number(node, "length"))
+    for node in shape.all("sphere"):
+        yield Rounded(source.number(node, "radius"), 0.0)
+    for node in shape.all("mesh"):
+        place = folders.found(node.attributes.get("filename", ""), home)
+        if isinstance(place, str):
+            missing.append(place)
+        else:
+            yield MeshFile(place, source.numbers(node, "scale", (1.0, 1.0, 1.0)))
+
+
+def _of_mjcf(path: pathlib.Path) -> tuple[list[Visual], list[str]]:
+    """Reads what MuJoCo's compiler makes of the geoms of groups 0 to 2; by custom the others are for contacts."""
+    try:
+        mujoco: Any = importlib.import_module("mujoco")
+        model = mujoco.MjModel.from_xml_path(str(path))
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
+    except ValueError as error:
+        return [], [f"{path.name}: {' '.join(str(error).split())}"]
+    kinds, found = mujoco.mjtGeom, []
+    for k in np.flatnonzero(model.geom_group <= 2):
+        size, of = model.geom_size[k], int(model.geom_type[k])
+        geometry: Any = {
+            kinds.mjGEOM_BOX: lambda size=size: Box(2.0 * size),
+            kinds.mjGEOM_SPHERE: lambda size=size: Rounded(float(size[0]), 0.0),
+            kinds.mjGEOM_CYLINDER: lambda size=size: Rounded(float(size[0]), 2.0 * float(size[1])),
+            kinds.mjGEOM_CAPSULE: lambda size=size: Rounded(float(size[0]), 2.0 * float(size[1]), True),
+            kinds.mjGEOM_MESH: lambda k=k: _triangles(model, int(model.geom_dataid[k])),
+        }.get(of)
+        body = model.body(int(model.geom_bodyid[k])).name
+        if geometry is not None and body != "world":
+            red, green, blue, _ = (float(x) for x in model.geom_rgba[k])
+            found.append(Visual(body, quaternion_matrix(model.geom_quat[k]), model.geom_pos[k].copy(), geometry(), (red, green, blue)))
+    return found, []
+
+
+def _triangles(model: Any, mesh: int) -> Triangles:
+    first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+    face, faces = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
+    return Triangles(model.mesh_vert[first : first + count].astype(float), model.mesh_face[face : face + faces].copy())

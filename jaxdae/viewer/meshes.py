@@ -1,0 +1,137 @@
+"""Triangles of simple solids, each with sharp edges where it has some: vertices of different faces are not shared across them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+SINGLE = np.single
+"""The precision of what browsers draw."""
+
+_SIDES = 20  # of circles
+
+
+class Mesh(NamedTuple):
+    """Triangles.
+
+    Attributes:
+        vertices: (n, 3) in m.
+        faces: (m, 3) numbers of vertices, counterclockwise seen from outside.
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+
+
+def merged(meshes: Sequence[Mesh]) -> Mesh:
+    """Returns several meshes as one."""
+    firsts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
+    faces = [mesh.faces + first for mesh, first in zip(meshes, firsts, strict=False)]
+    return Mesh(np.concatenate([mesh.vertices for mesh in meshes]), np.concatenate(faces))
+
+
+def basis(axis: np.ndarray) -> np.ndarray:
+    """Returns a rotation matrix (3, 3) whose third column points along an axis (3,) of any length."""
+    z = np.asarray(axis, float) / np.linalg.norm(axis)
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x /= np.linalg.norm(x)
+    return np.stack([x, np.cross(z, x), z], axis=1)
+
+
+def prism(corners: np.ndarray, bottom: float, top: float) -> Mesh:
+    """Returns the solid above a convex polygon.
+
+    Args:
+        corners: (n, 2) in m, counterclockwise.
+        bottom: z of its lower face in m.
+        top: z of its upper face in m.
+    """
+    n = len(corners)
+    low, high = (np.column_stack([corners, np.full(n, z)]) for z in (bottom, top))
+    fan = np.array([(0, k, k + 1) for k in range(1, n - 1)])
+    sides = []
+    for k in range(n):
+        j = (k + 1) % n
+        quad = np.array([low[k], low[j], high[j], high[k]])
+        sides.append(Mesh(quad, np.array([(0, 1, 2), (0, 2, 3)])))
+    return merged([Mesh(low, fan[:, ::-1]), Mesh(high, fan), *sides])
+
+
+def circle(radius: float, sides: int = _SIDES) -> np.ndarray:
+    """Returns points (sides, 2) of a circle about the origin."""
+    angles = 2.0 * np.pi * np.arange(sides) / sides
+    return radius * np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def cylinder(start: np.ndarray, end: np.ndarray, radius: float, tip: float | None = None) -> Mesh:
+    """Returns a cylinder between two places (3,), or a cone frustum with another radius at its end; its side is smooth."""
+    start, end = np.asarray(start, float), np.asarray(end, float)
+    frame, ring = basis(end - start), circle(1.0)
+    low, high = (place + (size * ring) @ frame[:, :2].T for place, size in ((start, radius), (end, radius if tip is None else tip)))
+    n = len(ring)
+    fan = np.array([(0, k, k + 1) for k in range(1, n - 1)])
+    following = (np.arange(n) + 1) % n
+    side = np.concatenate(
+        [np.column_stack([np.arange(n), following, following + n]), np.column_stack([np.arange(n), following + n, n + np.arange(n)])]
+    )
+    return merged([Mesh(np.concatenate([low, high]), side), Mesh(low, fan[:, ::-1]), Mesh(high, fan)])
+
+
+def ball(center: np.ndarray, radius: float) -> Mesh:
+    """Returns a sphere."""
+    rows, columns = 8, 14
+    polar = np.pi * np.arange(rows + 1) / rows
+    around = 2.0 * np.pi * np.arange(columns) / columns
+    grid = np.stack(
+        [
+            np.sin(polar)[:, None] * np.cos(around),
+            np.sin(polar)[:, None] * np.sin(around),
+            np.repeat(np.cos(polar)[:, None], columns, axis=1),
+        ],
+        axis=-1,
+    )
+    k, j = (each.reshape(-1) for each in np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
+    a, b = k * columns + j, k * columns + (j + 1) % columns
+    faces = np.concatenate([np.column_stack([a, a + columns, b + columns]), np.column_stack([a, b + columns, b])])
+    return Mesh(np.asarray(center, float) + radius * grid.reshape(-1, 3), faces)
+
+
+def cuboid(halves: np.ndarray, frame: np.ndarray | None = None, center: np.ndarray | None = None) -> Mesh:
+    """Returns a box with half sides (3,) along the columns of a frame (3, 3)."""
+    x, y, z = np.asarray(halves, float)
+    mesh = prism(np.array([(-x, -y), (x, -y), (x, y), (-x, y)]), -z, z)
+    frame = np.eye(3) if frame is None else frame
+    return Mesh(mesh.vertices @ frame.T + (0.0 if center is None else np.asarray(center, float)), mesh.faces)
+
+
+def wheel(center: np.ndarray, axle: np.ndarray, radius: float, width: float) -> Mesh:
+    """Returns a disc about an axle (3,) through its center."""
+    half = 0.5 * width * np.asarray(axle, float) / np.linalg.norm(axle)
+    return cylinder(center - half, center + half, radius)
+
+
+def arrow() -> Mesh:
+    """Returns an arrow of length 1 along z, slender: its shaft has the radius 0.5, its head 1, to be scaled."""
+    z = np.array([0.0, 0.0, 1.0])
+    return merged([cylinder(0.0 * z, 0.75 * z, 0.5), cylinder(0.75 * z, z, 1.2, 1e-3)])
+
+
+def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, count: int = 60) -> Mesh:
+    """Returns the surface z = height(x, y) over a rectangle, from a grid with `count` steps along its longer side.
+
+    Args:
+        height: of arrays x and y in m.
+        low: (2,) the corner with the least x and y.
+        high: (2,) the opposite one.
+        count: steps along the longer side.
+    """
+    sides = np.maximum(np.asarray(high, float) - low, 1e-9)
+    steps = np.maximum(np.ceil(count * sides / sides.max()), 1).astype(int)
+    x, y = np.meshgrid(*(np.linspace(a, b, n + 1) for a, b, n in zip(low, high, steps, strict=True)), indexing="ij")
+    z = np.broadcast_to(np.asarray(height(x.reshape(-1), y.reshape(-1)), float), (x.size,))
+    k, j = (each.reshape(-1) for each in np.meshgrid(np.arange(steps[0]), np.arange(steps[1]), indexing="ij"))
+    a, across = k * (steps[1] + 1) + j, steps[1] + 1
+    faces = np.concatenate([np.column_stack([a, a + across, a + across + 1]), np.column_stack([a, a + across + 1, a + 1])])
+    return Mesh(np.column_stack([x.reshape(-1), y.reshape(-1), z]), faces)

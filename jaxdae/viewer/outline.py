@@ -1,0 +1,214 @@
+"""What pictures of a mechanism show: the joints of each body in its frame, lines between bodies, and what is on the ground.
+
+The shape of a body follows from its joints, which is all that a mechanism knows of it; that of a body whose only joint is its center of
+mass, or which has none, from its inertia. Plots and animations of runs draw these lines, the viewer makes solids of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdae.mechanisms.kinds import GROUND
+
+_PIN = 0.12  # half the length of a pin, of the size of a body
+_SAME = 1e-9  # of the size of a body: joints that are nearer are drawn as one
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What a mechanism is made of, whoever described it: a config, or a mechanism that was built.
+
+    Attributes:
+        dimension: 2 in the plane, 3 in space.
+        bodies: with `name`, `mass` and `inertia`.
+        poses: start poses of the bodies (3,) or (7,), for places that are given in the world; empty where none is.
+        joints: with `kind`, the type, and the fields of the type.
+        forces: likewise.
+    """
+
+    dimension: int
+    bodies: Sequence[Any]
+    poses: Mapping[str, np.ndarray]
+    joints: Sequence[Any]
+    forces: Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What a picture of a mechanism shows.
+
+    Attributes:
+        bodies: corners of each body (n, dimension) in its frame, m; in space those of its lines are in `lines`.
+        joints: joints and other places of each body (n, dimension) in its frame, m; its center where it has none.
+        links: lines between bodies: (rod, spring or slide, body a, point a, body b, point b).
+        ground_points: joints on the ground, m.
+        slides: ground points with a direction along which something slides.
+        lines: in space, the polylines of each body, each (k, 3) in its frame, m.
+    """
+
+    bodies: dict[str, np.ndarray]
+    joints: dict[str, np.ndarray]
+    links: list[tuple[str, str, np.ndarray, str, np.ndarray]]
+    ground_points: list[np.ndarray]
+    slides: list[tuple[np.ndarray, np.ndarray]]
+    lines: dict[str, list[np.ndarray]]
+
+
+def outline(mechanism: Drawn) -> Outline:
+    """Returns the drawing of a mechanism, its places in the frames of its bodies."""
+    poses, spatial = mechanism.poses, mechanism.dimension == 3
+    center = np.zeros(mechanism.dimension)
+    points: dict[str, list[np.ndarray]] = {body.name: [] for body in mechanism.bodies}
+    pins: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in points}
+    links, ground_points, slides = [], [], []
+
+    def local(body: str, world: Any, point: Any) -> np.ndarray:
+        if point is not None or body == GROUND:
+            return np.asarray(point if point is not None else world, float)
+        return seen_from(poses[body], np.asarray(world, float))
+
+    for element, link in (*((joint, "rod") for joint in mechanism.joints), *((force, "spring") for force in mechanism.forces)):
+        kind = element.kind
+        fields: dict[str, Any] = kind.kinds()
+        ends: dict[str, np.ndarray] = {}
+        for world, point in kind.places():
+            body = getattr(element, fields[point].body)
+            ends[body] = local(body, getattr(element, world), getattr(element, point))
+            (ground_points if body == GROUND else points[body]).append(ends[body])
+        if spatial:
+            for name, direction in _pins(element):
+                if name == GROUND:
+                    continue
+                pins[name].append((ends[name], direction if element.at is None else seen_from(poses[name], direction, place=False)))
+            if _slides(kind) and GROUND not in ends:
+                (a, point_a), (b, point_b) = ends.items()
+                links.append(("slide", a, point_a, b, point_b))
+        # Two places in the world are the ends of a line.
+        if len({world for world, _ in kind.places()}) == 2:
+            (a, point_a), (b, point_b) = ends.items()
+            links.append((link, a, point_a, b, point_b))
+        for name, field in fields.items():
+            given = getattr(element, name, None)
+            along = field.plain == "direction" and (not spatial or _slides(kind))
+            if along and given is not None and getattr(element, field.body) == GROUND:
+                axis = np.asarray(given, float)
+                slides.append((ends[GROUND], axis / np.linalg.norm(axis)))
+    distinct = {name: _distinct(places) for name, places in points.items()}
+    joints = {name: np.array(places or [center]) for name, places in distinct.items()}
+    ground_points = _distinct(ground_points)
+    if not spatial:
+        return Outline({name: hull(places) for name, places in distinct.items()}, joints, links, ground_points, slides, {})
+    lines = {body.name: _lines(joints[body.name], body, pins[body.name]) for body in mechanism.bodies}
+    return Outline({name: np.concatenate(lines[name]) for name in lines}, joints, links, ground_points, slides, lines)
+
+
+def shown(shape: Outline, name: str) -> np.ndarray:
+    """Returns the places of a body that a picture shows: its joints, its center where it has one joint only, in space its lines."""
+    joints = shape.joints[name]
+    if name in shape.lines:
+        return np.vstack([joints, *shape.lines[name]])
+    return np.vstack([joints, np.zeros((1, 2))]) if len(joints) < 2 else joints
+
+
+def placed(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Returns body-frame points in the world: one pose and many points, or many poses and one point."""
+    dimension = points.shape[-1]
+    return pose[..., :dimension] + turned(points, pose[..., dimension:])
+
+
+def seen_from(pose: np.ndarray, point: np.ndarray, *, place: bool = True) -> np.ndarray:
+    """Returns a place of the world, or a direction, in the frame of a body."""
+    dimension = point.shape[-1]
+    back = -pose[dimension:] if dimension == 2 else pose[dimension:] * [1.0, -1.0, -1.0, -1.0]
+    return turned(point - pose[:dimension] if place else point, back)
+
+
+def turned(points: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Returns points (..., dimension) turned by angles (..., 1) in the plane, by unit quaternions wxyz (..., 4) in space."""
+    if points.shape[-1] == 2:
+        c, s = np.cos(by[..., 0]), np.sin(by[..., 0])
+        return np.stack([c * points[..., 0] - s * points[..., 1], s * points[..., 0] + c * points[..., 1]], axis=-1)
+    scalar, vector = by[..., :1], by[..., 1:]
+    across = 2.0 * np.cross(vector, points)
+    return points + scalar * across + np.cross(vector, across)
+
+
+def _slides(kind: Any) -> bool:
+    """Returns whether something slides along the direction of a type in space."""
+    return "slide" in getattr(kind, "coordinates", ())
+
+
+def _pins(element: Any) -> list[tuple[str, np.ndarray]]:
+    """Returns the bodies of a joint with the directions of pins that are fixed in each of them, as the forks of a universal joint have."""
+    fields = {name: field for name, field in element.kind.kinds().items() if field.plain == "direction" and hasattr(element, name)}
+    if len({field.body for field in fields.values()}) < 2 or "at" not in element.kind.kinds():
+        return []
+    given = [(getattr(element, field.body), getattr(element, name)) for name, field in fields.items()]
+    return [(body, np.asarray(axis, float) / np.linalg.norm(axis)) for body, axis in given if axis is not None]
+
+
+def _lines(joints: np.ndarray, body: Any, pins: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+    """Returns the polylines of a body in space: between its joints, around them where they lie in a plane, else a star; and its pins."""
+    size = max(float(np.ptp(joints, axis=0).max()), float(np.abs(joints).max()))
+    return _shape(joints, body, size) + [np.stack([at - _PIN * size * along, at + _PIN * size * along]) for at, along in pins]
+
+
+def _shape(joints: np.ndarray, body: Any, size: float) -> list[np.ndarray]:
+    if len(joints) == 1:
+        return middle_lines(body) if size < _SAME else [np.vstack([joints, np.zeros((1, 3))])]
+    if len(joints) == 2:
+        return [joints]
+    middle = joints.mean(axis=0)
+    _, spread, directions = np.linalg.svd(joints - middle)
+    if spread[2] < 1e-6 * spread[0]:
+        corners = hull(list((joints - middle) @ directions[:2].T))
+        around = middle + corners @ directions[:2]
+        return [around if len(around) < 3 else np.vstack([around, around[:1]])]
+    return [np.stack([np.zeros(3), joint]) for joint in joints]
+
+
+def middle_lines(body: Any) -> list[np.ndarray]:
+    """Returns the middle lines of the box that has the mass and the inertia of a body."""
+    given = np.asarray(body.inertia, float)
+    moments, axes = np.linalg.eigh(np.diag(given) if given.ndim == 1 else given)
+    # A box with sides 2 a, 2 b, 2 c has m (b^2 + c^2) / 3 about its first axis.
+    halves = np.sqrt(np.maximum(1.5 * (moments.sum() - 2.0 * moments) / body.mass, 0.0))
+    return [np.stack([-half * axis, half * axis]) for half, axis in zip(halves, axes.T, strict=True)]
+
+
+def _distinct(points: list[np.ndarray]) -> list[np.ndarray]:
+    kept: list[np.ndarray] = []
+    for point in points:
+        if not any(np.allclose(point, other, rtol=1e-6, atol=1e-12) for other in kept):
+            kept.append(point)
+    return kept
+
+
+def hull(points: list[np.ndarray]) -> np.ndarray:
+    """Returns those of distinct points of the plane that are corners of the convex hull, in order (Andrew's monotone chain)."""
+    distinct = sorted(points, key=lambda p: (p[0], p[1]))
+    if len(distinct) < 3:
+        return np.array(distinct).reshape(-1, 2)
+
+    def half(sequence: list[np.ndarray]) -> list[np.ndarray]:
+        chain: list[np.ndarray] = []
+        for point in sequence:
+            while len(chain) > 1 and _cross(chain[-2], chain[-1], point) <= 0:
+                chain.pop()
+            chain.append(point)
+        return chain[:-1]
+
+    around = half(distinct) + half(distinct[::-1])
+    return np.array(around if len(around) > 1 else [distinct[0], distinct[-1]])
+
+
+def _cross(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
+    (ux, uy), (vx, vy) = b - a, c - a
+    scale = math.hypot(ux, uy) * math.hypot(vx, vy)
+    cross = ux * vy - uy * vx
+    return 0.0 if abs(cross) <= 1e-9 * scale else float(cross)

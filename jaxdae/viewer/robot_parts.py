@@ -1,0 +1,82 @@
+"""Robots as their files show them, in place of the shapes that follow from joints."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdae.robots.report import Report
+from jaxdae.robots.visuals import Box, MeshFile, Rounded, Triangles, Visual
+from jaxdae.viewer.meshes import Mesh, ball, cuboid, cylinder, merged
+from jaxdae.viewer.scenes import Part, Scene
+
+_PLAIN = (0.62, 0.64, 0.68)
+
+
+def with_robot(scene: Scene, report: Report, visuals: Sequence[Visual], names: Mapping[str, str] | None = None) -> tuple[Scene, list[str]]:
+    """Returns a scene whose bodies look as the robot's file says, where it does, and in words what of it cannot be read.
+
+    Args:
+        scene: of the robot's mechanism.
+        report: of `jaxdae.robots.load`, which says where links are in their bodies.
+        visuals: of `jaxdae.robots.read_visuals`.
+        names: the names of the bodies in the scene by those in the report; left out: the same.
+
+    Files of meshes are read by trimesh, which comes with viser.
+    """
+    found: dict[tuple[str, tuple[int, int, int]], list[Mesh]] = {}
+    wrong: list[str] = []
+    for visual in visuals:
+        frame = report.frames.get(visual.link)
+        body = None if frame is None else (names or {}).get(frame.body, frame.body)
+        if frame is None or body not in scene.bodies:
+            continue
+        mesh = _mesh(visual.geometry, wrong)
+        if mesh is None:
+            continue
+        in_link = visual.place + mesh.vertices @ visual.rotation.T
+        red, green, blue = (round(255 * min(max(x, 0.0), 1.0)) for x in visual.color or _PLAIN)
+        found.setdefault((body, (red, green, blue)), []).append(Mesh(frame.place + in_link @ frame.rotation.T, mesh.faces))
+    parts = [
+        Part(f"{body}/file{k}", scene.bodies.index(body), merged(meshes), color) for k, ((body, color), meshes) in enumerate(found.items())
+    ]
+    return scene.with_parts(*parts, instead_of=tuple(dict.fromkeys(body for body, _ in found))), wrong
+
+
+def _mesh(geometry: Any, wrong: list[str]) -> Mesh | None:
+    return _MAKERS[type(geometry)](geometry, wrong)
+
+
+def _box(box: Box, wrong: list[str]) -> Mesh:
+    return cuboid(0.5 * box.size)
+
+
+def _rounded(shape: Rounded, wrong: list[str]) -> Mesh:
+    if shape.length <= 0.0:
+        return ball(np.zeros(3), shape.radius)
+    half = np.array([0.0, 0.0, 0.5 * shape.length])
+    ends = [ball(half, shape.radius), ball(-half, shape.radius)] if shape.balls else []
+    return merged([cylinder(-half, half, shape.radius), *ends])
+
+
+def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
+    try:
+        trimesh: Any = importlib.import_module("trimesh")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("files of meshes are read by trimesh: pip install 'jaxdae[viewer]'", name="trimesh") from error
+    try:
+        loaded: Any = trimesh.load(file.path, force="mesh")
+        return Mesh(np.asarray(loaded.vertices, float) * file.scale, np.asarray(loaded.faces))
+    except Exception as error:  # Readers of many formats raise whatever they like; a mesh that cannot be read is no reason to show nothing.
+        wrong.append(f"{file.path} cannot be read ({' '.join(str(error).split())[:100] or type(error).__name__})")
+        return None
+
+
+def _given(triangles: Triangles, wrong: list[str]) -> Mesh:
+    return Mesh(triangles.vertices, triangles.faces)
+
+
+_MAKERS: dict[type, Callable[[Any, list[str]], Mesh | None]] = {Box: _box, Rounded: _rounded, MeshFile: _file, Triangles: _given}

@@ -1,0 +1,139 @@
+"""Inputs over time and feedback laws in configs."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import typer.testing
+import xarray as xr
+import yaml
+from PIL import Image
+
+import jaxdae
+from jaxdae import control
+from jaxdae.app import build, laws, opened
+from jaxdae.app.command import app
+from jaxdae.app.config import load
+from jaxdae.app.objective import objective
+from jaxdae.app.precision import precision
+from jaxdae.app.problems import ConfigError
+from jaxdae.app.view import Seen
+
+ARM = {
+    "name": "arm",
+    "mechanism": {
+        "bodies": [{"name": "arm", "mass": 1.0, "inertia": 0.0833, "pose": [0.0, -0.5, -np.pi / 2]}],
+        "joints": [
+            {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "point_a": [0, 0], "point_b": [-0.5, 0], "damping": 0.2}
+        ],
+        "forces": [{"type": "torque", "name": "motor", "a": "ground", "b": "arm", "torque": 0.5}],
+    },
+    "start": {"fixed": ["arm.theta"]},
+    "duration": 0.1,
+    "dt": 0.01,
+    "save_every": 5,
+    "integrator": "semi_implicit_euler",
+    "output": {"plots": False},
+}
+PD = {"type": "pd", "inputs": ["motor"], "coordinates": ["arm.theta"], "reference": [-1.0], "kp": 20, "kd": 6, "gravity": True}
+
+
+def written(folder, **others):
+    """Returns the file of a config."""
+    file = folder / "arm.yaml"
+    file.write_text(yaml.safe_dump(ARM | others))
+    return file
+
+
+def test_inputs_over_time_are_replayed(tmp_path):
+    inputs = np.linspace(-2.0, 2.0, 10) ** 3
+    (tmp_path / "u.csv").write_text("t,motor\n" + "".join(f"{0.01 * k!r},{u!r}\n" for k, u in enumerate(inputs.tolist())))
+    file = written(tmp_path, controls="u.csv")
+    done = typer.testing.CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--animate"])
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "runs").iterdir()
+    config, worlds = load(str(file))
+    with precision(config):
+        system, method, start = worlds.one()
+        bare = method.integrator
+        expected = jaxdae.rollout(system, bare, start, jnp.asarray(inputs)[:, None], dt=0.01, save_every=5)
+        # What the run says of accelerations and reactions is with the input of the step that begins there.
+        last = jaxdae.State(0.05, expected.state.q[0], expected.state.v[0])
+        a, lam = jaxdae.forward_dynamics(system, last, jnp.asarray(inputs[5:6]))
+    with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
+        np.testing.assert_allclose(data.q.values[0, 1:], expected.state.q, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(data.a.values[0, 1], a, atol=1e-10)
+        np.testing.assert_allclose(data.lam.values[0, 1], lam, atol=1e-10)
+        assert abs(data.q.values[0, -1, 2] - data.q.values[0, 0, 2]) > 1e-3
+    # The reaction of the hinge is that with these inputs.
+    reactions, _ = Seen(opened.drawable(folder)).arrows(0)
+    np.testing.assert_allclose(reactions.vectors[1, 0, :2], lam, atol=1e-10)
+    with Image.open(folder / "plots" / "motion.gif") as gif:
+        assert gif.n_frames == 3
+    # The folder has all that it was made of: its config holds the numbers.
+    (tmp_path / "u.csv").unlink()
+    assert load(str(folder / "config.yaml"))[0] == config
+
+
+@pytest.mark.long
+def test_laws_of_configs_are_those_of_the_library(tmp_path):
+    tracking = {key: PD[key] for key in ("inputs", "coordinates", "reference", "kp", "kd")}
+    for law, kind in (
+        (PD | {"upper": 3.0}, control.Saturated),
+        ({"type": "computed_torque", **tracking}, control.ComputedTorque),
+        ({"type": "regulator", "inputs": ["motor"], "input_weight": 0.1}, control.LinearFeedback),
+    ):
+        config, worlds = load(str(written(tmp_path, control=law)))
+        with precision(config):
+            system, method, start = worlds.one()
+            assert isinstance(method.law, kind)
+            u = laws.input_of(method, start)
+            assert u.shape == (1,)
+            a = jaxdae.forward_dynamics(system, start, u)[0]
+        if law["type"] == "pd":
+            # kp (-1 + pi / 2) = 11.4 is above the limit; hanging down nothing of the weight turns the arm.
+            assert float(u[0]) == 3.0
+        elif law["type"] == "computed_torque":
+            assert float(a[2]) == pytest.approx(20 * (-1 + np.pi / 2))
+        else:
+            assert float(u[0]) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_held_inputs_change_on_time():
+    law = control.HeldInputs(jnp.array([0.0, 0.1, 0.3]), jnp.array([[1.0], [2.0], [3.0]]))
+    state = jaxdae.State(0.0, jnp.zeros(1), jnp.zeros(1))
+    # 0.1 + 0.2 is above 0.3 by rounding, three times 0.1 less than 0.3 by as much may be: both are on time.
+    times = [-1.0, 0.0, 0.0995, 0.1, 0.1 - 1e-13, 0.2, 0.1 + 0.2, 0.3 - 1e-13, 9.0]
+    assert [float(law(t, state)[0]) for t in times] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert float(control.HeldInputs(jnp.zeros(1), jnp.ones((1, 1)))(5.0, state)[0]) == 1.0
+
+
+@pytest.mark.long
+def test_all_mistakes_at_once(tmp_path):
+    (tmp_path / "empty.csv").write_text("time,motor\n0,1\n")
+    wrong = {
+        "a": ({"controls": "nowhere.csv"}, "controls: got 'nowhere.csv', which cannot be read"),
+        "b": ({"controls": "empty.csv"}, "which is no such table, expected numbers in a column t"),
+        "c": ({"controls": {"times": [0.0, 0.0], "inputs": {"motor": [1.0, 2.0]}}}, "got times that do not ascend"),
+        "d": ({"controls": {"times": [0.0], "inputs": {"engine": [1.0]}}}, "got the unknown force 'engine'"),
+        "e": ({"control": PD | {"coordinates": ["arm.phi"]}}, "got the unknown coordinate 'arm.phi'"),
+        "f": ({"control": PD | {"reference": [1.0, 2.0]}}, "got 2 references of 1 coordinates"),
+        "g": ({"control": PD, "controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "got controls and control, expected one of them"),
+        "h": ({"control": PD | {"inputs": ["motor", "motor"]}}, "got 2 inputs for 1 coordinates"),
+    }
+    for others, text in wrong.values():
+        with pytest.raises(ConfigError) as told:
+            load(str(written(tmp_path, **others)))
+        assert text in " ".join(str(told.value).split()), str(told.value)
+
+
+@pytest.mark.long
+def test_gains_can_be_tuned(tmp_path):
+    loss = [{"type": "coordinate", "coordinate": "arm.theta", "target": -1.0}]
+    section = {"parameters": [{"path": "control.kp"}], "loss": loss, "iterations": 2}
+    config, worlds = load(str(written(tmp_path, control=PD, tune=section)))
+    with precision(config):
+        found = objective(config, worlds, config.tune)
+        at = float(found.loss(found.parameters))
+        higher = float(found.loss({name: 1.1 * x for name, x in found.parameters.items()}))
+    assert higher < at
+    assert build.construct(config.model_dump())[0].n_inputs == 1
