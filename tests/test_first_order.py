@@ -1,6 +1,7 @@
 """Vehicles of first order and their embedded forms: published paths, closed forms, both orders on one path, conflicts, mistakes."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -335,6 +336,26 @@ def test_embedded_velocities_do_not_hide_a_conflict():
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
     run = jd.rollout(car, TOLERANT, jd.State(0.0, q, jnp.zeros(5)), jnp.ones((2, 3)), dt=0.1)
     assert int(run.info.status[-1]) == jd.Status.CONFLICTING_ROWS
+
+
+@pytest.mark.long
+def test_embedded_mechanisms_say_whether_rows_conflict_or_merely_depend_on_each_other():
+    masses = {"mass": 1000.0, "inertia": 1500.0, "knuckle_mass": 20.0, "knuckle_inertia": 1.2}
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def status(angles, solver):
+        description = jv.ackermann(2.5, 1.5, steering=angles, **masses)
+        mechanism, q = jm.mechanism(description, jm.Joints())
+        embedded = jm.EmbeddedMechanism(mechanism, jm.kinematic_mechanism(description, jm.Joints())[0], solver)
+        x = jnp.concatenate([q, jnp.asarray([1.0, 0.0, 0.0])])
+        return jd.kinematic_status(embedded, jd.State(jnp.zeros(()), x, jnp.zeros_like(x)))
+
+    about_one_point = jnp.arctan(1.0 / (1.0 / jnp.tan(0.3) - jnp.asarray([1.0, -1.0]) * 0.3))
+    parallel = jnp.asarray([0.3, 0.3])
+    assert int(status(about_one_point, jd.LeastSquares())) == jd.Status.OK
+    assert int(status(parallel, jd.LeastSquares())) == jd.Status.CONFLICTING_ROWS
+    for angles in (about_one_point, parallel):
+        assert int(status(angles, jd.SchurComplement())) == jd.Status.SINGULAR
 
 
 @pytest.mark.long
