@@ -168,10 +168,12 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
 
         return jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1], *robots.to_mujoco(robot.report, mechanism, state)
 
-    for _ in range(4):
+    for turns in (0, 0, 1, -3):
         mujoco.mj_resetData(theirs, data)
         step = np.concatenate([dice.uniform(-1.0, 1.0, 6), dice.uniform(-0.5, 0.5, theirs.nv - 6)])
         mujoco.mj_integratePos(theirs, data.qpos, step, 1.0)
+        for joint in ("second", "grip"):  # where a spring and actuators with feedback are
+            data.qpos[theirs.joint(joint).qposadr[0]] += 2.0 * np.pi * turns
         data.qvel[:], data.ctrl[:] = dice.uniform(-2.0, 2.0, theirs.nv), dice.uniform(-1.0, 1.0, theirs.nu)
         mujoco.mj_forward(theirs, data)
         full = np.zeros((theirs.nv, theirs.nv))
