@@ -117,7 +117,7 @@ TREE = """
       <site name="thruster" pos="0.03 0 0.2" euler="0 50 0"/>
       <body name="hand" pos="0 0.05 0.3" euler="0 0 90">
         <inertial pos="0.02 0 0.04" mass="0.7" diaginertia="0.002 0.0025 0.001"/>
-        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05"/>
+        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05" stiffness="0.8"/>
         <body name="thumb" pos="0.05 0 0" euler="5 6 7"><inertial pos="0 0 0.05" mass="0.2" diaginertia="0.0004 0.0005 0.0002"/>
           <joint name="grip" axis="0 1 0"/></body>
       </body>

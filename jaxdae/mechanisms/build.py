@@ -177,6 +177,7 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
+
     def own(name: str, number: int) -> tuple[int, int] | None:
         return form.own(name, number) if name in in_tree else None
 
