@@ -6,7 +6,7 @@
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make lint        ruff and pyright
-#   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
+#   make bench       time jaxdae, MuJoCo, MJX, then many bodies and robots (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
 #   make clean       remove .venv, builds and caches; runs/ stays
 
@@ -45,6 +45,7 @@ lint: .venv/.installed
 bench: .venv/.installed-bench
 	.venv/bin/python experiments/benchmarks/peers.py $(BENCH_ARGS)
 	.venv/bin/python experiments/benchmarks/many_bodies.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
+	.venv/bin/python experiments/benchmarks/robots.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
 
 venv: .venv/.installed
 
