@@ -12,7 +12,7 @@
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
 #   make lint        ruff and pyright
-#   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
+#   make bench       time jaxdae, MuJoCo, MJX, then many bodies and robots (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
 #   make clean       remove .venv, builds and caches; runs/ stays
 
@@ -88,6 +88,7 @@ lint: .venv/.installed
 bench: .venv/.installed-bench
 	.venv/bin/python experiments/benchmarks/peers.py $(BENCH_ARGS)
 	.venv/bin/python experiments/benchmarks/many_bodies.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
+	.venv/bin/python experiments/benchmarks/robots.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
 
 venv: .venv/.installed
 

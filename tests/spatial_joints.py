@@ -167,6 +167,7 @@ FORCES: dict[str, list[Any]] = {
     ],
     "motor": [js.Motor("geared", "universal", ratio=-4.0, torque=0.3, along="second")],
     "rotational_damper": [js.RotationalDamper("oil", "left", "right", 0.7)],
+    "rotational_spring": [js.RotationalSpring("torsion", "left", "right", axes_a=(0.8, 0.0, 0.6, 0.0), stiffness=0.7)],
     "drag": [js.Drag("air", "right", point=(0.1, 0.2, -0.3), linear=0.3, quadratic=0.7)],
     "actuator": [
         js.Actuator("servo", "universal", ratio=2.0, gain=(0.0, 0.0, 0.0), bias=(0.2, -0.4, -0.1), most_force=0.15, along="second")
@@ -175,4 +176,4 @@ FORCES: dict[str, list[Any]] = {
 }
 """Forces by the keys of their types."""
 
-CONSERVATIVE = ("linear_spring", "force", "joint_force", "bushing")
+CONSERVATIVE = ("linear_spring", "force", "joint_force", "rotational_spring", "bushing")

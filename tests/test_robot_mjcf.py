@@ -117,7 +117,7 @@ TREE = """
       <site name="thruster" pos="0.03 0 0.2" euler="0 50 0"/>
       <body name="hand" pos="0 0.05 0.3" euler="0 0 90">
         <inertial pos="0.02 0 0.04" mass="0.7" diaginertia="0.002 0.0025 0.001"/>
-        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05"/>
+        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05" stiffness="0.8"/>
         <body name="thumb" pos="0.05 0 0" euler="5 6 7"><inertial pos="0 0 0.05" mass="0.2" diaginertia="0.0004 0.0005 0.0002"/>
           <joint name="grip" axis="0 1 0"/></body>
       </body>
@@ -168,10 +168,12 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
 
         return jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1], *robots.to_mujoco(robot.report, mechanism, state)
 
-    for _ in range(4):
+    for turns in (0, 0, 1, -3):
         mujoco.mj_resetData(theirs, data)
         step = np.concatenate([dice.uniform(-1.0, 1.0, 6), dice.uniform(-0.5, 0.5, theirs.nv - 6)])
         mujoco.mj_integratePos(theirs, data.qpos, step, 1.0)
+        for joint in ("second", "grip"):  # where a spring and actuators with feedback are
+            data.qpos[theirs.joint(joint).qposadr[0]] += 2.0 * np.pi * turns
         data.qvel[:], data.ctrl[:] = dice.uniform(-2.0, 2.0, theirs.nv), dice.uniform(-1.0, 1.0, theirs.nu)
         mujoco.mj_forward(theirs, data)
         full = np.zeros((theirs.nv, theirs.nv))

@@ -151,13 +151,12 @@ def test_a_bicycle_on_linear_tires_has_its_published_path():
     held = Held(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)})
     states = reference["states"][1:]
     method = jd.Projected(EXACT, jd.Projection())
-    run = states_at(held, method, q, jnp.asarray([p["u"], 0.0, 0.0]), [0.2 * k for k in range(1, 21)], 2e-3)
-    at = [round(s["t"] / 0.2) - 1 for s in states if abs(s["t"] / 0.2 - round(s["t"] / 0.2)) < 1e-9]
-    kept = [s for s in states if abs(s["t"] / 0.2 - round(s["t"] / 0.2)) < 1e-9]
+    run = states_at(held, method, q, jnp.asarray([p["u"], 0.0, 0.0]), [0.1 * k for k in range(1, 41)], 2e-3)
+    at = [round(s["t"] / 0.1) - 1 for s in states]
     found = jnp.concatenate([run.state.q, run.state.v], axis=1)[np.asarray(at)]
-    within(digits["q"], found, [s["qv"] for s in kept])
+    within(digits["q"], found, [s["qv"] for s in states])
     lam = jax.vmap(lambda s: jd.forward_dynamics(held, s)[1][0])(run.state)[np.asarray(at)]
-    within(9, lam, [s["drive_force"][0] for s in kept])
+    within(9, lam, [s["drive_force"][0] for s in states])
     # Eigenvalues of side slip and yaw at constant speed, for cars that are neutral, and that are stable or not at speed.
     for variant in reference["variants"]:
         system, _ = car(variant["a"], variant["b"])
@@ -301,6 +300,43 @@ def test_loads_of_axles_and_wheels():
     np.testing.assert_allclose([wheels[:2].sum(), wheels[2:].sum()], loads, rtol=1e-12)
     # To the left it accelerates: the right wheels carry.
     np.testing.assert_allclose(wheels[1] + wheels[3] - wheels[0] - wheels[2], 2 * 1000.0 * 3.0 * 0.5 / 1.4, rtol=1e-12)
+
+
+@pytest.mark.long
+def test_loads_follow_from_the_accelerations_that_they_make():
+    places = {"fl": (1.2, 0.7), "fr": (1.2, -0.7), "rl": (-1.3, 0.7), "rr": (-1.3, -0.7)}
+    tires = [
+        jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=point, rim_speed=19.0, stiffness=4e4, friction=0.9, load=1.0)
+        for name, point in places.items()
+    ]
+    mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1500.0, pose=(3.0, -2.0, 0.4))], [], tires, gravity=(0.0, 0.0))
+    turn = np.array([[np.cos(0.4), -np.sin(0.4)], [np.sin(0.4), np.cos(0.4)]])
+    # It brakes, drifts to the left and turns.
+    state = jd.State(jnp.zeros(()), q, jnp.asarray([*(turn @ [20.0, 1.0]), 0.3]))
+
+    @jax.jit
+    def at(height):
+        system = jv.LoadTransfer(mechanism, height, iterations=12)
+        return system.loads(state), jd.forward_dynamics(system, state)[0]
+
+    assert jv.LoadTransfer(mechanism, 0.5).tire_names == tuple(places)
+    static = jv.wheel_loads(1000.0, jnp.asarray(list(places.values())))
+    np.testing.assert_allclose(at(0.0)[0], static, rtol=1e-14)
+    loads, a = at(0.5)
+    # The equations themselves, in the axes of the car; twelve iterations leave less than 0.2^12 of the transfer.
+    expected = jv.wheel_loads(1000.0, jnp.asarray(list(places.values())), 0.5, turn.T @ a[:2])
+    np.testing.assert_allclose(loads, expected, rtol=1e-7)
+    np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-12)
+    assert loads[:2].sum() > static[:2].sum()
+    # It is pushed to the right, so that the left wheels carry more.
+    assert loads[0] + loads[2] > loads[1] + loads[3]
+    slope = jax.jit(jax.jacfwd(lambda h: at(h)[0]))(0.5)
+    np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
+    # With the center so high that inner wheels would pull they carry nothing.
+    assert float(jnp.min(at(2.0)[0])) == 0.0
+    few, _ = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], tires[:2], gravity=(0.0, 0.0))
+    with pytest.raises(ValueError, match=r"three or more tires with a load.*this mechanism has 2"):
+        jv.LoadTransfer(few, 0.5).loads(state)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -177,6 +177,10 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
+
+    def own(name: str, number: int) -> tuple[int, int] | None:
+        return form.own(name, number) if name in in_tree else None
+
     made = Mechanism(
         body_names=names,
         rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
@@ -188,10 +192,18 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         gravity=vector(gravity),
         joints=joint_groups,
         carrying=carrying_groups,
-        relations=groups_of(relations, by_name, lambda name, number: form.own(name, number) if name in in_tree else None, frames, numbers),
+        relations=groups_of(relations, by_name, own, frames, numbers),
         forces=force_groups,
+        turns=_turns(forces, force_groups, own),
     )
     return made, q, drive_groups
+
+
+def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Returns the groups of forces that measure coordinates of joints which are in q, and where for each element, -1 where it is not."""
+    places = {force.name: own(*force.measured_joint) for force in forces if force.measured_joint}
+    each = ((key, tuple(place[0] if (place := places.get(name)) else -1 for name in group.names)) for key, group in groups.items())
+    return tuple((key, places) for key, places in each if any(place >= 0 for place in places))
 
 
 def _stacked_moments(bodies: Sequence[Body | Rotor | SpatialBody]) -> Any:

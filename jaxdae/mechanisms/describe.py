@@ -220,6 +220,11 @@ class Force(Element):
         """The inputs that the elements of a group read, -1 for none."""
         return (-1,) * len(self.name)
 
+    @property
+    def measured_joint(self) -> tuple[str, int] | None:
+        """The name of the joint and which of its coordinates a resolved force measures, with all turns; None where it is none."""
+        return None
+
     def adds_to(self, joint: Joint) -> Joint:
         """Returns a described joint with what the force adds to it: most of them nothing, motors the inertia of their rotors."""
         return joint

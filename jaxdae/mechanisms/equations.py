@@ -28,7 +28,7 @@ from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.mechanisms.relations import Relations
+from jaxdae.mechanisms.relations import Relations, with_turns
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
@@ -54,6 +54,7 @@ class Mechanism(System):
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
         relations: groups of rows between coordinates of joints, below those of the joints at position level.
+        turns: which groups of forces measure what is in q, where full turns count, and where each element is, -1 where it is not (static).
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
     """
 
@@ -74,6 +75,7 @@ class Mechanism(System):
     forces: dict[str, Any]
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
+    turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
 
     # Names.
 
@@ -318,8 +320,11 @@ class Mechanism(System):
         if motion.bias is not None:
             taken = self.space.inertial(self.mass.astype(q.dtype), self.inertia.astype(q.dtype), motion.bias)
             wrenches.append(jax.tree.map(jnp.negative, taken))
-        for group, pair in self._groups(self.forces):
+        turns = dict(self.turns)
+        for key, group in self.forces.items():
+            pair = Pairs(group.a, group.b, len(self.body_names))
             s, rate, block = _measured(group, pair, motion, t)
+            s = with_turns(s, q, turns[key]) if key in turns else s
             a, b = fr.ends(pair, motion)
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
             wrenches.append(self.virtual_work(block, pair, efforts))

@@ -330,7 +330,8 @@ class EmbeddedMechanism(KinematicSystem):
     """The equations of motion of a mechanism in its driven velocities: x = (q, z), z as many as there are freedoms.
 
     Integrate it with `Kinematic`; its inputs are those of the forces. The driven velocities of `frame` are what z is: in the order of its
-    inputs. Rows and drives together have to leave no freedom.
+    inputs. Rows and drives together have to leave no freedom. Where they contradict each other the rate is NaN and the status of a step is
+    CONFLICTING_ROWS, or SINGULAR with a solver that needs full rank.
 
     Attributes:
         mechanism: the mechanism with masses and forces.
@@ -379,8 +380,17 @@ class EmbeddedMechanism(KinematicSystem):
         q, z = state.q[: -self._freedoms], state.q[-self._freedoms :]
         return State(state.t, q, self._moving(state.t, q, z)[0])
 
-    def _moving(self, t: Scalar, q: Coordinates, z: Any) -> tuple[Velocity, Any]:
-        """Returns v (nv,), and what finds velocities or accelerations from the right-hand sides of the rows."""
+    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
+        """Returns CONFLICTING_ROWS where no velocity satisfies rows and drives, SINGULAR where the solver cannot tell, else OK."""
+        # The compiled program has this once: it is what the rate begins with.
+        return self._moving(t, x[: -self._freedoms], x[-self._freedoms :])[2]
+
+    def _moving(self, t: Scalar, q: Coordinates, z: Any) -> tuple[Velocity, Any, Count]:
+        """Returns v (nv,), NaN without one; what finds velocities or accelerations from right-hand sides of the rows; and a `Status`.
+
+        What is left of rows that conflict is left again by a second solution. Where it is not, the solver needs full rank and has made
+        its factors of rounding errors.
+        """
         frame = self.frame.at_input(z)
         still = State(t, q, jnp.zeros((len(self.mechanism.coordinates.velocity_names),), q.dtype))
         at = linearize(frame, still, self.solver)
@@ -391,12 +401,16 @@ class EmbeddedMechanism(KinematicSystem):
         v = solved(-velocity_residual(frame, still))
         left = velocity_residual(frame, State(t, q, v))
         holds = jnp.max(jnp.abs(left), initial=0.0) <= default_tolerance(q.dtype) * (1.0 + jnp.max(jnp.abs(v)))
-        return jnp.where(holds, v, jnp.nan), solved
+        again = at.jacobian.times(solved(-left))
+        reliable = jnp.max(jnp.abs(again), initial=0.0) <= 1e-3 * jnp.max(jnp.abs(left), initial=0.0)
+        failed: Any = jnp.where(reliable, Status.CONFLICTING_ROWS, Status.SINGULAR)
+        status: Any = jnp.where(holds, Status.OK, failed)
+        return jnp.where(holds, v, jnp.nan), solved, status.astype(jnp.int32)
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns (v, z') (nv + freedoms,); NaN where rows and drives contradict each other."""
         q, z = x[: -self._freedoms], x[-self._freedoms :]
-        v, solved = self._moving(t, q, z)
+        v, solved, _ = self._moving(t, q, z)
         # [J; D] a + gamma = [0; z']
         bias = self.frame.constraint_bias(t, q, v)
         drift = solved(-bias)

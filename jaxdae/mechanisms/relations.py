@@ -115,6 +115,21 @@ class Own:
         return jnp.asarray(np.eye(len(coordinates.velocity_names))[np.asarray(self.in_v)], q.dtype)
 
 
+def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
+    """Returns what forces measure (k, rows) with the full turns of the entries of q that it is, in m and rad.
+
+    Args:
+        measured: the coordinates (k, rows), of which the first ones may be in q.
+        q: coordinates (nq,).
+        places: where in q (k,), -1 where it is not.
+    """
+    at = np.asarray(places)
+    own: Any = jnp.where(at >= 0, q[at], measured[:, 0])
+    # Of one value but for full turns; the derivatives are those of the measure.
+    near = measured[:, 0] + 2.0 * jnp.pi * jnp.round((own - measured[:, 0]) / (2.0 * jnp.pi))
+    return measured.at[:, 0].set(near)
+
+
 @pytree
 class Relations:
     """A group of relations.

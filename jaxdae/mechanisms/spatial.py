@@ -2,7 +2,17 @@
 
 from jaxdae.mechanisms.bodies import SpatialBody as Body
 from jaxdae.mechanisms.forces.actuators import Actuator
-from jaxdae.mechanisms.forces.spatial import Bushing, Drag, Force, JointForce, LinearSpring, Motor, RotationalDamper, Torque
+from jaxdae.mechanisms.forces.spatial import (
+    Bushing,
+    Drag,
+    Force,
+    JointForce,
+    LinearSpring,
+    Motor,
+    RotationalDamper,
+    RotationalSpring,
+    Torque,
+)
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import (
     Ball,
@@ -57,6 +67,7 @@ __all__ = [
     "RollingDisc",
     "RollingSphere",
     "RotationalDamper",
+    "RotationalSpring",
     "Screw",
     "SlidingDisc",
     "SlidingSphere",

@@ -270,11 +270,15 @@ class _Reading:
         if model.jnt_actfrclimited[k]:
             self.unused.append(("actuatorfrcrange", line))
         if kind in (kinds.mjJNT_FREE, kinds.mjJNT_BALL):
-            self._resist(name, parent, child, kind == kinds.mjJNT_FREE, damping)
-            for value, what in ((friction, "frictionloss"), (armature, "armature"), (stiffness, "stiffness")):
+            free = kind == kinds.mjJNT_FREE
+            self._resist(name, parent, child, free, damping)
+            if stiffness and not free:
+                # Without force in the pose of the file, as it is where no axes are given.
+                self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, stiffness=stiffness))
+            for value, what in ((friction, "frictionloss"), (armature, "armature"), (free and stiffness, "stiffness")):
                 if value:
-                    self.unused.append((f"{what} of a {'free' if kind == kinds.mjJNT_FREE else 'ball'} joint", line))
-            if kind == kinds.mjJNT_BALL:
+                    self.unused.append((f"{what} of a {'free' if free else 'ball'} joint", line))
+            if not free:
                 at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
                 self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose)))
             return

@@ -23,6 +23,7 @@ from jaxdae.vehicles.constructors import (
 )
 from jaxdae.vehicles.layout import Wheels, wheels, wheels_of
 from jaxdae.vehicles.least_slip import LeastSlip
+from jaxdae.vehicles.load_transfer import LoadTransfer
 from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
 from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
 from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
@@ -45,6 +46,7 @@ __all__ = [
     "LeastResidual",
     "LeastSlip",
     "LinearBicycle",
+    "LoadTransfer",
     "Plane",
     "Segway",
     "Terrain",

@@ -61,6 +61,7 @@ mechanism:
     - {type: torque, name: c, a: ground, b: one, torque: [1, 2, 3]}
     - {type: joint_force, name: d, joint: C, along: slide, force: 1, stiffness: 2, rest: 0.1}
     - {type: rotational_damper, name: e, a: one, b: two, damping: 0.5}
+    - {type: rotational_spring, name: j, a: one, b: two, stiffness: 0.5}
     - {type: drag, name: f, body: two, at: [2, 0, 1], linear: 0.1, quadratic: 0.2}
     - {type: motor, name: h, joint: B, ratio: 3, rotor_inertia: 0.01, torque: 2}
     - {type: bushing, name: g, a: one, b: two, at: [1, 0, 0], stiffness: [1, 2, 3], damping: [0.1, 0, 0]}
@@ -103,6 +104,7 @@ def in_python():
         js.Torque("c", "ground", "one", (1, 2, 3)),
         js.JointForce("d", "C", 1.0, along="slide", stiffness=2.0, rest=0.1),
         js.RotationalDamper("e", "one", "two", 0.5),
+        js.RotationalSpring("j", "one", "two", stiffness=0.5),
         js.Drag("f", "two", (2, 0, 1), linear=0.1, quadratic=0.2),
         js.Motor("h", "B", ratio=3.0, rotor_inertia=0.01, torque=2.0),
         js.Bushing("g", "one", "two", here, stiffness=(1.0, 2.0, 3.0), damping=(0.1, 0.0, 0.0)),

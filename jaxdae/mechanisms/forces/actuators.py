@@ -25,8 +25,8 @@ class Actuator(describe.Force):
 
     With its length L = ratio s and rate V = ratio s' the effort is ratio clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V), where
     g is its `gain`, b its `bias` and u its input. A motor has the gain (k, 0, 0); a servo of stiffness k and damping d to the position u
-    has the gain (k, 0, 0) and the bias (0, -k, -d), one to the velocity u the gain (d, 0, 0) and the bias (0, 0, -d). Angles are those
-    between frames, in (-pi, pi].
+    has the gain (k, 0, 0) and the bias (0, -k, -d), one to the velocity u the gain (d, 0, 0) and the bias (0, 0, -d). Angles count
+    full turns where they are coordinates, in `Joints()` those of the tree; elsewhere they are those between frames, in (-pi, pi].
     """
 
     space: ClassVar[Plane | Space] = SPACE
@@ -97,6 +97,11 @@ class CoordinateActuator(Driven):
     def key(self) -> str:
         """The name of the group that the element belongs to: by the joint and its coordinate."""
         return f"actuator_{self.joint.type_key()}_{self.number[0]}"
+
+    @property
+    def measured_joint(self) -> tuple[str, int] | None:
+        """The name of the joint and which of its coordinates is measured."""
+        return self.joint.name, self.number
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the coordinate in m or rad."""

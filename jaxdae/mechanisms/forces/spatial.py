@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.rotation import matrix_quaternion, quat_log
 from jaxdae.geometry.spatial import Frame, Twist
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
@@ -288,6 +289,36 @@ class RotationalDamper(SpatialForce):
 
 
 @pytree
+class RotationalSpring(SpatialForce):
+    """A spring against the rotation of b relative to a about any axis: the stiffness of a ball joint.
+
+    With phi the rotation vector of that rotation, from the axes of the spring in a to those in b, the energy is stiffness |phi|^2 / 2 and
+    the torque on b -stiffness phi. What is measured is |phi|^2 / 2, differentiable at rest; at half a turn the torque jumps.
+    """
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the first body, or ground")
+    b: BodyName = fields.body("the second body, or ground")
+    axes_a: Any = fields.joint_axes("a", columns=())
+    axes_b: Any = fields.joint_axes("b", columns=())
+    stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, required=True)
+
+    def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns |phi|^2 / 2 in rad^2."""
+        axes = [[parts.axis_a(self, a, i).dot(parts.axis_b(self, b, k)) for k in range(3)] for i in range(3)]
+        phi = quat_log(matrix_quaternion(jnp.stack([jnp.stack(row) for row in axes])))
+        return (0.5 * jnp.sum(phi * phi),)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns the derivative of the energy with the other sign, in N m."""
+        return -self.stiffness * jnp.ones_like(s)
+
+    def energy(self, s: Array) -> Any:
+        """Returns the elastic energy in J."""
+        return self.stiffness * s[0]
+
+
+@pytree
 class Drag(DragOnBody, SpatialForce):
     """The resistance of the surroundings to a point of a body: -(linear + quadratic |v|) v, with v its velocity in the world."""
 
@@ -348,6 +379,7 @@ SPATIAL_FORCES = (
     JointForce,
     Motor,
     RotationalDamper,
+    RotationalSpring,
     Drag,
     Bushing,
     Actuator,
