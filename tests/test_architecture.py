@@ -55,13 +55,14 @@ FLOORS = {
     "robots": 7,
     "vehicles": 7,
     "tuning": 8,
+    "envs": 8,
     "app": 9,
 }
 APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", "xarray", "yaml", "zarr")
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.envs", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
 
 
 def part(name):

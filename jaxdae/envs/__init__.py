@@ -1,0 +1,32 @@
+"""Environments for learning: tasks of pure functions, episodes, randomization, and adapters to the libraries that train on them."""
+
+from jaxdae.envs.environment import AutoReset, Environment, EnvState, Step, with_params
+from jaxdae.envs.randomize import Factor, Range, StartPool, sample_params
+from jaxdae.envs.task import Limits, Start, Task, never
+from jaxdae.envs.tasks.car import Pedals, parking
+from jaxdae.envs.tasks.cart import cart_pole
+from jaxdae.envs.tasks.delta import delta_pick
+from jaxdae.envs.tasks.five_bar import five_bar_reach
+from jaxdae.envs.tasks.rover import rover_drive
+
+__all__ = [
+    "AutoReset",
+    "EnvState",
+    "Environment",
+    "Factor",
+    "Limits",
+    "Pedals",
+    "Range",
+    "Start",
+    "StartPool",
+    "Step",
+    "Task",
+    "cart_pole",
+    "delta_pick",
+    "five_bar_reach",
+    "never",
+    "parking",
+    "rover_drive",
+    "sample_params",
+    "with_params",
+]
