@@ -66,7 +66,8 @@ def linearize(
 
 def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:
     """Returns the linearization of given M, J and C."""
-    factors = jax.lax.stop_gradient(solver.factorize(*jax.lax.stop_gradient((mass, jacobian, compliance))))
+    still, *matrices = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
+    factors = still.factorize(*matrices)
     return Linearization(solver, mass, jacobian, compliance, factors)
 
 

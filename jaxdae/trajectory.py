@@ -207,7 +207,8 @@ def batch_rollout(
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
-    status = first_status(system, integrator, controls, state, dt, tolerance, memory is not None)
+    still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
+    status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
     (states, info), memory = advance(system, integrator, state, controls, dt, memory, status, plan)
@@ -231,7 +232,7 @@ def advance(
         status: of the world () before; anything but OK keeps it frozen.
         plan: how many steps, and what is kept of them.
     """
-    point = of_points(integrator).begin(system, state)
+    point = Point(state, of_points(integrator).begin(*jax.lax.stop_gradient((system, state))).linearization)
     law = controls if callable(controls) else None
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:

@@ -10,7 +10,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from jaxdae.app import compilation_cache
 from jaxdae.app.ending import Commands
+from jaxdae.app.flags import for_small_programs
 
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
@@ -23,6 +25,8 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pre
 
 def main() -> None:
     """Runs the command line."""
+    for_small_programs()
+    compilation_cache.use()
     app(prog_name="jaxdae")
 
 
@@ -267,6 +271,9 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
 
     entry = results.entry_bytes(worlds.one()[0], 8 if checked.precision == "float64" else 4)
     space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
+    told = space.forecast(checked, entry, worlds)
+    if told:
+        _note(told)
 
 
 def _warn_of_redundant(checked: Any, worlds: Any) -> None:
@@ -295,6 +302,7 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
     """Prints the certificate of each section that has a loss; returns whether all passed."""
     from jaxdae.app.objective import objective
     from jaxdae.app.precision import precision
+    from jaxdae.app.progress import compiling
     from jaxdae.tuning import check_gradients
 
     passed = True
@@ -302,6 +310,7 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
     for section in sections:
         with precision(checked):
             found = objective(checked, worlds, section)
+            compiling(console, "the loss and its derivatives, forward and reverse")
             report = check_gradients(found.loss, found.parameters)
         console.print(str(report), highlight=False, markup=False, soft_wrap=True)
         passed = passed and report.passed

@@ -26,7 +26,8 @@ _TOLD = {
 def identity(config: Config) -> dict[str, str]:
     """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, and the devices."""
     versions = run_folder.versions()
-    text = json.dumps(run_folder.resolved(config), sort_keys=True)
+    told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}  # No bit depends on it.
+    text = json.dumps(told, sort_keys=True)
     return {
         "config": hashlib.sha256(text.encode()).hexdigest()[:16],
         "jaxdae": versions["jaxdae"],

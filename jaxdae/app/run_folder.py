@@ -121,6 +121,7 @@ def hardware() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "backend": jax.default_backend(),
         "devices": [str(device.device_kind) for device in jax.devices()],
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
     }
 
 

@@ -297,9 +297,15 @@ class Batch(Section):
     """Many worlds at once; world 0 is always the nominal one."""
 
     size: int = Field(default=1, ge=1, le=10_000_000, description="the number of worlds")
-    chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
     seed: int = Field(default=0, ge=0, description="the seed of all random values")
     vary: list[Vary] = Field(default=[], description="what differs, a list of {path, distribution, scatter}")
+
+
+class Layout(Section):
+    """Where worlds run; no result depends on it."""
+
+    devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
+    chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
 
 
 class Output(Section):
@@ -350,6 +356,7 @@ class Config(Section):
     save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
     precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
+    layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ...}")
     tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
     optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")

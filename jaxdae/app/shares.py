@@ -48,7 +48,7 @@ class Shares:
         console: for progress.
         number: the number of this process among those that share the run; None where it is alone.
         mesh: the devices of this process; None as `devices` says.
-        devices: how many cores or devices are used; None for all.
+        devices: how many cores or devices are used; None as the config says, all by default.
     """
 
     folder: pathlib.Path
@@ -158,7 +158,7 @@ class Shares:
         if not (self.folder / run_folder.RESULTS).exists():
             system = self.worlds.one()[0]
             results.create(self.folder / run_folder.RESULTS, self.config, self.grid, system, self.worlds.parameters)
-        threads, mesh = divided(self.devices)
+        threads, mesh = divided(self.devices or self.config.layout.devices)
         simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
         metrics = Metrics(self.folder, self.config.steps, self.number)

@@ -43,7 +43,8 @@ class Summary:
         steps: how many steps were done.
         compile_s: seconds spent on compiling.
         simulate_s: seconds spent on simulating.
-        layout: on how many devices the worlds ran, how many at a time on each, in how many chunks, and how many copies were added.
+        layout: on how many devices the worlds ran, how many at a time on each, in how many chunks, how many copies were added, in how
+            many threads, and the bytes that the compiled program needs in all of them.
     """
 
     largest_violation: float = 0.0
@@ -110,7 +111,7 @@ class Simulator:
     def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1):
         """Compiles nothing yet."""
         self._config, self._block, self._driven, self._threads = config, block, _is_driven(config), threads
-        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.batch.chunk)
+        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk)
         self._programs: dict[int, Any] = {}
 
     def carried(self, worlds: Worlds) -> Carried:
@@ -151,7 +152,7 @@ class Simulator:
         each = [worlds.part(*share) for share in shares]
         stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: x[a:b], (at.state, at.status, at.memory)) for a, b in shares]
         run = self._compiled(each[0], stand[0], dt)
-        summary.layout = self._placement(each[0]) | {"threads": len(shares)}
+        summary.layout = self._placement(each[0]) | {"threads": len(shares), "program_bytes": len(shares) * _bytes(run)}
         summary.compile_s += time.perf_counter() - started
         interrupts.check()
 
@@ -189,6 +190,12 @@ class Simulator:
             lowered = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt)
             self._programs = {worlds.size: lowered.compile()}
         return self._programs[worlds.size]
+
+
+def _bytes(program: Any) -> int:
+    """Returns the bytes that one call of a compiled program needs."""
+    needs = program.memory_analysis()
+    return needs.temp_size_in_bytes + needs.argument_size_in_bytes + needs.output_size_in_bytes
 
 
 def _shares(size: int, threads: int) -> list[tuple[int, int]]:

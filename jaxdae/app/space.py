@@ -2,7 +2,11 @@
 
 import pathlib
 
+import jax
+
 from jaxdae.app import files
+from jaxdae.app.build import Worlds
+from jaxdae.app.grid import grid
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
@@ -19,6 +23,28 @@ def results_bytes(config: Config, entry: int) -> int:
         entry: bytes of one saved state of one world.
     """
     return config.batch.size * (config.steps // config.save_every + 1) * entry
+
+
+def forecast(config: Config, entry: int, worlds: Worlds) -> str:
+    """Returns in words what a run of several parts will take; nothing where all worlds are in memory at once.
+
+    Args:
+        config: the config.
+        entry: bytes of one saved state of one world.
+        worlds: all of its worlds at their starts.
+    """
+    cut = grid(config, entry)
+    parts = -(-cut.size // cut.part)
+    if parts == 1:
+        return ""
+    starts = sum(x.nbytes for x in jax.tree.leaves((worlds.system, worlds.state, worlds.guess, worlds.parameters)))
+    # Beside what is not yet in the store, the block that is computed and its copy on the host.
+    together = cut.part * entry * (min(cut.entries, cut.saved) + 2 * cut.block)
+    return (
+        f"{cut.size} worlds in {parts} parts of at most {cut.part}: {files.in_words(starts)} of starts and {files.in_words(together)} of"
+        f" results in memory at a time, beside Python and the compiled program; at most {files.in_words(results_bytes(config, entry))}"
+        " on the disk"
+    )
 
 
 def fit_bytes(config: Config, section: Tune | Optimize) -> int:

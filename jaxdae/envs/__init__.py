@@ -1,5 +1,6 @@
 """Environments for learning: tasks of pure functions, episodes, randomization, and adapters to the libraries that train on them."""
 
+from jaxdae.envs.adapters import to_brax, to_gymnasium, to_gymnax
 from jaxdae.envs.environment import AutoReset, Environment, EnvState, Step, with_params
 from jaxdae.envs.randomize import Factor, Range, StartPool, sample_params
 from jaxdae.envs.task import Limits, Start, Task, never
@@ -28,5 +29,8 @@ __all__ = [
     "parking",
     "rover_drive",
     "sample_params",
+    "to_brax",
+    "to_gymnasium",
+    "to_gymnax",
     "with_params",
 ]

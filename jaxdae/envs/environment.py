@@ -113,7 +113,7 @@ class Environment:
         state = checked_state(start.state)
         dt = jnp.asarray(task.dt, state.q.dtype)
         tolerance = checked_tolerance(None, state.q.dtype)
-        begun = first_status(system, task.integrator, task.control, state, dt, tolerance, False)
+        begun = first_status(*jax.lax.stop_gradient((system, task.integrator, task.control, state, dt, tolerance)), False)
         given = jnp.asarray(start.status, jnp.int32)
         memory = task.integrator.init(system, state)
         # The status of `initialize` knows better why a start breaks its constraints.
@@ -147,13 +147,23 @@ class Environment:
         if worth.shape != ():
             raise ValueError(f"Task.reward must return a single number, got shape {worth.shape}")
         reward = jnp.where(failed, jnp.asarray(task.failure, worth.dtype), worth)
-        over = jnp.asarray(task.terminated(system, new, state.goal), bool)
         count = state.count + 1
-        terminated = over | failed
-        truncated = jnp.zeros((), bool) if task.limit is None else (count >= task.limit) & ~terminated
         at = EnvState(new, memory, state.goal, status, count)
+        terminated = self._is_over(system, at)
+        truncated = jnp.zeros((), bool) if task.limit is None else (count >= task.limit) & ~terminated
         observation = self._observed(system, at)
         return strong(Step(at, observation, reward, terminated, truncated, observation, status))
+
+    def observe(self, state: EnvState, params: Mapping[str, Any] | None = None) -> Any:
+        """Returns the observation (no,) of a state."""
+        return self._observed(with_params(self.task.system, params), state)
+
+    def is_over(self, state: EnvState, params: Mapping[str, Any] | None = None) -> Any:
+        """Returns whether the episode is over in a state (), for good or bad, or because its simulation failed."""
+        return self._is_over(with_params(self.task.system, params), state)
+
+    def _is_over(self, system: Any, at: EnvState) -> Any:
+        return jnp.asarray(self.task.terminated(system, at.state, at.goal), bool) | (at.status != Status.OK)
 
     def _observed(self, system: Any, at: EnvState) -> Any:
         observation = jnp.asarray(self.task.observe(system, at.state, at.goal), at.state.q.dtype)

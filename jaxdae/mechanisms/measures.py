@@ -67,8 +67,8 @@ def _select(pair: Pairs, entry: Array) -> tuple[Array, Array]:
     zeros, and quadratic in the number of bodies.
     """
     if entry.shape[0] <= _PICKED_UP_TO:
-        parts = [*_scalars(entry), None]
-        a, b = (_stacked_sums([[parts[body]] for body in side], entry.dtype) for side in pair.sides)
+        parts = [*_singles(entry), None]
+        a, b = (_joined_sums([[parts[body]] for body in side], entry.dtype) for side in pair.sides)
         return a, b
     chosen = selected(np.concatenate(pair.sides), entry)
     count = len(pair.a)
@@ -84,15 +84,17 @@ def _select_costly(pair: Pairs, entries: list[Array]) -> list[tuple[Array, Array
     return [(chosen[:count, k], chosen[count:, k]) for k in range(len(entries))]
 
 
-def _scalars(entry: Array) -> list[Any]:
-    return [jax.lax.index_in_dim(entry, k, keepdims=False) for k in range(entry.shape[0])]
+def _singles(entry: Array) -> list[Array]:
+    """Returns the entries one by one, (1,) each: scalars would be a second operation to get and a third to stack."""
+    return [jax.lax.slice_in_dim(entry, k, k + 1) for k in range(entry.shape[0])]
 
 
-def _stacked_sums(terms: Sequence[Sequence[Any]], dtype: Any) -> Array:
-    """Returns the sums of scalars, stacked, (len(terms),); None counts as zero."""
+def _joined_sums(terms: Sequence[Sequence[Any]], dtype: Any) -> Array:
+    """Returns the sums of single entries (1,), joined, (len(terms),); None counts as zero."""
     given = [[term for term in row if term is not None] for row in terms]
-    rows = [sum(row[1:], row[0]) if row else jnp.zeros((), dtype) for row in given]
-    return jnp.stack(rows) if rows else jnp.zeros((0,), dtype)
+    zero = [] if all(given) else [jnp.zeros((1,), dtype)]
+    rows = [sum(row[1:], row[0]) for row in (each or zero for each in given)]
+    return jax.lax.concatenate(rows, 0) if rows else jnp.zeros((0,), dtype)
 
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
@@ -116,9 +118,9 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
     if pair.bodies <= _MULTIPLIED_UP_TO and len(pair.a) <= _PICKED_UP_TO:
         terms: list[list[Any]] = [[] for _ in range(pair.bodies + 1)]
         for side, entries in zip(pair.sides, (a, b), strict=True):
-            for body, entry in zip(side, _scalars(entries), strict=True):
+            for body, entry in zip(side, _singles(entries), strict=True):
                 terms[body].append(entry)
-        return _stacked_sums(terms[:-1], a.dtype)
+        return _joined_sums(terms[:-1], a.dtype)
     if pair.bodies <= _MULTIPLIED_UP_TO:
         side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
         return side_a @ a + side_b @ b
@@ -221,6 +223,7 @@ def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
     return [[along(side, changes) for changes in frame.directions()] for side, frame in enumerate(at)]
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def dense_rows(block: Blocks, pair: Pairs) -> Array:
     """Returns rows (k rows, bodies width) of a Jacobian from its blocks; the columns of the ground fall away."""
     first = block[0][0]

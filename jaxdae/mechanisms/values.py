@@ -64,7 +64,7 @@ def real(x: Any) -> Any:
 
 def vector(x: Any) -> Any:
     """Returns numbers as an array of the default precision."""
-    return jnp.stack([real(entry) for entry in x])
+    return real(x) if isinstance(x, jax.Array) else jnp.stack([real(entry) for entry in x])
 
 
 def hint(name: Any, known: Sequence[str]) -> str:

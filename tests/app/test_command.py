@@ -291,3 +291,19 @@ def test_shells_complete_the_command(command, monkeypatch):
             monkeypatch.setenv(name, value)
         code, out, err = command()
         assert (code, out.split(), err) == (0, expected.split(), "")
+
+
+@pytest.mark.parametrize(("release", "known"), [("0.9.2", True), ("0.11.0", False)])
+def test_flags_of_xla_are_added_where_jax_knows_them_and_the_user_said_nothing(monkeypatch, release, known):
+    import importlib.metadata
+
+    from jaxdae.app.flags import SMALL_PROGRAMS, for_small_programs
+
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: release)
+    scheduler, emitters = SMALL_PROGRAMS
+    own = scheduler.replace("false", "true") + " a_word_that_is_no_flag"
+    for given, expected in (("", f"{scheduler} {emitters}"), (own, f"{emitters} {own}")):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        for _ in range(2):
+            for_small_programs()
+            assert os.environ["XLA_FLAGS"] == (expected if known else given)

@@ -1,5 +1,8 @@
 """Runs that end early or are shared: whatever happens on the way, the finished store equals that of the uninterrupted run, byte by byte."""
 
+import contextlib
+import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -150,7 +153,10 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, count):
 
 def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
-    assert command("run", place / "swing.yaml", "--out", tmp_path)[0] == 0
+    code, _, err = command("run", place / "swing.yaml", "--out", tmp_path)
+    assert code == 0
+    told = r"note: 100 worlds in 4 parts of at most 32: [\d.]+ kB of starts and [\d.]+ kB of results in memory at a time"
+    assert re.search(told, err)
     assert_equal(only(tmp_path), whole)
 
 
@@ -299,8 +305,78 @@ def test_processes_that_know_each_other(place, whole, tmp_path, count):
 def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices):
     """100 worlds do not divide among eight: some are computed twice."""
     assert command("run", place / "swing.yaml", "--out", tmp_path, "--devices", devices)[0] == 0
-    assert content(only(tmp_path) / "results.zarr") == content(whole / "results.zarr")
+    assert_equal(only(tmp_path), whole)
     assert run_folder.read_record(only(tmp_path))["layout"]["threads"] == devices
+
+
+def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypatch):
+    given = load(str(place / "swing.yaml"), ("layout.devices=3", "layout.chunk=7"))
+    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: given)
+    # A folder that jobs share is found by what the numbers depend on: this one was begun with another layout.
+    folder = launch.shared_folder(load(str(place / "swing.yaml"))[0], tmp_path, "swing.yaml")
+    assert command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", 1, "--chunk", 0)[0] == 0
+    assert only(tmp_path) == folder
+    (part,) = parts.found(folder)
+    assert (part.summary.layout["threads"], part.summary.layout["chunk"]) == (3, 7)
+    assert part.summary.layout["program_bytes"] > 0
+    assert command("merge", folder)[0] == 0
+    assert_equal(folder, whole)
+
+
+@pytest.mark.long
+def test_clocks_that_jump(place, whole, tmp_path, monkeypatch):
+    """Every look at the clock is a day before the last one, but that two runs begin in the same second."""
+    days, begun = itertools.count(), datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)  # reset before each run
+
+    class Backwards(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return begun - datetime.timedelta(days=max(0, next(days) - 1))
+
+    monkeypatch.setattr(datetime, "datetime", Backwards)
+    monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    for _ in range(2):
+        days = itertools.count()
+        assert command("run", place / "swing.yaml", "--out", tmp_path)[0] == 0
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["swing-20260131T120000Z", "swing-20260131T120000Z-2"]
+    for folder in tmp_path.iterdir():
+        assert_equal(folder, whole)
+        assert "complete" in command("status", folder)[1]
+
+
+@pytest.mark.long
+def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path):
+    """A file system of 60 MB in memory, which another file fills on the way; needs the right to mount one."""
+    disk, config = tmp_path / "disk", tmp_path / "swing.yaml"
+    disk.mkdir()
+    config.write_text(SWING.replace("duration: 0.9", "duration: 20"))
+    assert run_process("run", config, "--out", tmp_path / "whole").wait() == 0
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", disk], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        process = run_process("run", config, "--out", disk / "runs", stderr=subprocess.PIPE)
+        _wait_for_blocks(process, disk / "runs")
+        with contextlib.suppress(OSError), open(disk / "filler", "wb") as filler:
+            while True:
+                filler.write(bytes(4096))
+                filler.flush()
+        _, err = process.communicate()
+        folder = only(disk / "runs")
+        assert process.returncode == 1, err
+        assert b"the disk is full" in err
+        assert f"jaxdae run --resume {folder} continues it".encode() in b" ".join(err.split())
+        (disk / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        for arguments in (("run", config, "--out", disk / "other"), ("run", "--resume", folder)):
+            process = run_process(*arguments, stderr=subprocess.PIPE)
+            _, err = process.communicate()
+            assert process.returncode in (1, 2)
+            assert b"read-only" in err.lower()
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        assert run_process("run", "--resume", folder).wait() == 0
+        assert_equal(folder, only(tmp_path / "whole"))
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_processes_that_do_not_find_each_other(monkeypatch):
@@ -337,8 +413,8 @@ def _wait_for_blocks(process, out):
         time.sleep(0.01)
 
 
-def run_process(*arguments):
+def run_process(*arguments, stderr=subprocess.DEVNULL):
     root = pathlib.Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, "-c", MAIN, *map(str, arguments)], env=environment, stdout=quiet, stderr=quiet)
+    words = [sys.executable, "-c", MAIN, *map(str, arguments)]
+    return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=stderr)

@@ -39,8 +39,8 @@ def rover_drive(terrain: Any = None) -> Task:
 
     Observation (12,): way to the place in m and the direction there as cosine and sine, all in the frame of the rover seen from above; its
     axes z and x as they point in the world; angles of the suspension in rad. Action (2,): rates of the left and right wheels, 6 rad/s
-    at most. Reward: how much nearer an action gets in m, 1 within 10 cm, which ends the episode. Beyond the terrain, or with a wheel between two
-    contacts, the simulation fails and says so. 150 actions of 0.1 s.
+    at most. Reward: how much nearer an action gets in m, 1 within 10 cm, which ends the episode. Beyond the terrain, or with a wheel
+    between two contacts, the simulation fails and says so. 150 actions of 0.1 s.
 
     Standing on the ground takes Newton's iterations: draw starts from `StartPool` with `AutoReset`.
 

@@ -110,13 +110,14 @@ class PlanarAbsolute(_Absolute):
             numbers = np.full(3 * len(self.bodies), entries.shape[0])
             numbers[self._kept] = np.arange(entries.shape[0])
             return [measures.selected(numbers[axis::3], entries) for axis in range(3)]
-        return [entries.reshape(-1, 3)[:, axis] for axis in range(3)]
+        return [jax.lax.slice_in_dim(entries, axis, None, 3) for axis in range(3)]
 
     def _entries(self, poses: Any) -> Any:
         """Returns three arrays (n,) as coordinates or velocities."""
         every = jnp.stack(poses, axis=-1).reshape(-1)
         return every[self._kept] if self.rotors else every
 
+    @jax.jit  # A step asks for it a dozen times: compiled as a unit, JAX traces and differentiates it once.
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies."""
         return Kinematics(planar.Frame.of_pose(*self._poses(q)), planar.Twist(*self._poses(v)))
@@ -178,6 +179,7 @@ class SpatialAbsolute(_Absolute):
         axes = (*((f"v{axis}", "m/s") for axis in "xyz"), *((f"omega_{axis}", "rad/s") for axis in "xyz"))
         return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
 
+    @jax.jit
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies; the rate of a twist has no part of its own."""
         poses, twist = q.reshape(-1, 7), v.reshape(-1, 6)
