@@ -5,6 +5,7 @@
 #   make test        lint, then the quick tests        (PYTEST_ARGS="-k andrews" passes arguments on)
 #   make test-all    the same, then the long tests: every method on every problem, whole experiments, long rollouts
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
+#   make test-envs   environments by the checkers of Gymnasium, gymnax and brax, and PPO of brax; an environment of its own, 300 MB
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
@@ -20,7 +21,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-envs lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -36,6 +37,12 @@ test-all: test
 test-robots: .venv/.installed
 	$(PIP) install --quiet --disable-pip-version-check --no-deps example-robot-data==6.0.0
 	.venv/bin/python -m pytest tests/test_robot_trees.py tests/test_robot_sdf.py tests/test_robot_trajectories.py
+
+# brax needs JAX before 0.10, and gymnax needs six, which it does not name.
+test-envs: .venv/.installed
+	.venv/bin/python -m venv .venv-envs
+	.venv-envs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' 'jax==0.9.*' brax 'gymnax>=1.0.1' six
+	.venv-envs/bin/python -m pytest tests/envs
 
 lint: .venv/.installed
 	.venv/bin/ruff check .
@@ -74,5 +81,5 @@ venv: .venv/.installed
 broken:
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-envs build dist .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

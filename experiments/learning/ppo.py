@@ -45,7 +45,7 @@ def agent(key: Any, seen: int, actions: int, width: int) -> Agent:
     """Returns an agent that knows nothing."""
     first, second = jax.random.split(key)
     return Agent(
-        network(first, (seen, width, width, actions), last=0.01), jnp.full((actions,), -0.5), network(second, (seen, width, width, 1))
+        network(first, (seen, width, width, actions), last=0.01), -0.5 * jnp.ones((actions,)), network(second, (seen, width, width, 1))
     )
 
 

@@ -6,12 +6,14 @@ from jaxdae.envs.randomize import Factor, Range, StartPool, sample_params
 from jaxdae.envs.task import Limits, Start, Task, never
 from jaxdae.envs.tasks.car import Pedals, parking
 from jaxdae.envs.tasks.cart import cart_pole
+from jaxdae.envs.tasks.cassie import CassieOnBlades, cassie_on_blades, cassie_stand
 from jaxdae.envs.tasks.delta import delta_pick
 from jaxdae.envs.tasks.five_bar import five_bar_reach
 from jaxdae.envs.tasks.rover import rover_drive
 
 __all__ = [
     "AutoReset",
+    "CassieOnBlades",
     "EnvState",
     "Environment",
     "Factor",
@@ -23,6 +25,8 @@ __all__ = [
     "Step",
     "Task",
     "cart_pole",
+    "cassie_on_blades",
+    "cassie_stand",
     "delta_pick",
     "five_bar_reach",
     "never",

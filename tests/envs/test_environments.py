@@ -169,3 +169,32 @@ def test_mistakes_are_named():
         envs.sample_params(KEY, task.system, {"weight": envs.Factor(1.0, 2.0)})
     with pytest.raises(ValueError, match="count must be a positive integer, got 0"):
         envs.StartPool.drawn(task, KEY, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [envs.five_bar_reach, envs.delta_pick, envs.parking, envs.rover_drive], ids=lambda make: make.__name__)
+def test_tasks_start_closed_and_observe_what_they_say(make):
+    """Starts need no `initialize`: they satisfy their constraints to round-off, in every one of many worlds, and stay there."""
+    task = make()
+    environment = envs.Environment(task)
+    keys = jax.random.split(KEY, 3)
+    states, observations = jax.jit(jax.vmap(environment.reset))(keys)
+    np.testing.assert_array_equal(states.status, 0)
+    open_by = jax.vmap(lambda at: jnp.max(jnp.abs(task.system.constraint(at.state.t, at.state.q)), initial=0.0))(states)
+    assert float(jnp.max(open_by)) < 1e-10  # the rover stands by Newton's iterations
+    sizes = {"five_bar_reach": 10, "delta_pick": 15, "parking": 8, "rover_drive": 12}
+    assert observations.shape == (3, sizes[make.__name__])
+    found = jax.jit(jax.vmap(environment.step))(keys, states, jnp.zeros((3, task.actions)))
+    np.testing.assert_array_equal(found.status, 0)
+    assert not np.any(found.terminated)
+
+
+def test_rectangles_are_apart_as_their_corners_say():
+    """Parallel cars, and one across whose corner meets the side of a parked one."""
+    from jaxdae.envs.tasks.car import gaps
+
+    # On the goal: from the rear end at -0.9 m to the front at 3.5 m, the others end at -2.4 m and begin at 5.2 m.
+    np.testing.assert_allclose(gaps(jnp.zeros(5)), [1.5, 1.7], atol=1e-12)
+    np.testing.assert_allclose(gaps(jnp.asarray([-4.6, 3.0, 0.0, 0.0, 0.0]))[0], 3.0 - 1.8, atol=1e-12)
+    # At right angles, the rear end 0.9 m below the axle and the parked car up to 0.9 m.
+    np.testing.assert_allclose(gaps(jnp.asarray([7.4, 2.0, 0.0, 0.0, np.pi / 2]))[1], 2.0 - 0.9 - 0.9, atol=1e-12)
