@@ -24,7 +24,7 @@ def main():
     returns = []
     ppo.train(
         environment=envs.to_brax(envs.Environment(task)),
-        num_timesteps=100_000,
+        num_timesteps=50_000,
         episode_length=100,
         num_envs=64,
         batch_size=64,
@@ -35,8 +35,8 @@ def main():
         entropy_cost=1e-3,
         discounting=0.97,
         normalize_observations=True,
-        num_evals=3,
-        num_eval_envs=64,
+        num_evals=2,
+        num_eval_envs=32,
         seed=0,
         progress_fn=lambda steps, metrics: returns.append(float(metrics["eval/episode_reward"])),
     )

@@ -1,8 +1,8 @@
 """Cassie, a robot with springs and closed loops in its legs, is to stand on two blades in spite of a push.
 
 Each foot turns about the line on which it stands: 22 freedoms of the tree, less the rows of loops and blades. The rest is a posture in
-which ten motors and the springs carry the weight. The file of the robot is MuJoCo Menagerie's `agility_cassie/cassie.xml`; it is not a part of
-jaxdae, and reading it needs the extra `robots`.
+which ten motors and the springs carry the weight. The file of the robot is MuJoCo Menagerie's `agility_cassie/cassie.xml`; it is not a
+part of jaxdae, and reading it needs the extra `robots`. To build the robot takes about a minute, to compile its step some more.
 """
 
 from __future__ import annotations
