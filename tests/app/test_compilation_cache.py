@@ -69,7 +69,7 @@ def test_a_second_run_compiles_nothing(tmp_path):
     assert "compiling the steps" in first.stdout
     again, second = run()
     assert again == kept
-    assert second.stderr == ""
+    assert "cpu_aot_loader" not in second.stderr
     (largest,) = tmp_path.glob("jaxdae/*/jit__block-*")
     largest.write_bytes(largest.read_bytes()[:1000])
     _, broken = run()
