@@ -133,7 +133,7 @@ def test_a_controller_between_policy_and_motors():
         def __call__(self, t, state):
             return 400.0 * (self.place - state.q[:1]) - 40.0 * state.v[:1]
 
-    task = dataclasses.replace(envs.cart_pole(), control=Spring, steps=200, terminated=envs.never)
+    task = dataclasses.replace(envs.cart_pole(), control=lambda action: Spring(action), steps=200, terminated=envs.never)
     environment = envs.Environment(task)
     found = jax.jit(environment.step)(KEY, environment.reset(KEY)[0], jnp.asarray([0.5]))
     # The pole has fallen meanwhile; its weight moves the cart by some millimeters.
