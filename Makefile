@@ -11,6 +11,7 @@
 #   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
+#   make test-envs   environments by the checkers of Gymnasium, gymnax and brax, and PPO of brax; an environment of its own, 300 MB
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies and robots (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
@@ -26,7 +27,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-peers test-viewer test-wheel first-hour docs gallery lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-viewer test-envs test-wheel first-hour docs gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -80,6 +81,12 @@ test-viewer: .venv-viewer/.installed
 	.venv-viewer/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev,viewer,export]'
 	@touch $@
 
+# brax needs JAX before 0.10, and gymnax needs six, which it does not name.
+test-envs: .venv/.installed
+	.venv/bin/python -m venv .venv-envs
+	.venv-envs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' 'jax==0.9.*' brax 'gymnax>=1.0.1' six
+	.venv-envs/bin/python -m pytest tests/envs
+
 lint: .venv/.installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -118,5 +125,5 @@ venv: .venv/.installed
 broken:
 
 clean:
-	rm -rf .venv .venv-viewer build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-viewer .venv-envs build dist .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

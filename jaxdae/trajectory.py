@@ -223,17 +223,35 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
-    point = Point(state, of_points(integrator).begin(*still((system, state))).linearization)
+    (states, info), memory = advance(system, integrator, state, controls, dt, memory, status, plan)
+    arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
+    states, info = undefined_if_failed(arguments, (states, info), failed)
+    return Trajectory(states, info, undefined_if_failed(arguments, memory, failed[-1]))
+
+
+def advance(
+    system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, status: Any, plan: Plan
+) -> tuple[tuple[State, StepInfo], Any]:
+    """Returns ((states, infos), memory) of one world that goes on: `rollout` without checks, with finite derivatives where it fails.
+
+    Args:
+        system: the mechanical system.
+        integrator: a one-step method.
+        state: where the world is.
+        controls: inputs (steps, nu), a law as a pytree, or None.
+        dt: the step () in s, of the dtype of the state.
+        memory: what the method carries.
+        status: of the world () before; anything but OK keeps it frozen.
+        plan: how many steps, and what is kept of them.
+    """
+    point = Point(state, of_points(integrator).begin(*jax.lax.stop_gradient((system, state))).linearization)
     law = controls if callable(controls) else None
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
         here, at = _together_in_the_loop(system, at)
         return guarded_step(here, integrator, at, carried, status, u if law is None else law, dt)
 
-    (states, info), memory = _scan(step, point, memory, status, None if callable(controls) else controls, dt, plan)
-    arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
-    states, info = undefined_if_failed(arguments, (states, info), failed)
-    return Trajectory(states, info, undefined_if_failed(arguments, memory, failed[-1]))
+    return _scan(step, point, memory, status, None if callable(controls) else controls, dt, plan)
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))

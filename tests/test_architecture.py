@@ -57,13 +57,14 @@ FLOORS = {
     "vehicles": 7,
     "tuning": 8,
     "viewer": 8,
+    "envs": 8,
     "app": 9,
 }
 APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "trimesh", "typer", "viser", "xarray", "yaml", "zarr")
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles", "jaxdae.viewer")
+PUBLIC = ("jaxdae", *(f"jaxdae.{name}" for name in ("control", "envs", "mechanisms", "robots", "tuning", "vehicles", "viewer")))
 
 
 def part(name):

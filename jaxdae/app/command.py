@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from jaxdae.app import compilation_cache
 from jaxdae.app.ending import Commands
 from jaxdae.app.flags import for_small_programs
 
@@ -26,6 +27,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pre
 def main() -> None:
     """Runs the command line."""
     for_small_programs()
+    compilation_cache.use()
     app(prog_name="jaxdae")
 
 
@@ -444,6 +446,7 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
     """Prints the certificate of each section that has a loss; returns whether all passed."""
     from jaxdae.app.objective import objective
     from jaxdae.app.precision import precision
+    from jaxdae.app.progress import compiling
     from jaxdae.tuning import check_gradients
 
     passed = True
@@ -451,6 +454,7 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
     for section in sections:
         with precision(checked):
             found = objective(checked, worlds, section)
+            compiling(console, "the loss and its derivatives, forward and reverse")
             report = check_gradients(found.loss, found.parameters)
         console.print(str(report), highlight=False, markup=False, soft_wrap=True)
         passed = passed and report.passed

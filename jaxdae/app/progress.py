@@ -39,9 +39,10 @@ class Progress:
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task("simulating", total=self._total, speed="compiling")
+            self._task = self._bar.add_task("simulating", total=self._total, speed="compiling the steps")
         else:
             self._line(f"simulating {self._total} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
+            compiling(self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the steps")
         return self
 
     def update(self, done: int) -> None:
@@ -66,6 +67,11 @@ class Progress:
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def compiling(console: rich.console.Console, what: str) -> None:
+    """Says what is traced and compiled next, which shows no other sign of life."""
+    console.print(f"compiling {what}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _speed(steps: float, worlds: int) -> str:

@@ -28,8 +28,9 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch):
     lines = shown(monkeypatch, terminal=False).splitlines()
     assert lines[0] == "simulating 1000 steps of 16 worlds"
     # Every five seconds at most, with blocks of two seconds: each third block. 50 steps/s.
-    assert lines[1] == "300/1000 steps (30 %), 50 steps/s (800 world steps/s), 14 s left"
-    assert len(lines) == 4
+    assert lines[1] == "compiling the steps of 16 worlds"
+    assert lines[2] == "300/1000 steps (30 %), 50 steps/s (800 world steps/s), 14 s left"
+    assert len(lines) == 5
     assert not any(character in line for line in lines for character in "\r\x1b")
 
 

@@ -1,0 +1,141 @@
+"""What is a gradient through the simulation worth? APG, SHAC and PPO learn to reach with a five-bar, against the clock.
+
+    python experiments/learning/compare.py [--out DIR] [--seeds N] [--quick]
+
+All three have the same networks (two layers of 64) and the same task, in single precision. The clock counts training only: no compiling, no
+evaluation. Both times are given, of the wall and of all cores together. Needs matplotlib (extra `app`).
+"""
+
+import argparse
+import csv
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+import apg
+import jax
+import numpy as np
+import ppo
+import shac
+from networks import judged
+
+from jaxdae.app import line_style, styled
+from jaxdae.envs import Environment, five_bar_reach
+
+METHODS = {"APG": (apg.train, 400), "SHAC": (shac.train, 1200), "PPO": (ppo.train, 500)}
+
+
+class Point(NamedTuple):
+    """A line of the table."""
+
+    method: str
+    seed: int
+    update: int
+    steps: int
+    wall_s: float
+    cpu_s: float
+    episode_return: float
+    late_mm: float
+    failed: int
+
+
+class Clock:
+    """Times training between evaluations; called after every update."""
+
+    def __init__(self, method: str, seed: int, environment: Environment, every: int):
+        """Starts nothing yet: the first update compiles."""
+        self.points: list[Point] = []
+        self.compile_cpu_s = 0.0
+        self._name, self._seed, self._environment, self._every = method, seed, environment, every
+        self._wall = self._cpu = 0.0
+        self._steps = 0
+        self._judge: Any = None
+        self._mark()
+
+    def _mark(self) -> None:
+        self._from = time.perf_counter(), time.process_time()
+
+    def __call__(self, update: int, actor: Any, policy: Any, steps: int) -> None:
+        """Takes note of an update."""
+        jax.block_until_ready(jax.tree.leaves(policy))
+        wall, cpu = time.perf_counter() - self._from[0], time.process_time() - self._from[1]
+        if update == 0:
+            self.compile_cpu_s = cpu
+        else:
+            self._wall, self._cpu = self._wall + wall, self._cpu + cpu
+        self._steps += steps
+        if update % self._every == 0:
+            score = judge(self._environment, self._name, policy)
+            late = -100.0 * float(score.late_reward)  # rewards are in decimeters
+            self.points.append(
+                Point(
+                    self._name, self._seed, update, self._steps, self._wall, self._cpu, float(score.episode_return), late, int(score.failed)
+                )
+            )
+            print(self.points[-1], flush=True)
+        self._mark()
+
+
+_JUDGES: dict[str, Any] = {}
+
+
+def judge(environment: Environment, method: str, policy: Any) -> Any:
+    """Returns the score of a policy on 256 episodes that are the same for all."""
+    if method not in _JUDGES:
+
+        def score(policy: Any) -> Any:
+            actor = (lambda x: apg.act(policy, x)) if method != "PPO" else (lambda x: ppo.apply(policy.mean, x))
+            return judged(environment, actor, jax.random.key(12345))
+
+        _JUDGES[method] = jax.jit(score)
+    return _JUDGES[method](policy)
+
+
+def main() -> int:
+    """Trains, writes the table and the figure; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/learning"))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the updates")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="the time of the figure; cpu where others use the machine")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    environment, points = Environment(five_bar_reach()), []
+    for name in asked.methods:
+        train, updates = METHODS[name]
+        updates = updates // 10 if asked.quick else updates
+        for seed in range(asked.seeds):
+            clock = Clock(name, seed, environment, max(1, updates // 25))
+            train(environment, jax.random.key(seed), updates, clock)
+            points += clock.points
+            print(f"{name}: {clock.compile_cpu_s:.1f} CPU s until the first update was done", flush=True)
+    with (asked.out / "learning_curves.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Point._fields)
+        writer.writerows(points)
+    drawn(points, asked.out / "learning_curves.png", asked.clock)
+    return 0
+
+
+def drawn(points: list[Point], path: pathlib.Path, clock: str) -> None:
+    """Writes the figure: return and distance against time."""
+    with styled() as figure_class:
+        figure = figure_class(figsize=(10, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for k, name in enumerate(dict.fromkeys(point.method for point in points)):
+            for seed in sorted({point.seed for point in points}):
+                own = [point for point in points if point.method == name and point.seed == seed]
+                time_s = np.array([getattr(point, f"{clock}_s") for point in own])
+                label = name if seed == 0 else None
+                left.plot(time_s, [-point.episode_return for point in own], label=label, **line_style(k))
+                right.plot(time_s, [point.late_mm for point in own], label=label, **line_style(k))
+        label = f"{'CPU' if clock == 'cpu' else 'wall'} time of training in s"
+        left.set(xlabel=label, ylabel="minus the return of an episode", yscale="log", title="five-bar reach, 256 episodes")
+        right.set(xlabel=label, ylabel="cost in mm", yscale="log", title="distance left and effort, second half")
+        left.legend()
+        figure.savefig(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

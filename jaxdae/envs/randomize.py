@@ -1,0 +1,112 @@
+"""Domain randomization: every world a system of its own, by drawing leaves of the system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae._pytree import get_leaf, pytree
+from jaxdae.envs.environment import with_params
+from jaxdae.envs.task import Start
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Factor:
+    """Leaves are multiplied by random factors, uniform between two numbers: one for each entry of their first axis, such as a body.
+
+    Attributes:
+        low: least factor.
+        high: largest factor.
+    """
+
+    low: Leaf
+    high: Leaf
+
+    def __call__(self, key: Any, leaf: Any) -> Any:
+        """Returns a leaf that was drawn, of the shape of the leaf."""
+        drawn = jax.random.uniform(key, leaf.shape[:1], leaf.dtype, self.low, self.high)
+        return leaf * drawn.reshape(drawn.shape + (1,) * (leaf.ndim - drawn.ndim))
+
+
+@pytree
+class Range:
+    """Leaves are drawn entry by entry, uniform between two numbers or arrays.
+
+    Attributes:
+        low: least values, a number or of the shape of the leaf.
+        high: largest values.
+    """
+
+    low: Leaf
+    high: Leaf
+
+    def __call__(self, key: Any, leaf: Any) -> Any:
+        """Returns a leaf that was drawn, of the shape of the leaf."""
+        return jax.random.uniform(key, leaf.shape, leaf.dtype, self.low, self.high)
+
+
+def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]) -> dict[str, Any]:
+    """Returns params of one world; `jax.vmap` over keys makes those of many.
+
+    Args:
+        key: of random numbers.
+        system: whose leaves are meant.
+        by: `Factor(0.8, 1.2)`, `Range(low, high)` or a function (key, leaf) -> leaf of your own by dotted path. Several paths in a tuple
+            are drawn with the same numbers: {("mass", "inertia"): Factor(0.8, 1.2)} are bodies of other density.
+
+    Raises:
+        ValueError: a path that names no leaf, one named twice, or a leaf that is drawn with another shape.
+
+    Example:
+        >>> params = jax.vmap(lambda key: envs.sample_params(key, system, {"mass": envs.Factor(0.8, 1.2)}))(jax.random.split(key, 64))
+    """
+    groups = [(paths,) if isinstance(paths, str) else tuple(paths) for paths in by]
+    named = [path for group in groups for path in group]
+    twice = sorted({path for path in named if named.count(path) > 1})
+    if twice:
+        raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
+    with_params(system, {path: leaf for path in named if (leaf := _found(system, path)) is not None})
+    params = {}
+    for number, (group, draw) in enumerate(zip(groups, by.values(), strict=True)):
+        own = jax.random.fold_in(key, number)
+        params |= {path: draw(own, jnp.asarray(get_leaf(system, path))) for path in group}
+    with_params(system, params)
+    return params
+
+
+@pytree
+class StartPool:
+    """A reset that draws one of many starts that were computed before: for tasks whose reset closes loops.
+
+    Attributes:
+        starts: stacked `Start`s (count, ...).
+
+    The starts belong to the system with which they were made. Params that leave constraints alone, such as masses, do them no harm; with
+    others they would break the constraints, and the episode would end at once with INCONSISTENT_START.
+    """
+
+    starts: Any
+
+    @classmethod
+    def drawn(cls, task: Any, key: Any, count: int) -> StartPool:
+        """Returns a pool of starts of a task: `dataclasses.replace(task, reset=StartPool.drawn(task, key, 256))`."""
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"StartPool.drawn: count must be a positive integer, got {count!r}")
+        return cls(jax.jit(jax.vmap(task.reset, in_axes=(0, None)))(jax.random.split(key, count), task.system))
+
+    def __call__(self, key: Any, system: Any) -> Start:
+        """Returns one of the starts."""
+        count = jax.tree.leaves(self.starts)[0].shape[0]
+        return jax.tree.map(lambda x: x[jax.random.randint(key, (), 0, count)], self.starts)
+
+
+def _found(system: Any, path: str) -> Any:
+    """Returns the subtree at a path, or a stand-in where there is none, about which `with_params` complains."""
+    try:
+        return get_leaf(system, path)
+    except KeyError:
+        return 0.0
