@@ -54,6 +54,7 @@ FLOORS = {
     "control": 7,
     "robots": 7,
     "vehicles": 7,
+    "optimal_control": 8,
     "tuning": 8,
     "app": 9,
 }
@@ -61,7 +62,7 @@ APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "typer", 
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
+PUBLIC = ("jaxdae", "jaxdae.control", "jaxdae.mechanisms", "jaxdae.optimal_control", "jaxdae.robots", "jaxdae.tuning", "jaxdae.vehicles")
 
 
 def part(name):
