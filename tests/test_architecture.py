@@ -55,6 +55,7 @@ FLOORS = {
     "control": 7,
     "robots": 7,
     "vehicles": 7,
+    "optimal_control": 8,
     "tuning": 8,
     "viewer": 8,
     "envs": 8,
@@ -64,7 +65,10 @@ APP_PACKAGES = ("diffrax", "matplotlib", "mujoco", "pydantic", "rich", "trimesh"
 
 # The library: everything below the command.
 LIBRARY = [name for name in FILES if not name.startswith("app/")]
-PUBLIC = ("jaxdae", *(f"jaxdae.{name}" for name in ("control", "envs", "mechanisms", "robots", "tuning", "vehicles", "viewer")))
+PUBLIC = (
+    "jaxdae",
+    *(f"jaxdae.{name}" for name in ("control", "envs", "mechanisms", "optimal_control", "robots", "tuning", "vehicles", "viewer")),
+)
 
 
 def part(name):

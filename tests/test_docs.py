@@ -16,7 +16,7 @@ import jaxdae as jd
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 # One session: each page goes on where the one before ended.
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("first_steps", "control", "learning")]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")]
 # The site's own pages are made from these.
 LINKED = [README, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts)]
 
@@ -56,7 +56,7 @@ def test_every_block_is_python_and_imports_what_there_is():
 
 
 def test_no_block_is_left_out():
-    assert len(BLOCKS) == sum(page.read_text().count("```python") for page in PAGES) == 7
+    assert len(BLOCKS) == sum(page.read_text().count("```python") for page in PAGES) == 9
 
 
 def test_readme_is_short_and_its_gradient_is_right():
@@ -114,3 +114,11 @@ def test_the_hand_is_at_its_goal():
 def test_the_length_is_found():
     names = after(6)
     assert names["found"].loss < 1e-3
+
+
+@pytest.mark.long
+def test_the_pole_is_upright_by_model_predictive_control():
+    names = after(8)
+    assert int(names["best"].status) == jd.Status.OK
+    np.testing.assert_allclose(names["held"].state.q[-1, 5], math.pi / 2, atol=1e-2)
+    assert names["found"].fun <= names["best"].cost + 1e-9

@@ -1,0 +1,23 @@
+"""Optimal control on the manifold: iLQR and Newton's method, multiple shooting, model-predictive control, and problems for SciPy."""
+
+from jaxdae.optimal_control.augmented import Multipliers
+from jaxdae.optimal_control.expansion import Curvature
+from jaxdae.optimal_control.methods import ilqr, multiple_shooting
+from jaxdae.optimal_control.predictive import ModelPredictive, Plan
+from jaxdae.optimal_control.problem import Problem
+from jaxdae.optimal_control.scipy_problem import ScipyProblem, as_scipy
+from jaxdae.optimal_control.solver import History, Solution
+
+__all__ = [
+    "Curvature",
+    "History",
+    "ModelPredictive",
+    "Multipliers",
+    "Plan",
+    "Problem",
+    "ScipyProblem",
+    "Solution",
+    "as_scipy",
+    "ilqr",
+    "multiple_shooting",
+]

@@ -1,0 +1,109 @@
+"""Constraints as terms of the cost: the augmented Lagrangian.
+
+Rows h = 0 and c <= 0 with multipliers y and a penalty r > 0 add to the cost of their stage
+
+    y^T h + r |h|^2 / 2        and        (|max(0, y + r c)|^2 - |y|^2) / 2 r.
+
+At the minimum of the whole the multipliers become  y + r h  and  max(0, y + r c),  with which the derivative of the Lagrangian is what that
+of the whole was: zero. Repeated, the rows go to zero by a factor of some 1/r each time; r grows where they do not.
+
+Reference:
+    D. P. Bertsekas, "Constrained Optimization and Lagrange Multiplier Methods" (1982), chapters 2 and 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.optimal_control.problem import Problem, final_cost, final_rows, running_cost, stage_rows
+from jaxdae.system import State
+from jaxdae.typing import Leaf
+
+
+@pytree
+class Multipliers:
+    """Multipliers of the constraints, and the penalty.
+
+    Attributes:
+        stages: (y of h (stages, k), y of c (stages, k)).
+        final: (y of h_f (k,), y of c_f (k,)).
+        penalty: r ().
+    """
+
+    stages: Leaf
+    final: Leaf
+    penalty: Leaf
+
+
+def no_multipliers(problem: Problem, controls: Array, penalty: Any) -> Multipliers:
+    """Returns multipliers that are zero, with a penalty."""
+    state, u = problem.state, controls[0]
+    shapes = jax.eval_shape(lambda: (stage_rows(problem, state, u), final_rows(problem, state)))
+    zeros = [tuple(jnp.zeros(x.shape, u.dtype) for x in rows) for rows in shapes]
+    stages = tuple(jnp.zeros((problem.stages, *x.shape), u.dtype) for x in zeros[0])
+    return Multipliers(stages, zeros[1], jnp.asarray(penalty, u.dtype))
+
+
+def _terms(rows: tuple[Array, Array], of_rows: Any, penalty: Array) -> Array:
+    (h, c), (y, yc) = rows, of_rows
+    equal = jnp.sum(y * h + 0.5 * penalty * h**2)
+    return equal + 0.5 * jnp.sum(jnp.maximum(0.0, yc + penalty * c) ** 2 - yc**2) / penalty
+
+
+def stage_merit(problem: Problem, of_rows: Any, penalty: Array, state: State, u: Array) -> Array:
+    """Returns the cost () of a stage with the terms of its constraints."""
+    cost = running_cost(problem, state, u)
+    if problem.equality is None and problem.inequality is None:
+        return cost
+    return cost + _terms(stage_rows(problem, state, u), of_rows, penalty)
+
+
+def final_merit(problem: Problem, multipliers: Multipliers, state: State) -> Array:
+    """Returns the cost () of the end with the terms of its constraints."""
+    cost = final_cost(problem, state)
+    if problem.final_equality is None and problem.final_inequality is None:
+        return cost
+    return cost + _terms(final_rows(problem, state), multipliers.final, multipliers.penalty)
+
+
+def merit(problem: Problem, multipliers: Multipliers, states: State, controls: Array) -> Array:
+    """Returns the total cost () with the terms of the constraints, of states (stages + 1, ...) and inputs (stages, nu)."""
+    inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
+    each = jax.vmap(lambda at, u, y: stage_merit(problem, y, multipliers.penalty, at, u))(inner, controls, multipliers.stages)
+    return jnp.sum(each) + final_merit(problem, multipliers, last)
+
+
+def total_cost(problem: Problem, states: State, controls: Array) -> Array:
+    """Returns the cost () without constraints."""
+    inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
+    each = jax.vmap(lambda at, u: running_cost(problem, at, u))(inner, controls)
+    return jnp.sum(each) + final_cost(problem, last)
+
+
+def all_rows(problem: Problem, states: State, controls: Array) -> tuple[Any, Any]:
+    """Returns the rows of all stages, (h (stages, k), c (stages, k)), and those of the end."""
+    inner, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
+    return jax.vmap(lambda at, u: stage_rows(problem, at, u))(inner, controls), final_rows(problem, last)
+
+
+def violation(problem: Problem, states: State, controls: Array) -> Array:
+    """Returns the largest |h| or max(0, c) () of all stages and the end."""
+    (h, c), (hf, cf) = all_rows(problem, states, controls)
+    parts = [jnp.max(jnp.abs(x), initial=0.0) for x in (h, hf)] + [jnp.max(x, initial=0.0) for x in (c, cf)]
+    return jnp.max(jnp.stack(parts))
+
+
+def updated(problem: Problem, multipliers: Multipliers, states: State, controls: Array, penalty: Array) -> Multipliers:
+    """Returns the multipliers after the minimum of the whole, with another penalty for the next."""
+    r = multipliers.penalty
+
+    def new(rows: Any, y: Any) -> Any:
+        return (y[0] + r * rows[0], jnp.maximum(0.0, y[1] + r * rows[1]))
+
+    at_stages, at_end = all_rows(problem, states, controls)
+    return Multipliers(new(at_stages, multipliers.stages), new(at_end, multipliers.final), penalty)

@@ -1,0 +1,126 @@
+"""Model-predictive control: at every sampling instant the best inputs of the time to come, of which the first is applied.
+
+What was planned at time s serves as the guess at time t: shifted by (t - s) / T stages of duration T, the last input held. Between two
+stages the guess is blended, which is exact where the sampling period is a whole number of stages. From such a guess a pass or two of the
+solver are enough: the real-time iteration. Multipliers of constraints are shifted likewise.
+
+Reference:
+    M. Diehl, H. G. Bock, J. P. Schloeder, "A real-time iteration scheme for nonlinear optimization in optimal feedback control", SIAM
+    Journal on Control and Optimization 43 (2005).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree, static
+from jaxdae.control.law import refuse_call
+from jaxdae.optimal_control.augmented import Multipliers, no_multipliers
+from jaxdae.optimal_control.expansion import Curvature
+from jaxdae.optimal_control.problem import Problem, checked_problem
+from jaxdae.optimal_control.shooting import Single
+from jaxdae.optimal_control.solver import Options, solve
+from jaxdae.status import Status
+from jaxdae.system import State, System
+from jaxdae.typing import Input, Leaf
+
+
+@pytree
+class Plan:
+    """The memory of `ModelPredictive`.
+
+    Attributes:
+        t: when it was made, in s ().
+        controls: the inputs of the stages from then on (stages, nu).
+        multipliers: of the constraints.
+        cost: what the plan costs ().
+        status: OK while every plan was made, else the first reason why one was not ().
+        failures: how many plans were not made ().
+    """
+
+    t: Leaf
+    controls: Leaf
+    multipliers: Leaf
+    cost: Leaf
+    status: Leaf
+    failures: Leaf
+
+
+@pytree(kw_only=True)
+class ModelPredictive:
+    """A law with memory that solves an optimal control problem at every sampling instant; runs inside of `Sampled(integrator, law, every)`.
+
+    A plan that cannot be made, because the motion fails or is not finite, leaves the one before in place, shifted; `Plan.status` and
+    `Plan.failures` in the memory of the trajectory say so.
+
+    Attributes:
+        problem: over the time to come; its system is the model, its start is replaced by the state of the instant. Where rows are dependent
+            give `problem.counted()`; where the plant keeps the constraints worse than a start has to, a larger `start_tolerance`.
+        guess: the first inputs (stages, nu), such as `ilqr(problem, zeros).controls`.
+        iterations: passes of the solver at each instant (static).
+        curvature: which second derivatives (static).
+        damping: mu at the start of each instant.
+        penalty: of constraints.
+        tolerance: of the projected gradient, relative to 1 + |J|: where it is met no pass is made. sqrt(eps) by default.
+    """
+
+    problem: Problem
+    guess: Leaf
+    iterations: int = static(one_of=int, default=1)
+    curvature: Curvature = static(one_of=Curvature, default=Curvature.GAUSS_NEWTON)
+    damping: Leaf = 1e-6
+    penalty: Leaf = 100.0
+    tolerance: Leaf = None
+
+    def __call__(self, t: Any, state: State) -> Input:
+        """Raises TypeError: the law has a memory."""
+        refuse_call(self)
+
+    def init(self, system: System, state: State) -> Plan:
+        """Returns the first guess as a plan."""
+        if self.iterations < 1:
+            raise ValueError(f"ModelPredictive.iterations must be at least 1, got {self.iterations}")
+        problem, controls = checked_problem(dataclasses.replace(self.problem, state=state), self.guess)
+        zero = jnp.zeros((), jnp.int32)
+        multipliers = no_multipliers(problem, controls, self.penalty)
+        return Plan(state.t, controls, multipliers, jnp.zeros((), controls.dtype), zero, zero)
+
+    def update(self, t: Any, state: State, memory: Plan, dt: Any) -> tuple[Input, Plan]:
+        """Returns the first input (nu,) of the new plan, and the plan."""
+        state = State(jnp.asarray(t, state.q.dtype), state.q, state.v)
+        problem, before = checked_problem(dataclasses.replace(self.problem, state=state), memory.controls)
+        stages = (state.t - memory.t) / (problem.every * jnp.asarray(problem.dt, before.dtype))
+        guess = shifted(before, stages)
+        old = memory.multipliers
+        multipliers = Multipliers(jax.tree.map(lambda y: shifted(y, stages), old.stages), old.final, old.penalty)
+        eps = float(jnp.finfo(before.dtype).eps) ** 0.5
+        given = (eps if self.tolerance is None else self.tolerance, eps, self.damping, self.penalty, -jnp.inf)
+        options = Options(*(jnp.asarray(x, before.dtype) for x in given))
+        with jax.named_scope("model_predictive"):
+            plan = (problem, Single(), guess, None, options, multipliers)
+            found = solve(*plan, iterations=self.iterations, curvature=self.curvature)
+        made = (found.status == Status.OK) | (found.status == Status.NOT_CONVERGED)
+        made &= jnp.all(jnp.isfinite(found.controls))
+        controls: Any = jnp.where(made, found.controls, guess)
+        new, fallback = (found.multipliers.stages, found.multipliers.final), (multipliers.stages, old.final)
+        stages_kept, final_kept = jax.tree.map(lambda x, y: jnp.where(made, x, y), new, fallback)
+        kept = Multipliers(stages_kept, final_kept, old.penalty)
+        status: Any = jnp.where((memory.status == Status.OK) & ~made, found.status, memory.status)
+        cost = jnp.where(made, found.cost, memory.cost)
+        return controls[0], Plan(state.t, controls, kept, cost, status.astype(jnp.int32), memory.failures + (~made).astype(jnp.int32))
+
+
+def shifted(values: Array, stages: Array) -> Array:
+    """Returns values (k, ...) of stages as seen some stages later, the last one held; between two stages a blend of both."""
+    count = values.shape[0]
+    # Times are sums of steps: a thousandth of a stage early is on time.
+    whole = jnp.floor(stages + 1e-3)
+    part = jnp.clip(stages - whole, 0.0, 1.0)
+    at = jnp.arange(count, dtype=jnp.int32) + whole.astype(jnp.int32)
+    first, second = (values[jnp.clip(k, 0, count - 1)] for k in (at, at + 1))
+    return first + jnp.where(part < 1e-3, 0.0, part) * (second - first)

@@ -1,0 +1,240 @@
+"""One description of an optimal control problem, for all solvers of this package.
+
+    least   sum_{k < N} l(x_k, u_k) + l_f(x_N)      over u_0 ... u_{N-1}
+    with    x_{k+1} = F(x_k, u_k),   x_0 given,     lower <= u_k <= upper,
+            h(x_k, u_k) = 0,  c(x_k, u_k) <= 0,     h_f(x_N) = 0,  c_f(x_N) <= 0.
+
+x is a `State` of a constrained system, on its manifold, and F the steps of an integrator during which an input is held. Costs are numbers a
+stage; they are not multiplied by dt. Times are those of the states: a reference that moves is a function of `state.t`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from jaxdae._pytree import function_field, pytree, static
+from jaxdae.consistency import first_status
+from jaxdae.control.minimal import count_dimension
+from jaxdae.guard import guarded_step
+from jaxdae.integrators.interface import Integrator, check_integrator
+from jaxdae.integrators.method import of_points
+from jaxdae.requirements import check_arrays, check_requirements, not_above
+from jaxdae.rollout_arguments import check_dt, checked_tolerance
+from jaxdae.status import Status
+from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.typing import Count, Leaf
+
+
+@pytree(kw_only=True)
+class Problem:
+    """An optimal control problem: a system, how it is integrated, what it costs, and what holds.
+
+    Attributes:
+        system: the mechanical system; its inputs are the unknowns.
+        integrator: a one-step method that keeps the constraints, such as `Projected(RungeKutta.rk4())`; methods with a memory begin anew at
+            every stage.
+        state: the start, on the manifold.
+        dt: the step in s.
+        steps: how many steps (static).
+        every: steps during which an input is held (static); must divide `steps`. There are steps / every stages.
+        running: (state, u) -> l (), the cost of a stage; None for none.
+        final: state -> l_f (), the cost of the end; None for none.
+        lower: smallest inputs, a number or (nu,); None for no limit.
+        upper: largest inputs, likewise.
+        equality: (state, u) -> h (k,), zero at every stage; None for none.
+        inequality: (state, u) -> c (k,), not positive at every stage; None for none.
+        final_equality: state -> h_f (k,), zero at the end; None for none.
+        final_inequality: state -> c_f (k,), not positive at the end; None for none.
+        dimension: of the tangent space of states (static), twice the mobility for holonomic rows; None counts it where the state is known,
+            and takes 2 nv - 2 ng - nw under transformations. `counted` writes it down.
+        start_tolerance: how far the start may be off the constraints, as in `rollout`; None for its default.
+    """
+
+    system: System
+    integrator: Integrator
+    state: State
+    dt: Leaf
+    steps: int = static(one_of=int)
+    every: int = static(one_of=int, default=1)
+    running: Any = function_field(default=None)
+    final: Any = function_field(default=None)
+    lower: Leaf = None
+    upper: Leaf = None
+    equality: Any = function_field(default=None)
+    inequality: Any = function_field(default=None)
+    final_equality: Any = function_field(default=None)
+    final_inequality: Any = function_field(default=None)
+    dimension: int | None = static(default=None)
+    start_tolerance: Leaf = None
+
+    def requirements(self) -> Any:
+        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        yield not_above(self.lower, self.upper), "lower must not be above upper"
+        for name in ("running", "final", "equality", "inequality", "final_equality", "final_inequality"):
+            function = getattr(self, name)
+            yield function is None or callable(function), f"{name} must be a function or None"
+
+    @property
+    def stages(self) -> int:
+        """How many inputs there are, each held over `every` steps."""
+        return self.steps // self.every
+
+    @property
+    def limited(self) -> bool:
+        """Whether inputs have limits."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether anything but limits of inputs has to hold."""
+        return any(f is not None for f in (self.equality, self.inequality, self.final_equality, self.final_inequality))
+
+    def counted(self) -> Problem:
+        """Returns the problem with its dimension counted at the start, for use under transformations where rows are dependent."""
+        return dataclasses.replace(self, dimension=count_dimension(self.system, self.state, self.dimension))
+
+    def held(self, controls: Any) -> Array:
+        """Returns the inputs of all steps (steps, nu), as `rollout` takes them, from those of the stages (stages, nu)."""
+        return jnp.repeat(jnp.asarray(controls), self.every, axis=0)
+
+    def limits(self, controls: Array) -> tuple[Array, Array]:
+        """Returns the smallest and the largest inputs (nu,), infinite where there is no limit."""
+        shape, dtype = controls.shape[-1:], controls.dtype
+        lower = -jnp.inf if self.lower is None else self.lower
+        upper = jnp.inf if self.upper is None else self.upper
+        return jnp.broadcast_to(jnp.asarray(lower, dtype), shape), jnp.broadcast_to(jnp.asarray(upper, dtype), shape)
+
+
+def running_cost(problem: Problem, state: State, u: Array) -> Array:
+    """Returns l(x, u) ()."""
+    return jnp.zeros((), u.dtype) if problem.running is None else jnp.asarray(problem.running(state, u))
+
+
+def final_cost(problem: Problem, state: State) -> Array:
+    """Returns l_f(x) ()."""
+    return jnp.zeros((), state.q.dtype) if problem.final is None else jnp.asarray(problem.final(state))
+
+
+def stage_rows(problem: Problem, state: State, u: Array) -> tuple[Array, Array]:
+    """Returns h(x, u) and c(x, u), each (k,), without entries where there are none."""
+    none = jnp.zeros((0,), u.dtype)
+    rows = (problem.equality, problem.inequality)
+    h, c = (none if f is None else jnp.ravel(jnp.asarray(f(state, u))) for f in rows)
+    return h, c
+
+
+def final_rows(problem: Problem, state: State) -> tuple[Array, Array]:
+    """Returns h_f(x) and c_f(x), each (k,), without entries where there are none."""
+    none = jnp.zeros((0,), state.q.dtype)
+    rows = (problem.final_equality, problem.final_inequality)
+    h, c = (none if f is None else jnp.ravel(jnp.asarray(f(state))) for f in rows)
+    return h, c
+
+
+# Motion.
+
+
+def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tuple[State, Count]:
+    """Returns F(x, u) and the status () of the steps; a state whose steps fail stays where it was last good.
+
+    Args:
+        problem: the problem.
+        state: where the stage begins.
+        u: the input (nu,) that is held.
+        status: anything but OK, and nothing moves; OK by default.
+    """
+    system, integrator = problem.system, problem.integrator
+    point, memory = of_points(integrator).begin(system, state), integrator.init(system, state)
+    status = jnp.zeros((), jnp.int32) if status is None else status
+    dt = jnp.asarray(problem.dt, state.q.dtype)
+
+    def step(carried: Any, _: Any) -> Any:
+        point, memory, status = carried
+        point, memory, info = guarded_step(system, integrator, point, memory, status, u, dt)
+        return (point, memory, info.status), None
+
+    carried = (point, memory, status)
+    if problem.every == 1:
+        (point, memory, status), _ = step(carried, None)
+    else:
+        (point, memory, status), _ = jax.lax.scan(step, carried, None, length=problem.every)
+    return point.state, status
+
+
+def stacked_after(first: State, rest: State) -> State:
+    """Returns a state and stacked states as one stack."""
+    return jax.tree.map(lambda x, more: jnp.concatenate([x[None], more]), first, rest)
+
+
+def begin_status(problem: Problem) -> Count:
+    """Returns the status () of the start: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning."""
+    state = problem.state
+    dt = jnp.asarray(problem.dt, state.q.dtype)
+    tolerance = checked_tolerance(problem.start_tolerance, state.q.dtype)
+    return first_status(problem.system, problem.integrator, problem, state, dt, tolerance, False)
+
+
+# What users hand over.
+
+
+def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
+    """Returns the problem with its start as arrays and its dimension counted, and the inputs (stages, nu), after a check of both.
+
+    Raises:
+        TypeError: something in a place where it does not belong.
+        ValueError: counts that are not positive or do not divide, shapes that do not fit, functions that return something else.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a Problem(system=..., ...), got {type(problem).__name__}")
+    check_system(problem.system)
+    state = checked_state(problem.state)
+    check_fit(problem.system, state)
+    if problem.system.first_order:
+        raise TypeError(
+            f"{type(problem.system).__name__} is of first order, its velocities are no states: optimal control needs a system with masses"
+        )
+    check_integrator(problem.integrator)
+    check_dt(problem.dt)
+    check_arrays("problem", problem)
+    check_requirements("problem", problem)
+    for name in ("steps", "every"):
+        if getattr(problem, name) < 1:
+            raise ValueError(f"Problem.{name} must be at least 1, got {getattr(problem, name)}")
+    if problem.steps % problem.every:
+        raise ValueError(f"Problem.every = {problem.every} must divide steps = {problem.steps}")
+    controls = jnp.asarray(controls, state.q.dtype)
+    count = problem.system.n_inputs
+    if controls.ndim != 2 or controls.shape[0] != problem.stages or count not in (None, controls.shape[1]):
+        expected = f"({problem.stages}, {'nu' if count is None else count})"
+        raise ValueError(f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; jax.vmap takes many starts")
+    for name in ("lower", "upper"):
+        limit = getattr(problem, name)
+        if limit is not None and jnp.shape(limit) not in ((), controls.shape[1:]):
+            raise ValueError(f"Problem.{name} must be a number or have the shape of an input {controls.shape[1:]}, got {jnp.shape(limit)}")
+    problem = dataclasses.replace(problem, state=state).counted()
+    if problem.running is None and problem.final is None:
+        raise ValueError("Problem.running and Problem.final are both None: without a cost every input is as good as any other")
+    costs = {"running": lambda: running_cost(problem, state, controls[0]), "final": lambda: final_cost(problem, state)}
+    for name, cost in costs.items():
+        shape = jax.eval_shape(cost).shape
+        if shape != ():
+            raise ValueError(f"Problem.{name} must return a number, got an array of shape {shape}")
+    return problem, controls
+
+
+def finite_or_raise(name: str, controls: Array) -> None:
+    """Raises ValueError where a guess that is known holds NaN or infinity."""
+    if not isinstance(controls, Tracer) and not np.all(np.isfinite(np.asarray(controls))):
+        raise ValueError(f"{name} must be finite; zeros are a guess as well")
+
+
+def is_ok(status: Any) -> Array:
+    """Returns whether a status () is OK."""
+    return status == Status.OK
