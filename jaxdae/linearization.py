@@ -66,8 +66,8 @@ def linearize(
 
 def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:
     """Returns the linearization of given M, J and C."""
-    still, *matrices = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
-    factors = still.factorize(*matrices)
+    still: Any = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
+    factors = still[0].factorize(*still[1:])
     return Linearization(solver, mass, jacobian, compliance, factors)
 
 

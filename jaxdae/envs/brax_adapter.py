@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from brax.envs.base import Env, State
+from brax.envs.base import Env, State  # pyright: ignore[reportMissingImports]
 
 
 class BraxEnvironment(Env):

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import environment as gymnax_environment
-from gymnax.environments import spaces
+from gymnax.environments import environment as gymnax_environment  # pyright: ignore[reportMissingImports]
+from gymnax.environments import spaces  # pyright: ignore[reportMissingImports]
 
 if not hasattr(gymnax_environment.Environment, "is_truncated"):
     raise ImportError("gymnax is older than 1.0.1: its steps return five values")
