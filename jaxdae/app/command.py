@@ -6,14 +6,15 @@ written then), 130 Ctrl-C, 143 SIGTERM.
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from jaxdae.app import compilation_cache
 from jaxdae.app.ending import Commands
 from jaxdae.app.flags import for_small_programs
+from jaxdae.app.showing import export, plot, view
+from jaxdae.app.telling import new_console, note, stop
 
 _CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
@@ -86,18 +87,18 @@ def run(
     from jaxdae.app import launch
 
     if (config is None) == (resume is None):
-        _stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
+        stop(f"run: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN", code=2)
     if (chunks is None) != (chunk is None) or (chunk is not None and chunks is not None and chunk >= chunks):
-        _stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
+        stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
     if distributed and (chunks or resume):
-        _stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
+        stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
     joined = _joined("run", distributed, coordinator, processes, process)
     if animate and (chunks or distributed or resume):
-        _stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
+        stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
     if resume is not None:
         if set_ or chunks:
-            _stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
-        _tell(launch.resume(resume, _load_again, _console(), devices))
+            stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
+        _tell(launch.resume(resume, _load_again, new_console(), devices))
         return
     source = str(config)
     checked, worlds = _load(source, set_)
@@ -105,17 +106,17 @@ def run(
     _make(out)
     _warn_of_redundant(checked, worlds)
     if chunks is not None and chunk is not None:
-        told = launch.share(checked, worlds, out, _console(), source, (chunk, chunks), devices)
-        _console().print(told, highlight=False, markup=False, soft_wrap=True)
+        told = launch.share(checked, worlds, out, new_console(), source, (chunk, chunks), devices)
+        new_console().print(told, highlight=False, markup=False, soft_wrap=True)
         return
     if joined is not None:
-        done = launch.distributed(checked, worlds, out, _console(), source, joined, devices)
+        done = launch.distributed(checked, worlds, out, new_console(), source, joined, devices)
         if done is not None:
             _tell(done)
         return
     from jaxdae.app.run import run as run_config
 
-    done = run_config(checked, worlds, out, _console(), source=source, devices=devices)
+    done = run_config(checked, worlds, out, new_console(), source=source, devices=devices)
     if animate:
         from jaxdae.app.motion import animate as write_motion
 
@@ -128,7 +129,7 @@ def _joined(command: str, distributed: bool, coordinator: str | None, processes:
     from jaxdae.app import hosts
 
     if not distributed and (coordinator or processes or process is not None):
-        _stop(f"{command}: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
+        stop(f"{command}: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
     return hosts.join(coordinator, processes, process) if distributed else None
 
 
@@ -137,7 +138,7 @@ def merge(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A 
     """Put together what the jobs of jaxdae run --chunks left in a run folder, and draw it."""
     from jaxdae.app import launch
 
-    _tell(launch.merge(folder, _load_again, _console()))
+    _tell(launch.merge(folder, _load_again, new_console()))
 
 
 @app.command()
@@ -146,7 +147,7 @@ def status(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A
     from jaxdae.app import watch
 
     for line in watch.lines(folder):
-        _console().print(line, highlight=False, markup=False, soft_wrap=True)
+        new_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -196,7 +197,7 @@ def check(
     from jaxdae.app import closing, structure
 
     checked, worlds = _load(config, set_)
-    console = _console()
+    console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
     parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {len(mechanism.forces)} forces"
     lines = [f"{config}: {checked.name}: {parts}; {batch.size} worlds, {checked.steps} steps"]
@@ -225,7 +226,7 @@ def example(
 
     if name is None:
         if copy is not None:
-            _stop(f"example: got --copy {copy} without a NAME, expected both", code=2)
+            stop(f"example: got --copy {copy} without a NAME, expected both", code=2)
         known = examples.examples()
         width = max(map(len, known))
         for each, path in known.items():
@@ -236,111 +237,8 @@ def example(
         typer.echo(path)
 
 
-_RUN = typer.Argument(metavar="RUN", help="A run folder.", show_default=False)
-_WORLDS = typer.Option("--worlds", min=1, help="How many worlds are shown, from the first; left out: all.")
-_ROBOT = typer.Option(
-    "--robot", metavar="FILE", help="The robot's file, for its looks; left out: that of the config, if it is still there."
-)
-_ARROWS = typer.Option("--arrows", help="With --html: draw what joints and forces do as arrows, of the nominal world.")
-_VIOLATION = typer.Option("--violation", help="With --html: bodies have the color of the constraint violation.")
-_DARK = typer.Option("--dark", help="With --html: on dark ground.")
-_OVERLAY = typer.Option("--overlay", help="With --html: all worlds in one place, not side by side.")
-
-
-@app.command()
-def view(
-    folder: Annotated[pathlib.Path, _RUN],
-    worlds: Annotated[int | None, _WORLDS] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server on this machine.")] = 8080,
-    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
-) -> None:
-    """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
-    from jaxdae.app import opened
-    from jaxdae.app.view import live
-
-    with _extra():
-        shown = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
-    _console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
-    try:
-        shown.wait()
-    finally:
-        shown.close()
-
-
-@contextlib.contextmanager
-def _extra() -> Iterator[None]:
-    """Ends the command where a package of an extra is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        _stop(str(error), code=2)
-
-
-@app.command()
-def plot(
-    folder: Annotated[pathlib.Path, _RUN],
-    html: Annotated[bool, typer.Option("--html", help="Write scene.html in place of plots: the motion in 3-D, one file.")] = False,
-    worlds: Annotated[int | None, _WORLDS] = None,
-    arrows: Annotated[bool, _ARROWS] = False,
-    violation: Annotated[bool, _VIOLATION] = False,
-    dark: Annotated[bool, _DARK] = False,
-    overlay: Annotated[bool, _OVERLAY] = False,
-    robot: Annotated[pathlib.Path | None, _ROBOT] = None,
-) -> None:
-    """Redraw plots and report of a run, or write its scene for browsers."""
-    from jaxdae.app import files, opened, run_folder
-
-    if html:
-        _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot)
-        return
-    if worlds or arrows or violation or dark or overlay or robot:
-        _stop("plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, expected them with it", code=2)
-    from jaxdae.app.learn import draw as draw_fit
-    from jaxdae.app.problems import Refused
-    from jaxdae.app.run import draw as draw_simulation
-
-    found = opened.drawable(folder)
-    reason = run_folder.incomplete(found.record)
-    if reason:
-        _note(f"{folder} is not complete: {reason}")
-    draw = draw_fit if found.is_fit else draw_simulation
-    try:
-        draw(folder, found.config, found.record, pictures=True)
-    except OSError as error:
-        raise Refused(files.explained(error, folder)) from error
-    _console().print(f"drawn into {folder / run_folder.PLOTS}", highlight=False, markup=False, soft_wrap=True)
-
-
-@app.command()
-def export(
-    folder: Annotated[pathlib.Path, _RUN],
-    kind: Annotated[str, typer.Option("--format", metavar="csv|npz|mcap", help="A table, arrays of NumPy, or messages over time.")],
-    worlds: Annotated[int | None, _WORLDS] = None,
-    out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
-) -> None:
-    """Write the results of a run for other programs; docs/results.md says what the files hold."""
-    from jaxdae.app import files, opened
-    from jaxdae.app.export import FORMATS
-    from jaxdae.app.export import export as written
-
-    if kind not in FORMATS:
-        _stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
-    with _extra():
-        for path in written(opened.with_results(folder), kind, out, worlds):
-            _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation: bool, dark: bool, apart: bool, robot: Any) -> None:
-    from jaxdae.app import files, opened
-    from jaxdae.app.view import write_page
-    from jaxdae.viewer import Look
-
-    with _extra():
-        look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
-        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look, robot=robot)
-    for note in notes:
-        _note(note)
-    _console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
+for _shows in (view, plot, export):
+    app.command()(_shows)
 
 
 def _learn(
@@ -349,7 +247,7 @@ def _learn(
     from jaxdae.app import opened, run_folder
 
     if (config is None) == (resume is None):
-        _stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
+        stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
     given = tuple(overrides or ())
     if resume is None:
         continued = contextlib.nullcontext()
@@ -366,20 +264,20 @@ def _learn_checked(command: str, source: str, overrides: list[str] | None, out: 
     """Runs a fit of a config in a new folder, or in the one that was found."""
     checked, worlds = _load(source, overrides)
     if getattr(checked, command) is None:
-        _stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+        stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
     from jaxdae.app import space
     from jaxdae.app.learn import learn, rows
 
-    console = _console()
+    console = new_console()
     space.check(found.folder if found else out, space.fit_bytes(checked, getattr(checked, command)), "take fewer iterations")
     if found is None:
         _make(out)
     elif not found.has_checkpoint:
-        _note(f"{found.folder} holds no checkpoint: the run begins again with its first iteration")
+        note(f"{found.folder} holds no checkpoint: the run begins again with its first iteration")
     try:
         done = learn(checked, worlds, command, console, parent=out, source=source, resume=found, hosts=hosts)
     except ValueError as error:
-        _stop(f"{command} failed: {error}", code=1)
+        stop(f"{command} failed: {error}", code=1)
     for label, value in [] if done is None else rows(done.record):
         console.print(f"{label}: {value}", highlight=False, markup=False, soft_wrap=True)
     if done is not None:
@@ -393,8 +291,8 @@ def _check_robot(path: str) -> None:
     try:
         found = robot.lines(path)
     except (ValueError, ModuleNotFoundError) as error:
-        _stop(str(error), code=2)
-    console = _console()
+        stop(str(error), code=2)
+    console = new_console()
     for line in found:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -403,7 +301,7 @@ def _make(out: pathlib.Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
+        stop(f"--out: got {out}, where no folder can be made ({error.strerror}), expected a folder", code=2)
 
 
 def _load_again(config: str) -> tuple:
@@ -417,7 +315,7 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
     space.check(out, space.results_bytes(checked, entry), "save less often (save_every), simulate fewer worlds or a shorter time")
     told = space.forecast(checked, entry, worlds)
     if told:
-        _note(told)
+        note(told)
 
 
 def _warn_of_redundant(checked: Any, worlds: Any) -> None:
@@ -425,7 +323,7 @@ def _warn_of_redundant(checked: Any, worlds: Any) -> None:
 
     redundant = closing.diagnosis(checked, worlds).redundant
     if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
-        _note(
+        note(
             f"redundant constraints at the start: {', '.join(redundant)}; {checked.solver.type} needs full rank and may fail:"
             " least_squares, null_space and proximal do not, and auto chooses"
         )
@@ -435,11 +333,11 @@ def _tell(done: Any) -> None:
     """Prints what a run was like; ends with exit code 1 where it failed."""
     from jaxdae.app.run import table
 
-    console = _console()
+    console = new_console()
     console.print(table(done.config, done.record))
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
     if done.summary.failure:
-        _stop(f"the simulation failed: {done.summary.failure}", code=1)
+        stop(f"the simulation failed: {done.summary.failure}", code=1)
 
 
 def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
@@ -470,25 +368,10 @@ def _load(config: str, overrides: list[str] | None) -> tuple:
         loaded = load(config, tuple(overrides or ()))
     except ConfigError as error:
         count = len(error.problems)
-        _stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
+        stop(f"{error}\n{count} problem{'s' if count > 1 else ''} in {config}; nothing was written", code=2)
     from jaxdae.app import closing
 
-    for note in closing.notes(loaded[0]):
-        _note(note)
+    for each in closing.notes(loaded[0]):
+        note(each)
     interrupts.check()
     return loaded
-
-
-def _console():
-    import rich.console
-
-    return rich.console.Console()
-
-
-def _note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
-
-
-def _stop(text: str, code: int) -> NoReturn:
-    typer.echo(text, err=True)
-    raise typer.Exit(code)

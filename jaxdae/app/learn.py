@@ -211,7 +211,7 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
     return found, result
 
 
-def _fit(found: Objective, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:
+def _fit(found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:
     """Runs a fit, its worlds divided among all devices of all processes."""
     several = found.batch is not None and jax.device_count() > 1
     return tuning.fit(

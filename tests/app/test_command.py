@@ -285,7 +285,7 @@ def test_version_and_help(command):
 
 def test_shells_complete_the_command(command, monkeypatch):
     assert "--install-completion" in command("--help")[1]
-    commands = "run merge status tune optimize check plot"
+    commands = "run merge status tune optimize check example view plot export"
     for words, expected in (("jaxdae ", commands), ("jaxdae opt", "optimize"), ("jaxdae tune --re", "--resume")):
         for name, value in (("_JAXDAE_COMPLETE", "complete_bash"), ("COMP_WORDS", words), ("COMP_CWORD", str(words.count(" ")))):
             monkeypatch.setenv(name, value)

@@ -367,6 +367,8 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
         dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
         names = ("fixed", "turning", "sliding", "held")
         designed = dataclasses.replace(tree, **dict(zip(names, jax.tree.unflatten(moving.structure, dots), strict=True)))
+    if designed is None and is_still(rate):  # What moves, such as a damping, is no matter of frames.
+        return near, jax.tree.map(jnp.zeros_like, near)
     return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)
 
 
