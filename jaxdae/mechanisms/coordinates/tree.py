@@ -184,7 +184,7 @@ class TreeCoordinates(BodyCoordinates):
         last = self.structure.last_columns[:-1]
         if np.array_equal(last, np.arange(len(self.velocity_names))):
             return motions
-        return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions)
+        return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions, unique_indices=True)
 
     def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
         """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
