@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -148,25 +147,29 @@ def fit(
     fixed_batch = None if callable(batch) else jax.tree.map(jnp.asarray, batch)
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def one(carried: _Carried, shared: Any, items: Any, over: Any = mesh) -> Any:
-        return _step(loss, optimizer, chosen, mode, clip, record, batch if callable(batch) else items, carried, shared, over)
+    def stepping(over: Any) -> Any:
+        def one(carried: _Carried, shared: Any, items: Any) -> Any:
+            return _step(loss, optimizer, chosen, mode, clip, record, batch if callable(batch) else items, carried, shared, over)
+
+        return one
 
     def begin(values: Any) -> _Carried:
         return _begin(chosen.split(values), optimizer)
 
     if starts is None:
-        step, start = one, begin(parameters)
+        step, start = stepping(mesh), begin(parameters)
     else:
         axes = batch_axes(parameters, *chosen.paths, *stacked)
-        step = jax.vmap(one, in_axes=(0, axes, None))
+        step = jax.vmap(stepping(None), in_axes=(0, axes, None))
         start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
+    here = start, parameters, fixed_batch
     if mesh is not None:  # Numbers on the host are the same for all processes.
-        start, parameters, fixed_batch = jax.device_get((start, parameters, fixed_batch))
+        start, parameters, fixed_batch = jax.device_get(here)
     lowered = jax.jit(step).lower(start, parameters, fixed_batch)
     identity = {}
     if checkpoint:
         # The same fit on other devices goes on from the same checkpoint.
-        alone = lowered if mesh is None else jax.jit(partial(one, over=None)).lower(start, parameters, fixed_batch)
+        alone = lowered if mesh is None else jax.jit(stepping(None)).lower(*here)
         identity = checkpoints.fingerprint(alone.as_text(), (start, parameters, fixed_batch))
     compiled = lowered.compile()
 

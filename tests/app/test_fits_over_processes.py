@@ -44,7 +44,8 @@ def losses(out):
 
 
 def fitted(count, command, iterations, out):
-    return finished(count, command, ROOT / "configs" / "arm.yaml", *BATCH, "--set", f"{command}.iterations={iterations}", "--out", out)
+    given = ("--set", f"{command}.iterations={iterations}", "--set", f"{command}.optimizer.schedule=constant")
+    return finished(count, command, ROOT / "configs" / "arm.yaml", *BATCH, *given, "--out", out)
 
 
 @pytest.mark.long
