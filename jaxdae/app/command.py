@@ -92,9 +92,9 @@ def run(
         stop(f"run: got --chunks {chunks} and --chunk {chunk}, expected both, --chunk from 0 to one less than --chunks", code=2)
     if distributed and (chunks or resume):
         stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
-    joined = _joined("run", distributed, coordinator, processes, process)
     if animate and (chunks or distributed or resume):
         stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
+    joined = _joined("run", distributed, coordinator, processes, process)
     if resume is not None:
         if set_ or chunks:
             stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
