@@ -83,11 +83,13 @@ from jaxdae.stabilization import (
     VelocityProjection,
 )
 from jaxdae.status import SimulationError, Status, raise_if_failed
-from jaxdae.system import ConstraintTerms, LagrangianSystem, State, System, constraint_terms, energy
+from jaxdae.system import AnySystem, LagrangianSystem, State, System, energy
+from jaxdae.terms import ConstraintTerms, constraint_terms
 from jaxdae.trajectory import Trajectory, batch_rollout, rollout
 
 __all__ = [
     "Adaptive",
+    "AnySystem",
     "BackwardEuler",
     "Baumgarte",
     "BiconjugateGradient",

@@ -27,13 +27,13 @@ from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vect
 from jaxdae.requirements import check_arrays
 from jaxdae.rollout_arguments import as_controls, checked_tolerance
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.trajectory import Trajectory
 from jaxdae.typing import Leaf
 
 
 def adaptive_rollout(
-    system: System,
+    system: AnySystem,
     integrator: Adaptive,
     state: State,
     controls: Any = None,
@@ -135,7 +135,7 @@ def _held(controls: Any, times: Any) -> tuple[Any, bool]:
 
 @partial(jax.jit, static_argnums=6)
 def _adaptive_rollout(
-    system: System, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
+    system: AnySystem, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
 ) -> Trajectory:
     check_fit(system, state)
     begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
@@ -177,7 +177,7 @@ def _adaptive_rollout(
     return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)
 
 
-def _until_beyond(system: System, start: State, trajectory: Trajectory) -> Trajectory:
+def _until_beyond(system: AnySystem, start: State, trajectory: Trajectory) -> Trajectory:
     """Returns the trajectory with the entries from the first one on that is beyond a limit of the system as the last good one was."""
     at: Any = trajectory.state
     if jax.eval_shape(system.condition, start.t, start.q) is None:

@@ -27,7 +27,7 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.openings import openings
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import State, System, check_fit, check_system, checked, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -56,7 +56,7 @@ class InitializeInfo:
 
 
 def initialize(
-    system: System,
+    system: AnySystem,
     q: Any,
     v: Any = None,
     *,

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdae.diagnostics import diagnose
 from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 class SolverChoice(NamedTuple):
@@ -23,7 +23,7 @@ class SolverChoice(NamedTuple):
     reason: str
 
 
-def choose_solver(system: System, state: State) -> SolverChoice:
+def choose_solver(system: AnySystem, state: State) -> SolverChoice:
     """Returns the saddle-point solver that suits a system, by what `diagnose` finds at a state, and why.
 
     The first rule that applies:
@@ -63,6 +63,6 @@ def choose_solver(system: System, state: State) -> SolverChoice:
     return SolverChoice(SchurComplement(), reason)
 
 
-def auto_solver(system: System, state: State) -> SaddlePointSolver:
+def auto_solver(system: AnySystem, state: State) -> SaddlePointSolver:
     """Returns the solver that `choose_solver` chooses, without the reason."""
     return choose_solver(system, state).solver

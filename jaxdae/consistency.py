@@ -24,10 +24,10 @@ import jax.numpy as jnp
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 
 
-def start_status(system: System, state: State, tolerance: Any) -> Any:
+def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     """Returns INCONSISTENT_START where the hard rows do not hold at a state, else the condition of the system, OK for most ().
 
     Args:
@@ -49,7 +49,7 @@ def start_status(system: System, state: State, tolerance: Any) -> Any:
     return status.astype(jnp.int32)
 
 
-def first_status(system: System, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
+def first_status(system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
     """Returns the status () that a rollout begins with: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdae.openings import Opening, openings
 from jaxdae.operators import AutodiffRows
-from jaxdae.system import State, System, check_fit, checked_state, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, checked_state, velocity_residual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Diagnosis:
         return "\n".join(f"{name:<28}{value}" for name, value in lines)
 
 
-def diagnose(system: System, state: State) -> Diagnosis:
+def diagnose(system: AnySystem, state: State) -> Diagnosis:
     """Returns mobility, rank, conditioning and redundant rows of a system at a state.
 
     Args:
@@ -159,7 +159,7 @@ class IndependentRows:
     joints: tuple[str, ...]
 
 
-def independent_rows(system: System, state: State) -> IndependentRows:
+def independent_rows(system: AnySystem, state: State) -> IndependentRows:
     """Returns a largest independent set of constraint rows, and the joints that the others belong to.
 
     Rows are taken in the order of a QR factorization of J^T with column pivoting: always the one that is farthest from the span of those
@@ -205,7 +205,7 @@ def _pivoted(jacobian: np.ndarray, rank: int) -> set[int]:
     return taken
 
 
-def virtual_work(system: System, state: State, lam: Any) -> Any:
+def virtual_work(system: AnySystem, state: State, lam: Any) -> Any:
     """Returns lam^T J v (), the power of the constraint forces in W.
 
     Zero for constraints at rest, which do no work on motions that they allow: J v = 0. With time-dependent constraints J v = -dg/dt, and

@@ -26,12 +26,13 @@ from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
-from jaxdae.system import State, System, applied_force, check_fit, check_system, checked, checked_state, constraint_terms
+from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked, checked_state
+from jaxdae.terms import TermsOnDemand
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
 def forward_dynamics(
-    system: System,
+    system: AnySystem,
     state: State,
     u: Input = None,
     *,
@@ -70,7 +71,7 @@ def forward_dynamics(
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
 @jax.jit
 def _forward_dynamics(
-    system: System,
+    system: AnySystem,
     state: State,
     u: Input,
     solver: SaddlePointSolver,
@@ -81,15 +82,15 @@ def _forward_dynamics(
     check_fit(system, state)
     at = linearization or linearize(system, state, solver, compliance)
     with jax.named_scope("constraint_terms"):
-        terms = constraint_terms(system, state, at.jacobian)
+        target = stabilization.target(TermsOnDemand(system, state, at.jacobian), at.mass)
     with jax.named_scope("force"):
         force = applied_force(system, state.t, state.q, state.v, u)
         f = checked("force(t, q, v, u)", force, state.v.shape, state.q.dtype)
     with jax.named_scope("saddle_point"):
-        return solve(at.factors, at.mass, at.jacobian, at.compliance, f, stabilization.target(terms, at.mass))
+        return solve(at.factors, at.mass, at.jacobian, at.compliance, f, target)
 
 
-def inverse_dynamics(system: System, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
+def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
     """Returns the generalized force that has to be added for the system to accelerate by `a`.
 
     The residual M a - f(t, q, v, u) - J^T lam (nv,). It is zero for the (a, lam) of `forward_dynamics`; with lam = None it is
@@ -124,7 +125,7 @@ class KKTInverse:
     L22: Leaf
 
 
-def kkt_inverse(system: System, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
+def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
     """Returns the four blocks of the lecture's left inverse at a state.
 
     With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma, lam the shortest of all

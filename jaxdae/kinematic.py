@@ -36,8 +36,8 @@ from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.status import Status
 from jaxdae.system import (
+    AnySystem,
     State,
-    System,
     check_fit,
     check_is_system,
     checked,
@@ -49,7 +49,7 @@ from jaxdae.system import (
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
 
 
-class KinematicSystem(System):
+class KinematicSystem(AnySystem):
     """A first-order system, x' = rate(t, x, u) subject to constraints. Subclass it, decorate with `@jaxdae.pytree`, write `rate`.
 
     `constraint(t, x)`, `velocity_constraint(t, x, xdot)`, `retract` and `difference` are those of every `System`, and so are projections,
@@ -84,15 +84,10 @@ class KinematicSystem(System):
         plain = type(self).mass_matrix is KinematicSystem.mass_matrix
         return DiagonalMatrix(jnp.ones_like(q)) if plain else super().mass_operator(q)
 
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Raises TypeError: a first-order system has neither forces nor accelerations."""
-        raise TypeError(
-            f"{type(self).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: integrate it with Kinematic.rk4()"
-            " (or Sequential or ProjectedStep around a Kinematic), and get its velocity from kinematic_velocity"
-        )
 
-
-def kinematic_velocity(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> tuple[Velocity, Rows]:
+def kinematic_velocity(
+    system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
+) -> tuple[Velocity, Rows]:
     """Returns the feasible velocity that is nearest to the rate, and the multipliers: W (x' - rate) = J^T lam, [c'; w](t, x, x') = 0.
 
     Args:
@@ -113,7 +108,7 @@ def kinematic_velocity(system: System, state: State, u: Input = None, *, solver:
     return feasible_velocity(system, state, u, solver)[:2]
 
 
-def kinematic_status(system: System, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
+def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
     """Returns whether `kinematic_velocity` is what was asked for, as a `Status` ().
 
     SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
@@ -131,7 +126,7 @@ def kinematic_status(system: System, state: State, u: Input = None, *, solver: S
     return feasible_velocity(system, state, u, solver)[2]
 
 
-def feasible_velocity(system: System, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
+def feasible_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
     """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
     check_kinematic(system)
     check_solver(solver)
@@ -230,7 +225,7 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
     return State(state.t, state.q, wanted)
 
 
-def _nearest(rows: System, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization]:
+def _nearest(rows: AnySystem, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization]:
     """Returns the velocity nearest to that of a state that satisfies the rows of a system, the multipliers, and what solved for them."""
     with jax.named_scope("saddle_point"):
         here = linearize(rows, at, solver)

@@ -17,7 +17,7 @@ from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import needs_products_only
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
 
@@ -41,7 +41,11 @@ class Linearization:
 
 
 def linearize(
-    system: System, state: State, solver: SaddlePointSolver | None = None, compliance: Any = None, weight: MassOperator | None = None
+    system: AnySystem,
+    state: State,
+    solver: SaddlePointSolver | None = None,
+    compliance: Any = None,
+    weight: MassOperator | None = None,
 ) -> Linearization:
     """Returns the factorized saddle-point matrix of a system at a state.
 
@@ -108,7 +112,7 @@ class Point:
         """What the step that ended here factorized last, at its end or in its last stage."""
         return self.linearization or self.stage
 
-    def moved(self, system: System, state: State) -> Point:
+    def moved(self, system: AnySystem, state: State) -> Point:
         """Returns the point at another state, linearized anew where it was linearized here.
 
         Args:

@@ -37,7 +37,7 @@ from jaxdae.requirements import not_negative
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import State, System, check_system, checked_state, velocity_residual
+from jaxdae.system import AnySystem, State, check_system, checked_state, velocity_residual
 from jaxdae.typing import Coordinates, Leaf, Residual, Rows, Scalar, Velocity, VelocityResidual
 from jaxdae.wrapper import Wrapper
 
@@ -58,7 +58,7 @@ class Masked(Wrapper):
     as well. `Switching` switches by state and locates the instant.
     """
 
-    system: System
+    system: AnySystem
     active: Any = function_field()
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
@@ -135,7 +135,7 @@ class Soft(Wrapper):
         softness: C (nc,), or a scalar for all rows, in (row unit / s^2) per unit of lam; 0 is hard. Not negative. Differentiable.
     """
 
-    system: System
+    system: AnySystem
     softness: Leaf
 
     def requirements(self) -> Any:
@@ -155,14 +155,14 @@ class Soft(Wrapper):
         return jnp.broadcast_to(softness, (rows,)) + (0.0 if own is None else own)
 
 
-def hard_rows(system: System, state: State) -> System:
+def hard_rows(system: AnySystem, state: State) -> AnySystem:
     """Returns the system with only the rows without compliance at a state switched on: those that projections see."""
     compliance = system.compliance(state.t, state.q)
     return system if compliance is None else Masked(system, compliance == 0.0)
 
 
 def constraint_impulse(
-    system: System, state: State, active: Any = None, *, solver: SaddlePointSolver | None = None
+    system: AnySystem, state: State, active: Any = None, *, solver: SaddlePointSolver | None = None
 ) -> tuple[Velocity, Rows]:
     """Returns the velocities after the impulse that makes them consistent, and the impulse: M (v+ - v) = J^T p, J v+ + dg/dt = 0.
 
@@ -186,7 +186,7 @@ def constraint_impulse(
 
 
 @jax.jit
-def _constraint_impulse(system: System, state: State, active: Any, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows]:
+def _constraint_impulse(system: AnySystem, state: State, active: Any, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows]:
     system = hard_rows(system if active is None else Masked(system, active), state)
     at = linearize(system, state, solver)
     change, p = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))

@@ -20,7 +20,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
-from jaxdae.system import State, System, checked_state
+from jaxdae.system import AnySystem, State, checked_state
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 
@@ -158,7 +158,7 @@ class OutputMotion:
     bias: Leaf
 
 
-def output_rate(system: System, output: Callable[[Any], Any], state: State) -> tuple[Vector, Vector]:
+def output_rate(system: AnySystem, output: Callable[[Any], Any], state: State) -> tuple[Vector, Vector]:
     """Returns y and y' (ny,).
 
     Args:
@@ -177,7 +177,7 @@ def output_rate(system: System, output: Callable[[Any], Any], state: State) -> t
     return y, rate
 
 
-def output_motion(system: System, output: Callable[[Any], Any], state: State) -> OutputMotion:
+def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State) -> OutputMotion:
     """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`."""
     state = checked_state(state)
     along = _along(system, output, state)
@@ -187,7 +187,7 @@ def output_motion(system: System, output: Callable[[Any], Any], state: State) ->
     return OutputMotion(y, rate, jacobian, bias)
 
 
-def _along(system: System, output: Callable[[Any], Any], state: State) -> Callable[[Any], Any]:
+def _along(system: AnySystem, output: Callable[[Any], Any], state: State) -> Callable[[Any], Any]:
     if not callable(output):
         raise TypeError(f"output must be a pytree with __call__(q), such as Coordinates((2,)); got {type(output).__name__}")
     shape = jax.eval_shape(output, state.q)

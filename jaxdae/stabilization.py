@@ -34,7 +34,8 @@ from jaxdae.requirements import came, check_requirements, not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted
-from jaxdae.system import ConstraintTerms, State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.terms import ConstraintTerms, TermsOnDemand
 from jaxdae.typing import Leaf, Rows, Velocity
 
 STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0)"
@@ -43,7 +44,7 @@ STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(1
 class Stabilization(Protocol):
     """What the acceleration row J a = r is to be."""
 
-    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
+    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
         """Returns r (nc,), in row units per second squared."""
         ...
 
@@ -63,7 +64,7 @@ def check_stabilization(stabilization: Any) -> None:
 class NoStabilization:
     """The plain differentiated constraint, r = -gamma: exact rows drift quadratically under an integrator's errors."""
 
-    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
+    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
         """Returns r = -gamma."""
         return -terms.bias
 
@@ -80,7 +81,7 @@ class Baumgarte:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
+    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
         """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
         return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
 
@@ -101,14 +102,14 @@ class MultiplierFeedback:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms, mass: MassOperator) -> Rows:
+    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
         """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
         feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
         push = mass.solve(terms.jacobian_operator.transpose_times(feedback))
         return -terms.bias - terms.jacobian_operator.times(push)
 
 
-def _padded(terms: ConstraintTerms) -> Rows:
+def _padded(terms: ConstraintTerms | TermsOnDemand) -> Rows:
     """Returns [g; 0] (nc,): velocity-level rows have no position residual."""
     missing = terms.velocity.shape[0] - terms.position.shape[0]
     return jnp.concatenate([terms.position, jnp.zeros((missing,), terms.position.dtype)]) if missing else terms.position
@@ -135,7 +136,9 @@ class Origin(enum.Enum):
     estimate where there is none: outside of `Projected`, with velocity-level or soft rows, or with a solver of its own."""
 
 
-def _projector(metric: Metric, solver: SaddlePointSolver | None, system: System, state: State, at: Linearization | None) -> Linearization:
+def _projector(
+    metric: Metric, solver: SaddlePointSolver | None, system: AnySystem, state: State, at: Linearization | None
+) -> Linearization:
     """Returns the linearization with W in place of M: `at` itself in the mass metric, or with its decomposition of J where it has one."""
     if at is not None and metric is Metric.MASS:
         return at
@@ -175,7 +178,7 @@ class VelocityProjection:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
-    def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its velocities projected; `previous` is not used.
 
         Args:
@@ -222,7 +225,7 @@ class LinearPositionProjection:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
-    def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its positions projected, velocities unchanged.
 
         Args:
@@ -275,7 +278,7 @@ class PositionProjection:
         yield self.iterations >= 1, "iterations must be at least 1"
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
-    def project(self, system: System, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
+    def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
         """Returns the state with its positions projected, velocities unchanged.
 
         Args:
@@ -337,7 +340,7 @@ class Projection:
         fits = velocity is None or (offers(velocity, "project", "solver") and not isinstance(velocity, (*of_positions, Projection)))
         yield fits, "velocity must be a VelocityProjection() or None"
 
-    def project(self, system: System, state: State, previous: State | None = None) -> State:
+    def project(self, system: AnySystem, state: State, previous: State | None = None) -> State:
         """Returns the projected state."""
         if self.position is not None:
             state = self.position.project(system, state, previous)

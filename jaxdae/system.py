@@ -49,11 +49,12 @@ class State:
     v: Leaf
 
 
-class System(abc.ABC):
-    """A mechanical system. Subclass it, decorate with `@jaxdae.pytree`, and write `mass_matrix` and `force`.
+class AnySystem(abc.ABC):
+    """What systems of both orders are: coordinates that move on a manifold, with constraints, weighed by a matrix M.
 
-    The methods below them have defaults; the derived terms (`mass_operator`, `constraint_jacobian`, `constraint_bias`,
-    `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI units.
+    Users write a `System`, with forces, or a `KinematicSystem`, with rates. The derived terms (`mass_operator`, `constraint_jacobian`,
+    `constraint_bias`, `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI
+    units.
     """
 
     first_order: ClassVar[bool] = False
@@ -81,10 +82,6 @@ class System(abc.ABC):
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns M(q) (nv, nv), symmetric positive definite."""
 
-    @abc.abstractmethod
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
-
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns g(t, q) (ng,); none by default."""
         return jnp.zeros((0,), q.dtype)
@@ -105,14 +102,14 @@ class System(abc.ABC):
         """How many of the last rows hold velocities at inputs: those of drives of a `KinematicMechanism`; none by default."""
         return 0
 
-    def at_input(self, u: Input) -> System:
+    def at_input(self, u: Input) -> AnySystem:
         """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
         return self
 
     @property
     def flat(self) -> bool:
         """Whether q (+) xi is q + xi: where `retract` is not written anew."""
-        return type(self).retract is System.retract
+        return type(self).retract is AnySystem.retract
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
@@ -124,7 +121,7 @@ class System(abc.ABC):
         Raises:
             TypeError: a system with a `retract` of its own but without its inverse.
         """
-        if type(self).retract is not System.retract:
+        if type(self).retract is not AnySystem.retract:
             raise TypeError(
                 f"{type(self).__name__} has a retract(q, xi) of its own: write difference(q0, q1) as well, its inverse, for which something"
                 " here has a use (jaxdae.rotation has that of quaternions)"
@@ -181,12 +178,20 @@ class System(abc.ABC):
         return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
-def velocity_rows_jacobian(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Float[Array, "nw nv"]:
+class System(AnySystem):
+    """A mechanical system. Subclass it, decorate with `@jaxdae.pytree`, and write `mass_matrix` and `force`; all else has defaults."""
+
+    @abc.abstractmethod
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
+
+
+def velocity_rows_jacobian(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Float[Array, "nw nv"]:
     """Returns dw/dv (nw, nv), the rows of J that `velocity_constraint` gives."""
     return jax.jacfwd(lambda rate: system.velocity_constraint(t, q, rate))(v)
 
 
-def velocity_rows_bias(system: System, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
+def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
     """Returns the entries (nw,) of gamma that `velocity_constraint` gives: its derivative along the motion at constant v."""
     along = _motion(system, t, q, v)
 
@@ -197,7 +202,7 @@ def velocity_rows_bias(system: System, t: Scalar, q: Coordinates, v: Velocity) -
     return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
-def _motion(system: System, t: Scalar, q: Coordinates, v: Velocity) -> Any:
+def _motion(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Any:
     """Returns s -> (t + s, q (+) s v), the motion at constant v."""
     return lambda s: (t + s, system.retract(q, s.astype(v.dtype) * v))
 
@@ -241,44 +246,7 @@ class LagrangianSystem(System):
         return self.generalized_force(t, q, v, u) + lagrangian_gradient - momentum_change
 
 
-@pytree
-class ConstraintTerms:
-    """The constraint rows at a state: g (ng,), [g'; w] (nc,), J as an operator and gamma (nc,)."""
-
-    position: Leaf
-    velocity: Leaf
-    jacobian_operator: Leaf
-    bias: Leaf
-
-    @property
-    def jacobian(self) -> Jacobian:
-        """J (nc, nv) as an array."""
-        return self.jacobian_operator.as_dense()
-
-
-def constraint_terms(system: System, state: State, jacobian: JacobianOperator | None = None) -> ConstraintTerms:
-    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first.
-
-    Args:
-        system: the mechanical system.
-        state: time (s), coordinates and velocities.
-        jacobian: J where it is known already; by default that of `system.constraint_jacobian`.
-    """
-    state = checked_state(state)
-    t, q, v = state.t, state.q, state.v
-    velocity = velocity_residual(system, state)
-    why = f" ({velocity.shape[0]} rows are declared by constraint and velocity_constraint)"
-    jacobian = DenseRows(system.constraint_jacobian(t, q, v)) if jacobian is None else jacobian
-    checked("constraint_jacobian(t, q, v)", jacobian, (*velocity.shape, *v.shape), q.dtype, why)
-    return ConstraintTerms(
-        position=checked("constraint(t, q)", system.constraint(t, q), (None,), q.dtype),
-        velocity=velocity,
-        jacobian_operator=jacobian,
-        bias=checked("constraint_bias(t, q, v)", system.constraint_bias(t, q, v), velocity.shape, q.dtype, why),
-    )
-
-
-def velocity_residual(system: System, state: State) -> Rows:
+def velocity_residual(system: AnySystem, state: State) -> Rows:
     """Returns [g'; w] (nc,): how far the velocities are from the constraints, in the units of the rows per second."""
     state = checked_state(state)
     t, q, v = state.t, state.q, state.v
@@ -355,7 +323,7 @@ def check_system(system: Any) -> None:
 
 def check_is_system(system: Any) -> None:
     """Raises TypeError where `system` is no instance of `System`, or its class is no pytree."""
-    if not isinstance(system, System):
+    if not isinstance(system, AnySystem):
         name = f"the class {system.__name__}" if isinstance(system, type) else type(system).__name__
         hint = ": planar_mechanism returns (mechanism, q)" if isinstance(system, tuple) else ""
         raise TypeError(f"system must be an instance of a jaxdae.System, got {name}{hint}")
@@ -401,8 +369,13 @@ def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
     """Returns `system.force(t, q, v, u)`.
 
     Raises:
-        TypeError: the force reads an input, but there is none.
+        TypeError: a first-order system, which has no forces; or the force reads an input, but there is none.
     """
+    if system.first_order:
+        raise TypeError(
+            f"{type(system).__name__} is a KinematicSystem, x' = rate(t, x, u), and has no forces: integrate it with Kinematic.rk4()"
+            " (or Sequential or ProjectedStep around a Kinematic), and get its velocity from kinematic_velocity"
+        )
     return _with_input(system.force, (t, q, v, u))
 
 
@@ -427,11 +400,11 @@ def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
         ) from error
 
 
-def energy(system: System, state: State) -> Scalar:
+def energy(system: AnySystem, state: State) -> Scalar:
     """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
 
 
-def as_dense_mass(system: System, state: State) -> Square:
+def as_dense_mass(system: AnySystem, state: State) -> Square:
     """Returns M(q) as an array (nv, nv), whatever structure the system exploits."""
     return system.mass_operator(state.q).as_dense()

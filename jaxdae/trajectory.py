@@ -39,7 +39,7 @@ from jaxdae.linearization import Point
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
 from jaxdae.rollout_arguments import Plan, as_controls, check_dt, checked_controls, checked_tolerance, make_plan, state_axes_of
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, check_is_system, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_is_system, check_system, checked_state
 from jaxdae.typing import Leaf
 
 _ARGUMENTS = ("system", "integrator", "state", "controls")
@@ -62,7 +62,7 @@ class Trajectory:
     info: Leaf
     memory: Leaf = ()
 
-    def to_xarray(self, system: System | None = None) -> Any:
+    def to_xarray(self, system: AnySystem | None = None) -> Any:
         """Returns the trajectory as an `xarray.Dataset` with the dimensions world, time, coordinate, velocity and row.
 
         Args:
@@ -75,7 +75,7 @@ class Trajectory:
 
 
 def rollout(
-    system: System,
+    system: AnySystem,
     integrator: Integrator,
     state: State,
     controls: Any = None,
@@ -133,7 +133,7 @@ def rollout(
 
 
 def batch_rollout(
-    system: System,
+    system: AnySystem,
     integrator: Integrator,
     state: State,
     controls: Any = None,

@@ -7,14 +7,14 @@ from typing import Any
 
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.system import System
+from jaxdae.system import AnySystem, System
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
 class Wrapper(System):
     """A system around another one, `system`, to which everything is passed on."""
 
-    system: System
+    system: AnySystem
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns M(q) of the system inside."""
@@ -25,8 +25,8 @@ class Wrapper(System):
         return self.system.mass_operator(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f of the system inside."""
-        return self.system.force(t, q, v, u)
+        """Returns f of the system inside, where that is a `System`."""
+        return self.system.force(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns g of the system inside."""
@@ -88,7 +88,7 @@ class Wrapper(System):
         """Returns what the system inside, where that is a `KinematicSystem`, tells of its rate."""
         return self.system.rate_status(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def at_input(self, u: Input) -> System:
+    def at_input(self, u: Input) -> AnySystem:
         """Returns the wrapper around the system inside at an input."""
         inside = self.system.at_input(u)
         return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]

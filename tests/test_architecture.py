@@ -41,6 +41,7 @@ FLOORS = {
     "masks": 2,
     "stabilization": 2,
     "system": 2,
+    "terms": 2,
     "wrapper": 2,
     "integrators": 3,
     "guard": 4,

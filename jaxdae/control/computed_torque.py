@@ -31,7 +31,7 @@ from jaxdae.control.inputs import input_response
 from jaxdae.outputs import OutputMotion, apply_gain, output_motion, reference_motion
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import MODEL_TEXT, State, System, is_system
+from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -66,7 +66,7 @@ class ComputedTorque:
     Differentiable where the rank does not change.
     """
 
-    model: System
+    model: AnySystem
     output: Any = function_field()
     reference: Any = function_field()
     kp: Leaf

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.outputs import check_index
 from jaxdae.requirements import came, offers
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Input
 
 Vector = Float[Array, " k"]
@@ -55,7 +55,7 @@ class AnyGoal(Protocol):
         """Returns psi (k,); zero in rows without a position target."""
         ...
 
-    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+    def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
         """Returns the row without its bias (k,): how fast what is moved leaves what it is to follow."""
         ...
 
@@ -88,7 +88,7 @@ class Goal:
         y = self.moving(t, q)
         return jnp.zeros_like(y) if self.target is None else y - _value("target", self.target, t, u, y)
 
-    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+    def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
         """Returns y' - y'* (k,)."""
         if self.rate is None:
             return along_motion(system, state, lambda t, q: self.error(t, q, u))[1]
@@ -120,7 +120,7 @@ class FunctionGoal:
         """Returns psi (k,)."""
         return self.moving(t, q)
 
-    def error_rate(self, system: System, state: State, u: Input) -> Vector:
+    def error_rate(self, system: AnySystem, state: State, u: Input) -> Vector:
         """Returns psi' (k,), explicit time derivative included."""
         return along_motion(system, state, self.moving)[1]
 
@@ -146,7 +146,7 @@ class GoalRows(NamedTuple):
     jacobian: Any
 
 
-def goal_rows(system: System, goals: tuple[Any, ...], state: State, u: Input = None) -> GoalRows:
+def goal_rows(system: AnySystem, goals: tuple[Any, ...], state: State, u: Input = None) -> GoalRows:
     """Returns the rows of goals, one goal after the other; differentiable.
 
     Args:
@@ -169,12 +169,12 @@ def goal_rows(system: System, goals: tuple[Any, ...], state: State, u: Input = N
     return GoalRows(error, rate, jnp.concatenate(jacobian))
 
 
-def output_jacobian(system: System, state: State, output: Callable[[Any], Any]) -> Float[Array, "k nv"]:
+def output_jacobian(system: AnySystem, state: State, output: Callable[[Any], Any]) -> Float[Array, "k nv"]:
     """Returns the derivative of an output y(q) in the tangent at q (k, nv)."""
     return jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
 
 
-def along_motion(system: System, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+def along_motion(system: AnySystem, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     """Returns a function of (t, q) and its derivative along the motion, with time and coordinates moving together."""
 
     def moved(s: Any) -> Any:

@@ -28,7 +28,7 @@ from jaxdae.linearization import linearize
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, check_solver, is_solver
-from jaxdae.system import MODEL_TEXT, State, System, check_fit, check_system, checked_state, is_system
+from jaxdae.system import MODEL_TEXT, AnySystem, State, applied_force, check_fit, check_system, checked_state, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -38,7 +38,12 @@ def solve_inputs(matrix: Any, wanted: Any, tolerance: Any) -> Any:
 
 
 def static_inputs(
-    system: System, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None, rank_tolerance: Any = 1e-5
+    system: AnySystem,
+    state: State,
+    inputs: int | None = None,
+    *,
+    solver: SaddlePointSolver | None = None,
+    rank_tolerance: Any = 1e-5,
 ) -> Input:
     """Returns the inputs (nu,) that hold a system at rest in a configuration, or that hold it best.
 
@@ -63,9 +68,9 @@ def static_inputs(
 
 
 @partial(jax.jit, static_argnums=2)
-def _static_inputs(system: System, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any) -> Input:
+def _static_inputs(system: AnySystem, rest: State, inputs: int, solver: SaddlePointSolver, rank_tolerance: Any) -> Input:
     effect = input_matrix(system, rest, inputs)
-    load = system.force(rest.t, rest.q, rest.v, jnp.zeros((effect.shape[1],), effect.dtype))
+    load = applied_force(system, rest.t, rest.q, rest.v, jnp.zeros((effect.shape[1],), effect.dtype))
     at = linearize(system, rest, solver)
     both = at.mass.root_times(accelerations(at, jnp.concatenate([effect, load[:, None]], axis=1)))
     return -solve_inputs(both[:, :-1], both[:, -1], rank_tolerance)
@@ -86,7 +91,7 @@ class GravityCompensation:
     Differentiable where the rank does not change.
     """
 
-    model: System
+    model: AnySystem
     solver: Leaf = None
     rank_tolerance: Leaf = 1e-5
     inputs: int | None = static(default=None)

@@ -20,11 +20,11 @@ from jaxdae.dynamics import forward_dynamics
 from jaxdae.linearization import Linearization, linearize
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, solve
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked_state
 from jaxdae.typing import Leaf
 
 
-def count_inputs(system: System, inputs: int | None = None) -> int:
+def count_inputs(system: AnySystem, inputs: int | None = None) -> int:
     """Returns how many inputs a system has.
 
     Args:
@@ -44,7 +44,7 @@ def count_inputs(system: System, inputs: int | None = None) -> int:
     return inputs
 
 
-def input_matrix(system: System, state: State, inputs: int | None = None) -> Float[Array, "nv nu"]:
+def input_matrix(system: AnySystem, state: State, inputs: int | None = None) -> Float[Array, "nv nu"]:
     """Returns B = df/du at u = 0, the generalized force of each unit input: N or N m per unit of u.
 
     Args:
@@ -60,7 +60,7 @@ def input_matrix(system: System, state: State, inputs: int | None = None) -> Flo
     check_system(system)
     state = checked_state(state)
     zero = jnp.zeros((count_inputs(system, inputs),), state.q.dtype)
-    return jax.jacfwd(lambda u: system.force(state.t, state.q, state.v, u))(zero)
+    return jax.jacfwd(lambda u: applied_force(system, state.t, state.q, state.v, u))(zero)
 
 
 @pytree
@@ -83,7 +83,7 @@ class InputResponse:
         return self.mass.root_times(self.matrix)
 
 
-def input_response(system: System, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None) -> InputResponse:
+def input_response(system: AnySystem, state: State, inputs: int | None = None, *, solver: SaddlePointSolver | None = None) -> InputResponse:
     """Returns how the accelerations of a constrained system answer to its inputs.
 
     Args:

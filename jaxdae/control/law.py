@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree
 from jaxdae.integrators.interface import checked_input
 from jaxdae.requirements import not_above, offers
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
 
@@ -34,7 +34,7 @@ class Law(Protocol):
 class MemoryLaw(Protocol):
     """A feedback law with a memory; a pytree that runs inside of `Sampled`."""
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory before the first step: a pytree of arrays."""
         ...
 
@@ -55,7 +55,7 @@ def has_memory(law: Any) -> bool:
     return has_memory(law.law) if isinstance(law, Saturated) else hasattr(law, "update")
 
 
-def init_law(law: Any, system: System, state: State) -> Any:
+def init_law(law: Any, system: AnySystem, state: State) -> Any:
     """Returns the memory of a law before the first step, () where it has none."""
     return law.init(system, state) if hasattr(law, "update") else ()
 
@@ -94,7 +94,7 @@ class Sum:
             refuse_call(next(part for part in self.laws if has_memory(part)))
         return self._total([checked_input(law, law(t, state)) for law in self.laws])
 
-    def init(self, system: System, state: State) -> tuple[Any, ...]:
+    def init(self, system: AnySystem, state: State) -> tuple[Any, ...]:
         """Returns the memories of the laws."""
         return tuple(init_law(law, system, state) for law in self.laws)
 
@@ -138,7 +138,7 @@ class Saturated:
         """Returns the limited inputs (nu,)."""
         return clip(checked_input(self.law, self.law(t, state)), self.lower, self.upper)
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory of the law."""
         return init_law(self.law, system, state)
 

@@ -43,7 +43,7 @@ from jaxdae.control.inputs import count_inputs
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Input, Leaf
 
 RANK_TOLERANCE = 1e-5
@@ -68,7 +68,7 @@ class LinearModel:
 
 
 def linearize_equilibrium(
-    system: System, state: State, u: Input, *, dimension: int | None = None, solver: SaddlePointSolver | None = None
+    system: AnySystem, state: State, u: Input, *, dimension: int | None = None, solver: SaddlePointSolver | None = None
 ) -> LinearModel:
     """Returns the linear model of a constrained system about an equilibrium.
 
@@ -92,7 +92,7 @@ def linearize_equilibrium(
     return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, solver or NullSpace())
 
 
-def _at_rest(system: System, state: State) -> State:
+def _at_rest(system: AnySystem, state: State) -> State:
     check_system(system)
     state = checked_state(state)
     check_fit(system, state)
@@ -100,7 +100,7 @@ def _at_rest(system: System, state: State) -> State:
 
 
 @partial(jax.jit, static_argnums=3)
-def _linearize_equilibrium(system: System, state: State, u: Input, dimension: int, solver: SaddlePointSolver) -> LinearModel:
+def _linearize_equilibrium(system: AnySystem, state: State, u: Input, dimension: int, solver: SaddlePointSolver) -> LinearModel:
     basis, inverse = tangent_basis(system, state, dimension)
 
     def rate(z: Array, u: Array) -> Array:
@@ -112,7 +112,7 @@ def _linearize_equilibrium(system: System, state: State, u: Input, dimension: in
     return LinearModel(a, b, basis, inverse)
 
 
-def state_constraints(system: System, state: State) -> Callable[[Any], Any]:
+def state_constraints(system: AnySystem, state: State) -> Callable[[Any], Any]:
     """Returns d (2 nv,) -> [g; g'; w], all constraints on states next to the given one."""
     t, q, v = state.t, state.q, state.v
 
@@ -126,11 +126,11 @@ def state_constraints(system: System, state: State) -> Callable[[Any], Any]:
 
 
 @jax.jit
-def _state_jacobian(system: System, state: State) -> Array:
+def _state_jacobian(system: AnySystem, state: State) -> Array:
     return jax.jacfwd(state_constraints(system, state))(jnp.zeros((2 * state.v.shape[0],), state.q.dtype))
 
 
-def count_dimension(system: System, state: State, dimension: int | None) -> int:
+def count_dimension(system: AnySystem, state: State, dimension: int | None) -> int:
     """Returns how many independent states there are next to the given one: 2 nv less the rank of C.
 
     Args:
@@ -158,7 +158,7 @@ def count_dimension(system: System, state: State, dimension: int | None) -> int:
     return count
 
 
-def tangent_basis(system: System, state: State, dimension: int) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
+def tangent_basis(system: AnySystem, state: State, dimension: int) -> tuple[Float[Array, "nd n"], Float[Array, "n nd"]]:
     """Returns N (2 nv, n) and N^+ (n, 2 nv) at a state, with derivatives at constant rank.
 
     Args:
@@ -176,7 +176,7 @@ def tangent_basis(system: System, state: State, dimension: int) -> tuple[Float[A
     return basis, jnp.linalg.solve(basis.T @ basis, basis.T)
 
 
-def check_input(system: System, u: Any, inputs: int | None) -> None:
+def check_input(system: AnySystem, u: Any, inputs: int | None) -> None:
     """Raises ValueError where the input has another shape than the system expects."""
     size = count_inputs(system, inputs) if inputs is not None or system.n_inputs is not None else None
     if jnp.ndim(u) != 1 or size not in (None, jnp.shape(u)[0]):

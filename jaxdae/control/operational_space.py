@@ -43,7 +43,7 @@ from jaxdae.outputs import output_motion
 from jaxdae.requirements import fraction
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, SingularValues, pseudoinverse
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
-from jaxdae.system import MODEL_TEXT, State, System, is_system
+from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -67,7 +67,7 @@ class TaskDynamics:
 
 
 def task_dynamics(
-    system: System,
+    system: AnySystem,
     task: Any,
     state: State,
     inputs: int | None = None,
@@ -121,7 +121,7 @@ class OperationalSpace:
     Differentiable where ranks do not change.
     """
 
-    model: System
+    model: AnySystem
     task: Any = function_field()
     reference: Any = function_field()
     kp: Leaf

@@ -19,7 +19,7 @@ from jaxdae.control.law import clip, is_law, refuse_call
 from jaxdae.integrators.interface import checked_input
 from jaxdae.outputs import apply_gain, output_rate, reference_motion
 from jaxdae.requirements import not_above
-from jaxdae.system import MODEL_TEXT, State, System, is_system
+from jaxdae.system import MODEL_TEXT, AnySystem, State, is_system
 from jaxdae.typing import Input, Leaf
 
 
@@ -44,7 +44,7 @@ class PD:
     Differentiable with respect to everything.
     """
 
-    model: System
+    model: AnySystem
     output: Any = function_field()
     reference: Any = function_field()
     kp: Leaf
@@ -85,7 +85,7 @@ class PID:
         K. J. Astrom, T. Hagglund, "Advanced PID Control" (2006), section 3.5 on integrator windup.
     """
 
-    model: System
+    model: AnySystem
     output: Any = function_field()
     reference: Any = function_field()
     kp: Leaf
@@ -106,7 +106,7 @@ class PID:
         """Raises TypeError: the law has a memory."""
         refuse_call(self)
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns z at the start (nu,)."""
         error, _ = _errors(self, state.t, state)
         rate = apply_gain("ki", self.ki, error)

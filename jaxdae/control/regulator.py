@@ -38,7 +38,7 @@ from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import Integrator
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver
 from jaxdae.status import raise_if_failed
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.trajectory import rollout
 from jaxdae.typing import Input, Leaf
 
@@ -57,7 +57,7 @@ class LinearFeedback:
     Angles are not wrapped: q0 and q0 + 2 pi are different places.
     """
 
-    system: System
+    system: AnySystem
     q: Leaf
     u: Leaf
     gain: Leaf
@@ -73,7 +73,7 @@ class LinearFeedback:
 
 
 def linear_quadratic_regulator(
-    system: System,
+    system: AnySystem,
     state: State,
     u: Input = None,
     *,
@@ -124,7 +124,7 @@ def linear_quadratic_regulator(
     return LinearFeedback(system, state.q, u, gain, cost)
 
 
-def _check_equilibrium(system: System, state: State, u: Input, solver: Any) -> None:
+def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any) -> None:
     a, _ = forward_dynamics(system, state, u, solver=solver)
     if isinstance(a, Tracer):
         return
@@ -182,7 +182,7 @@ class TrajectoryFeedback:
         dt: the step () in s.
     """
 
-    system: System
+    system: AnySystem
     q: Leaf
     v: Leaf
     controls: Leaf
@@ -205,7 +205,7 @@ class TrajectoryFeedback:
 
 
 def trajectory_regulator(
-    system: System,
+    system: AnySystem,
     integrator: Integrator,
     state: State,
     controls: Any,

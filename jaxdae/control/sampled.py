@@ -12,7 +12,7 @@ from jaxdae.control.law import init_law, is_law, update_law
 from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
 from jaxdae.integrators.method import PointWrapping
 from jaxdae.linearization import Point
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 @pytree
@@ -40,7 +40,7 @@ class Sampled(PointWrapping):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""
         if self.every < 1:
             raise ValueError(f"Sampled.every must be at least 1, got {self.every}")
@@ -51,7 +51,7 @@ class Sampled(PointWrapping):
         held = jax.eval_shape(lambda: update_law(self.law, state.t, state, memory, dt)[0])
         return inner, memory, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), held), jnp.zeros((), jnp.int32)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt, the memory, and the report of the integrator."""
         state, (inner, remembered) = point.state, memory[:2]
         with jax.named_scope("feedback"):

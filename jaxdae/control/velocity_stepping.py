@@ -56,7 +56,7 @@ from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import State, System, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -161,7 +161,7 @@ class VelocityStepping(Method):
         fits = isinstance(groups, tuple | list) and all(isinstance(group, GoalGroup) for group in groups)
         yield fits, "groups must be a tuple of GoalGroup(goals=...)"
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, SteppingInfo]:
         """Returns the state after dt.
 
         Raises:
@@ -206,7 +206,7 @@ class VelocityStepping(Method):
         own = u.shape[0] - count
         return (u[:own] if own else None), u[own:]
 
-    def _own_target(self, system: System, state: State, dt: Any) -> Rows:
+    def _own_target(self, system: AnySystem, state: State, dt: Any) -> Rows:
         """Returns r (nc,) of the system's own rows, J dv + C p = r."""
         g = system.constraint(state.t, state.q)
         beta = _spread("VelocityStepping.beta", self.beta, g, "position-level row")
@@ -261,7 +261,7 @@ def _is_apart(group: GoalGroup) -> bool:
     return group.coupling is not Coupling.TOGETHER or group.motors is not None or group.limit is not None
 
 
-def _assembled(group: GoalGroup, system: System, state: State, u: Input, dt: Any, mass: Any) -> _Group:
+def _assembled(group: GoalGroup, system: AnySystem, state: State, u: Input, dt: Any, mass: Any) -> _Group:
     """Returns the rows of a group at a state; rows that are off are 0 dv + C p = 0 with C > 0."""
     rows: GoalRows = goal_rows(system, group.goals, state, u)
     beta = _spread("GoalGroup.beta", group.beta, rows.error)
@@ -277,7 +277,7 @@ def _assembled(group: GoalGroup, system: System, state: State, u: Input, dt: Any
     return _Group(jnp.where(active[:, None], rows.jacobian, 0.0), jnp.where(active, target, 0.0), jnp.where(active, on, off))
 
 
-def _applied(group: GoalGroup, system: System, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any) -> tuple[Any, Any]:
+def _applied(group: GoalGroup, system: AnySystem, state: State, jacobian: Any, impulse: Any, own: Any, dt: Any) -> tuple[Any, Any]:
     """Returns the impulses of motors (or of the goals, without motors) and the generalized impulse that they make (nv,)."""
     if group.motors is not None:
         impulse = group.motors.efforts(system, state, jacobian, impulse, own)

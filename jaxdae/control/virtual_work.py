@@ -51,7 +51,7 @@ from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import NullSpace, SingularValues
 from jaxdae.saddle_point.derivative import solve, solve_saddle_point
 from jaxdae.stabilization import Metric
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 Vector = Float[Array, " nm"]
@@ -161,7 +161,7 @@ class VirtualWork:
         yield outputs, "motors must be a tuple of outputs, such as (JointCoordinate.named(mechanism, 'elbow'),)"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
-    def jacobian(self, system: System, state: State) -> Matrix:
+    def jacobian(self, system: AnySystem, state: State) -> Matrix:
         """Returns J_m (nm, nv).
 
         Raises:
@@ -172,7 +172,7 @@ class VirtualWork:
         outputs = [lambda q, motor=motor: vector("VirtualWork.motors: an output", motor(q)) for motor in self.motors]
         return jnp.concatenate([output_jacobian(system, state, output) for output in outputs])
 
-    def levers(self, system: System, state: State) -> Matrix:
+    def levers(self, system: AnySystem, state: State) -> Matrix:
         """Returns the rows by which efforts act (nm, nv): J_m without a `lever`.
 
         Raises:
@@ -186,7 +186,7 @@ class VirtualWork:
             raise ValueError(f"VirtualWork.lever must return one row a motor, shape {jacobian.shape}, got {lever.shape}")
         return lever
 
-    def efforts(self, system: System, state: State, goal_jacobian: Any, goal_lam: Any, constraint_jacobian: Any = None) -> Vector:
+    def efforts(self, system: AnySystem, state: State, goal_jacobian: Any, goal_lam: Any, constraint_jacobian: Any = None) -> Vector:
         """Returns tau (nm,) in place of J_e^T lam_e.
 
         Args:

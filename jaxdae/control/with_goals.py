@@ -15,7 +15,7 @@ from jaxdae._pytree import pytree
 from jaxdae.control.goals import GOALS_TEXT, are_goals
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State, System
 from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 from jaxdae.wrapper import Wrapper
 
@@ -24,14 +24,14 @@ from jaxdae.wrapper import Wrapper
 class _GoalSystem(System):
     """The rows of goals alone, whose derivatives autodiff supplies."""
 
-    system: System
+    system: AnySystem
     goals: tuple[Any, ...]
 
     def mass_matrix(self, q: Coordinates) -> Square:
         return self.system.mass_matrix(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Any) -> Velocity:
-        return self.system.force(t, q, v, u)
+        return self.system.force(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         return self.system.retract(q, xi)
@@ -57,7 +57,7 @@ class WithGoals(Wrapper):
     Goals with both targets, and targets that are inputs, are refused: they need the step, which a system does not know.
     """
 
-    system: System
+    system: AnySystem
     goals: tuple[Any, ...]
 
     def requirements(self) -> Any:

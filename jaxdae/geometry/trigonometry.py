@@ -58,8 +58,10 @@ _SINGLE = _Coefficients(
 
 
 def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
-    result = jnp.full_like(z, coefficients[0])
-    for c in coefficients[1:]:
+    # No array of constants: JAX would carry one for each call through the loop of a rollout that is differentiated, and calls with the
+    # same angle would be different computations then.
+    result = coefficients[0] * z + coefficients[1]
+    for c in coefficients[2:]:
         result = result * z + c
     return result
 

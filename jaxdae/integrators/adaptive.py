@@ -35,7 +35,7 @@ from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
 from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 BLOCK = 16
@@ -87,13 +87,13 @@ class Adaptive(Method):
         yield self.rtol > 0, "rtol must be positive"
         yield self.atol > 0, "atol must be positive"
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns (step, state of the controller): the step to take next in s, zero for not known yet."""
         zero = jnp.zeros_like(state.t)
         _, controller_state = self.controller(state.q.dtype, 1.0).init(None, zero, zero, (state.q, state.v), zero, None, None, 1)
         return zero, jax.tree.map(jnp.asarray, controller_state)
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, of as many adaptive steps as it takes.
 
         The status is STEP_BUDGET where dt is not reached, and NOT_CONVERGED where the projection leaves more than its tolerance.

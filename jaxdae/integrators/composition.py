@@ -26,7 +26,7 @@ from jaxdae.integrators.method import PointWrapping
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
 from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 def _mirrored(*half: float) -> tuple[float, ...]:
@@ -104,7 +104,7 @@ class Composition(PointWrapping):
         """Returns Kahan and Li's composition of order 8: seventeen parts."""
         return cls(integrator, KAHAN_LI8)
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory of the parts.
 
         Raises:
@@ -117,7 +117,7 @@ class Composition(PointWrapping):
             raise ValueError(f"Composition.coefficients must be symmetric, got {gammas}")
         return self.integrator.init(system, state)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
 

@@ -29,10 +29,10 @@ import jax.numpy as jnp
 
 from jaxdae.linearization import linearize
 from jaxdae.stabilization import Origin, Projection
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
-def projected_state(system: System, projection: Projection | None, solver: Any, estimate: State, previous: State) -> State:
+def projected_state(system: AnySystem, projection: Projection | None, solver: Any, estimate: State, previous: State) -> State:
     """Returns the estimate on the manifold: coordinates normalized, then positions and velocities projected.
 
     Where no row is soft and no projection has a solver of its own, one factorization at the estimate serves both: it is

@@ -10,7 +10,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 @pytree
@@ -25,7 +25,7 @@ class ExplicitEuler(PointMethod):
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
@@ -45,7 +45,7 @@ class SemiImplicitEuler(PointMethod):
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)

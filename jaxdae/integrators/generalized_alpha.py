@@ -37,7 +37,7 @@ from jaxdae.integrators.method import Method
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
 
@@ -64,7 +64,7 @@ def _factors(rho: Any) -> tuple[Any, Any]:
     return beta * share, gamma * share
 
 
-def _end(state: State, system: System, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
+def _end(state: State, system: AnySystem, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
     """Returns the auxiliary acceleration and the state at the end."""
     alpha_m, alpha_f, gamma, beta = _weights(rho)
     new = ((1.0 - alpha_f) * a + alpha_f * memory.a - alpha_m * memory.auxiliary) / (1.0 - alpha_m)
@@ -105,12 +105,12 @@ class GeneralizedAlpha(Method):
         yield (self.rho_inf >= 0) & (self.rho_inf <= 1), "rho_inf must lie between 0 and 1"
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> AlphaMemory:
+    def init(self, system: AnySystem, state: State) -> AlphaMemory:
         """Returns the memory of a method that has not started: its first step asks for the accelerations, which may need an input."""
         nothing = jnp.zeros_like(state.v)
         return AlphaMemory(nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool))
 
-    def step(self, system: System, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
         """Returns the state after dt."""
         dt, rho = (jnp.asarray(x, state.q.dtype) for x in (dt, self.rho_inf))
         at = linearize(system, state, self.solver)

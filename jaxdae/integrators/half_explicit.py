@@ -33,7 +33,7 @@ from jaxdae.integrators.runge_kutta import Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 
 _S = sqrt(6.0)
 HEM4 = Tableau(
@@ -65,7 +65,7 @@ class HalfExplicitRungeKutta(PointMethod):
     tableau: Tableau = static(one_of=Tableau, default=HEM4)
     solver: SaddlePointSolver = SchurComplement()
 
-    def init(self, system: System, state: State) -> tuple[()]:
+    def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Returns (): the method needs no memory.
 
         Raises:
@@ -78,7 +78,7 @@ class HalfExplicitRungeKutta(PointMethod):
             )
         return ()
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one LU factorization a stage."""
         state = point.state
         dt = jnp.asarray(dt, state.q.dtype)

@@ -32,7 +32,7 @@ from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System, applied_force
+from jaxdae.system import AnySystem, State, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -50,13 +50,13 @@ class Unknowns:
     impulse: Leaf
 
 
-def dynamic_rows(system: System, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
+def dynamic_rows(system: AnySystem, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
     """Returns M a - f - J^T lam (nv,) at a state."""
     force = applied_force(system, at.t, at.q, at.v, input_at(u, at, system))
     return system.mass_operator(at.q).times(a) - force - AutodiffRows(system, at).transpose_times(lam)
 
 
-def hard_or_soft(system: System, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
+def hard_or_soft(system: AnySystem, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
     """Returns the rows (nc,), in those with compliance J a + gamma + C lam instead."""
     compliance = system.compliance(at.t, at.q)
     if compliance is None:
@@ -84,7 +84,7 @@ def _transposed_correction(rhs: Unknowns, factors: Any) -> Unknowns:
     return Unknowns(dv, -impulse)
 
 
-def _end(share: float, system: System, state: State, a: Velocity, dt: Any) -> tuple[State, State]:
+def _end(share: float, system: AnySystem, state: State, a: Velocity, dt: Any) -> tuple[State, State]:
     """Returns the point where forces are taken, and the end of the step."""
     v = state.v + dt * a
     mean = state.v + share * dt * a
@@ -111,7 +111,7 @@ def _midpoint(x: Unknowns, args: Any) -> Unknowns:
     return _residual(0.5, x, args)
 
 
-def _step(method: Any, share: float, residual: Any, system: System, point: Point, memory: Any, u: Any, dt: Any) -> Any:
+def _step(method: Any, share: float, residual: Any, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> Any:
     state, dt = point.state, jnp.asarray(dt, point.q.dtype)
     at = point.linearization or linearize(system, state, method.solver)
     a, lam = dynamics_at_start(method, system, state, at, u)
@@ -141,7 +141,7 @@ class BackwardEuler(PointMethod):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt."""
         return _step(self, 1.0, _backward_euler, system, point, memory, u, dt)
 
@@ -163,6 +163,6 @@ class ImplicitMidpoint(PointMethod):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt."""
         return _step(self, 0.5, _midpoint, system, point, memory, u, dt)

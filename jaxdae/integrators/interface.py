@@ -17,7 +17,7 @@ from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
 from jaxdae.status import Status
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 
@@ -55,11 +55,11 @@ class Integrator(Protocol):
     other.
     """
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory that the method carries from step to step; a pytree, () for one-step methods."""
         ...
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the memory, and what the step found out. `u` is held constant, or a law of (t, state)."""
         ...
 
@@ -125,7 +125,7 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
 
 
 def stage_dynamics(
-    method: Any, system: System, at: State, u: Any, known: Linearization | None, keep: bool
+    method: Any, system: AnySystem, at: State, u: Any, known: Linearization | None, keep: bool
 ) -> tuple[tuple[Velocity, Rows], Linearization | None]:
     """Returns (a, lam) at a stage of a method, and the linearization there where it is known or to be kept.
 
@@ -144,7 +144,7 @@ def stage_dynamics(
     return solution, known
 
 
-def dynamics_at_start(method: Any, system: System, state: State, known: Linearization | None, u: Any) -> tuple[Velocity, Rows]:
+def dynamics_at_start(method: Any, system: AnySystem, state: State, known: Linearization | None, u: Any) -> tuple[Velocity, Rows]:
     """Returns (a, lam) at the start of the step of a method that does not need them but as a first guess, and for its report."""
     given = input_at(u, state, system)
     return forward_dynamics(system, state, given, solver=method.solver, linearization=known)
@@ -177,7 +177,7 @@ def convergence(change: Any, tolerance: Any, q: Any, closing: Any) -> Any:
     return jnp.where(change > tolerance, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
 
 
-def step_info(system: System, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
+def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
     """Returns the report of a step that ended at `state`; soft rows are not meant to be zero and do not count as violated."""
     system = hard_rows(system, state)
     return StepInfo(

@@ -29,7 +29,7 @@ from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Velocity
 
 EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
@@ -73,12 +73,12 @@ class Kinematic(Method):
         """Returns the classical Runge-Kutta method: order 4, four stages."""
         return cls(tableau=RK4, **kwargs)
 
-    def init(self, system: System, state: State) -> tuple[()]:
+    def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
         check_kinematic(system)
         return ()
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the rate a stage, and one at the end."""
         check_kinematic(system)
 

@@ -28,7 +28,7 @@ from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System, velocity_residual, wanted_rate
+from jaxdae.system import AnySystem, State, velocity_residual, wanted_rate
 
 
 def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
@@ -80,12 +80,12 @@ class KinematicImplicit(Method):
         yield 0.5 <= self.share <= 1.0, "share must lie between 1/2, the midpoint rule, and 1, backward Euler"
         yield is_newton(self.newton)
 
-    def init(self, system: System, state: State) -> tuple[()]:
+    def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Returns (): the method needs no memory."""
         check_kinematic(system)
         return ()
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt."""
         check_kinematic(system)
         dt = jnp.asarray(dt, state.q.dtype)

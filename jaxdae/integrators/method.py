@@ -16,7 +16,7 @@ from jaxdae.linearization import Point
 from jaxdae.requirements import offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 class Roles(NamedTuple):
@@ -46,12 +46,12 @@ class Method(abc.ABC):
         """The solver and the stabilization of the method's dynamics."""
         return Roles(self.solver, self.stabilization)
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory that the method carries from step to step: (), none."""
         return ()
 
     @abc.abstractmethod
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the memory, and what the step found out; see `Integrator`."""
 
 
@@ -61,7 +61,7 @@ class PointMethod(Method):
     takes_linearization: ClassVar[bool] = True
     """Whether a step that begins at a point with a linearization solves with it. Such a step keeps that of its last stage as well."""
 
-    def begin(self, system: System, state: State) -> Point:
+    def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the point at which a motion begins, linearized where the steps of the method end with a linearization.
 
         Args:
@@ -71,7 +71,7 @@ class PointMethod(Method):
         return Point(state)
 
     @abc.abstractmethod
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt, the memory, and what the step found out.
 
         Args:
@@ -82,7 +82,7 @@ class PointMethod(Method):
             dt: the step in s.
         """
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the memory, and what the step found out: a step of its own, that hands on no factorization."""
         point, memory, info = self.advance(system, self.begin(system, state), memory, u, dt)
         return point.state, memory, info
@@ -108,7 +108,7 @@ class Wrapping(Method):
         """The stabilization of the integrator inside."""
         return self.roles.stabilization
 
-    def init(self, system: System, state: State) -> Any:
+    def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory of the integrator inside."""
         return self.integrator.init(system, state)
 
@@ -123,7 +123,7 @@ class PointWrapping(Wrapping, PointMethod):
         """The integrator inside, from point to point."""
         return of_points(self.integrator)
 
-    def begin(self, system: System, state: State) -> Point:
+    def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the point at which the integrator inside begins."""
         return self.inner.begin(system, state)
 
@@ -135,7 +135,7 @@ class _OfStates(Wrapping, PointMethod):
     takes_linearization: ClassVar[bool] = False
     integrator: Integrator
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns what the step returns, its state as a point."""
         state, memory, info = self.integrator.step(system, point.state, memory, u, dt)
         return Point(state), memory, info

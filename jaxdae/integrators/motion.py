@@ -12,12 +12,12 @@ from jaxdae.kinematic import feasible_velocity
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import Stabilization
 from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Count, Rows, Velocity
 
 
 def motion(
-    system: System, state: State, u: Any, solver: SaddlePointSolver | None, stabilization: Stabilization | None
+    system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None, stabilization: Stabilization | None
 ) -> tuple[Velocity, Velocity, Rows, Count]:
     """Returns velocity (nv,), acceleration (nv,), multipliers (nc,) and status () at a state.
 
@@ -39,7 +39,7 @@ def motion(
     return state.v, a, lam, jnp.asarray(Status.OK, jnp.int32)
 
 
-def bound(system: System, state: State, u: Any) -> System:
+def bound(system: AnySystem, state: State, u: Any) -> AnySystem:
     """Returns a system of first order with its rows at the input of a state, any other system as it is.
 
     Args:
@@ -50,7 +50,7 @@ def bound(system: System, state: State, u: Any) -> System:
     return system.at_input(input_at(u, state, system)) if system.first_order else system
 
 
-def with_feasible_velocity(system: System, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
+def with_feasible_velocity(system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
     """Returns a state whose coordinates have been moved, and a status (): of a first-order system with its velocity there, else as it is.
 
     Args:

@@ -24,7 +24,7 @@ from jaxdae.linearization import Point, linearize
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
-from jaxdae.system import State, System, default_tolerance
+from jaxdae.system import AnySystem, State, default_tolerance
 
 
 def _follows(part: Any) -> bool:
@@ -32,7 +32,7 @@ def _follows(part: Any) -> bool:
     return part.solver is None
 
 
-def _serves_both(system: System, state: State) -> bool:
+def _serves_both(system: AnySystem, state: State) -> bool:
     """Returns whether one linearization serves the end of a step and the start of the next.
 
     It does where J does not depend on the velocities, which are projected after it is made, and where no row is soft, because
@@ -61,13 +61,13 @@ class Projected(PointWrapping):
             "projection must be a Projection(position, velocity), with one of them None for the other alone",
         )
 
-    def begin(self, system: System, state: State) -> Point:
+    def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the start, linearized where steps and projections share a linearization."""
         point = self.inner.begin(system, state)
         shares = point.linearization is None and self.inner.takes_linearization and _serves_both(system, state)
         return Point(state, linearize(system, state, self.roles.solver)) if shares else point
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold.
 
         That is where an iterated position projection leaves more than its tolerance, or where velocities break the rows after their

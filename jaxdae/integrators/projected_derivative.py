@@ -33,7 +33,7 @@ from jaxdae.integrators.method import Wrapping
 from jaxdae.integrators.runge_kutta import RungeKutta, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.stabilization import Metric, VelocityProjection
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -51,7 +51,7 @@ class ProjectedDerivative(Wrapping):
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt; one evaluation of the dynamics and one velocity projection a stage."""
         tableau = _tableau(self.integrator)
 
@@ -69,7 +69,7 @@ class ProjectedDerivative(Wrapping):
         new, _ = moved(tableau.b, state.t + dt)
         return new, memory, step_info(system, new, a, lam)
 
-    def _rates(self, system: System, at: State, u: Any) -> tuple[Velocity, Velocity, Rows]:
+    def _rates(self, system: AnySystem, at: State, u: Any) -> tuple[Velocity, Velocity, Rows]:
         """Returns q', v' and lam at a stage."""
         (a, lam), here = stage_dynamics(self.integrator, system, at, u, None, keep=True)
         # A projection leaves soft rows out, the dynamics do not: there the matrices differ.

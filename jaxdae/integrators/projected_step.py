@@ -39,7 +39,7 @@ from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.stabilization import Metric
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
 
@@ -65,7 +65,7 @@ class ProjectedStep(PointWrapping):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield (self.point >= 0) & (self.point <= 1), "point must lie between 0 and 1"
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; beyond the wrapped step one factorization and two solves."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         state, inside = point.state, self.roles.solver

@@ -50,7 +50,7 @@ from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Linearization, Point, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
 _S = sqrt(6.0)
@@ -76,7 +76,7 @@ class StageUnknowns:
     mu: Leaf
 
 
-def _stages(x: StageUnknowns, system: System, state: State, drift: Any, dt: Any) -> State:
+def _stages(x: StageUnknowns, system: AnySystem, state: State, drift: Any, dt: Any) -> State:
     """Returns the stages as a stacked state.
 
     The rates of xi at a stage depend on its position, which they determine: for curved coordinates the sum is iterated, from the rates of a
@@ -193,7 +193,7 @@ class RadauIIA(PointMethod):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at = point.linearization or linearize(system, state, self.solver)

@@ -21,7 +21,7 @@ from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ class RungeKutta(PointMethod):
         """Returns Dormand and Prince's method of order 5, six stages."""
         return cls(tableau=DORMAND_PRINCE5, **kwargs)
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics a stage."""
         state, last = point.state, point.linearization
 

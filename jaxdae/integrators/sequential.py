@@ -31,7 +31,7 @@ from jaxdae.integrators.projected import Projected
 from jaxdae.linearization import Point
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
-from jaxdae.system import System, velocity_residual
+from jaxdae.system import AnySystem, velocity_residual
 
 
 @pytree
@@ -58,7 +58,7 @@ class Sequential(PointWrapping):
         """The integrator inside, with the root-finding after its steps."""
         return Projected(self.integrator, Projection(self.root, velocity=None))
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
         end, memory, info = self.inner.advance(system, point, memory, u, dt)
         if system.first_order:

@@ -58,7 +58,7 @@ from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import PositionProjection
 from jaxdae.status import Status
-from jaxdae.system import State, System, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf, Rows
 
 _SEARCH = 12  # bracketed Newton iterations for the zero of a cubic
@@ -72,7 +72,7 @@ class SwitchingLaw(Protocol):
     `admissible(lam, active)` returns (nc,), as booleans, which rows may stay on with the multipliers or impulses lam.
     """
 
-    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+    def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
         """Returns the rows that are to be on (nc,), as booleans.
 
         Args:
@@ -106,13 +106,13 @@ class Unilateral:
         s = self.direction
         yield (s == 1) | (s == -1) | (s == 0), "direction must be 1, -1 or 0 for each row"
 
-    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+    def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
         """Returns the rows that are to be on (nc,)."""
         s, gap = self._direction(active, lam), self._gap(system, state, active)
         closing = s * velocity_residual(system, state) < 0.0
         return self._led(jnp.where(s == 0.0, active, jnp.where(active, s * lam >= 0.0, (s * gap <= 0.0) & closing)))
 
-    def margin(self, system: System, state: State, lam: Rows, active: Any) -> Rows:
+    def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
         """Returns s lam in rows that are on, s g in rows that are off (nc,)."""
         s, gap = self._direction(active, lam), self._gap(system, state, active)
         return self._led(jnp.where(s == 0.0, 1.0, s * jnp.where(active, lam, gap)))
@@ -127,7 +127,7 @@ class Unilateral:
             raise ValueError(f"Unilateral.direction must have one entry a constraint row, shape {active.shape}, got {direction.shape}")
         return jnp.broadcast_to(direction, active.shape)
 
-    def _gap(self, system: System, state: State, active: Any) -> Rows:
+    def _gap(self, system: AnySystem, state: State, active: Any) -> Rows:
         """Returns g with ones for the velocity-level rows, which are never reached."""
         g = system.constraint(state.t, state.q)
         return jnp.concatenate([g, jnp.ones((active.shape[0] - g.shape[0],), g.dtype)])
@@ -158,12 +158,12 @@ class Scheduled:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield not_above(self.on, self.off), "on must not be later than off"
 
-    def __call__(self, system: System, state: State, lam: Rows, active: Any) -> Any:
+    def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
         """Returns the rows whose span holds the time (nc,)."""
         on, off = self._span(active, lam)
         return (on <= state.t) & (state.t < off)
 
-    def margin(self, system: System, state: State, lam: Rows, active: Any) -> Rows:
+    def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
         """Returns the time to the next switching in s (nc,), negative where it is overdue."""
         on, off = self._span(active, lam)
         to_on: Any = on - state.t
@@ -225,7 +225,7 @@ class Switching(Wrapping):
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield offers(self.law, "__call__"), "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)"
 
-    def init(self, system: System, state: State) -> SwitchingMemory:
+    def init(self, system: AnySystem, state: State) -> SwitchingMemory:
         """Returns the rows that are on at the start.
 
         Raises:
@@ -240,7 +240,7 @@ class Switching(Wrapping):
         active = system.active_rows(state.t, state.q, rows.shape[0])
         return SwitchingMemory(active, jnp.zeros_like(rows), jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape))
 
-    def step(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the rows that are on then, and a `SwitchingInfo`."""
         inside = system.system if isinstance(system, Masked) else system
         dt = jnp.asarray(dt, state.q.dtype)
@@ -255,7 +255,7 @@ class Switching(Wrapping):
         ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
         return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **vars(memory))
 
-    def _in_parts(self, system: System, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
+    def _in_parts(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
         """Returns state, memory, a and lam at the start, status and iterations of a step that is cut where rows switch.
 
         A loop of inner steps, each of which is one of two things. A *trial* goes to the end of the step: where nothing switches it is
@@ -286,7 +286,7 @@ class Switching(Wrapping):
         (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
         return (state, memory, *(x[0] for x in starts), *report)
 
-    def _trial(self, system: System, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo, Any, Any]:
+    def _trial(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo, Any, Any]:
         """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not."""
         state = self._with_rates(system, state, active, u)
         new, info = self._advance(system, state, active, u, dt)
@@ -305,21 +305,21 @@ class Switching(Wrapping):
             values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
         return new, info, flips, _first_zero(flips, *values)
 
-    def _advance(self, system: System, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo]:
+    def _advance(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo]:
         masked = Masked(system, active)
         new, _, info = self.integrator.step(masked, state, self.integrator.init(masked, state), u, dt)
         return new, info
 
-    def _dynamics(self, system: System, state: State, active: Any, u: Any) -> Any:
+    def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
         _, a, lam, _ = motion(Masked(system, active), state, u, *self.roles)
         return a, jnp.where(active, lam, 0.0)
 
-    def _with_rates(self, system: System, state: State, active: Any, u: Any) -> State:
+    def _with_rates(self, system: AnySystem, state: State, active: Any, u: Any) -> State:
         """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
         return with_feasible_velocity(Masked(system, active), state, u, self.roles.solver)[0]
 
-    def _switched(self, system: System, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
+    def _switched(self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
         """Returns the state after the impulse and the rows that are on then."""
         solver = self.roles.solver
         active = memory.active ^ flips
@@ -347,7 +347,7 @@ class Switching(Wrapping):
         return active & _answer("law.admissible", self.law.admissible(lam, active), active)
 
 
-def _comes_on_open(system: System, state: State, rows: Any, dt: Any) -> Any:
+def _comes_on_open(system: AnySystem, state: State, rows: Any, dt: Any) -> Any:
     """Returns whether a position-level row comes on while it is farther from closed than two steps lead.
 
     To close it would move the system by something that is no error of the instant: a string that was too long from the start, say.

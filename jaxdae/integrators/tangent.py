@@ -24,12 +24,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxdae.system import System
+from jaxdae.system import AnySystem, System
 from jaxdae.typing import Coordinates, Velocity
 from jaxdae.wrapper import Wrapper
 
 
-def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+def tangent_rate(system: AnySystem, q0: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
     """Returns xi' (nv,) of q0 (+) xi(t) where it moves with velocity v.
 
     Args:
@@ -59,7 +59,7 @@ def tangent_rate(system: System, q0: Coordinates, xi: Velocity, v: Velocity) -> 
     return rate
 
 
-def _innermost(system: System) -> System:
+def _innermost(system: AnySystem) -> AnySystem:
     while isinstance(system, Wrapper):
         system = system.system
     return system

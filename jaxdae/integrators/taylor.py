@@ -22,7 +22,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 
 
 @pytree
@@ -42,7 +42,7 @@ class Taylor(PointMethod):
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else point.linearization, keep=False)

@@ -57,36 +57,36 @@ from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, sim
 from jaxdae.requirements import not_negative, offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
-from jaxdae.system import State, System, applied_force, velocity_residual
+from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
 class DiscreteLagrangian(Protocol):
     """A symmetric discrete Lagrangian with its discrete forces and its discrete velocity-level rows."""
 
-    def before(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def before(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns -D1 Ld - F^- (nv,), the momentum at the start, for q1 = q0 (+) xi."""
         ...
 
-    def after(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def after(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns D2 Ld + F^+ (nv,), the momentum at the end."""
         ...
 
-    def velocity_rows(self, system: System, state: State, xi: Velocity, dt: Any) -> Rows:
+    def velocity_rows(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Rows:
         """Returns the discrete velocity-level rows (nw,)."""
         ...
 
 
-def _momentum(system: System, q: Any, v: Any) -> Any:
+def _momentum(system: AnySystem, q: Any, v: Any) -> Any:
     return system.mass_operator(q).times(v)
 
 
-def _moved(system: System, state: State, xi: Any, share: float, dt: Any) -> State:
+def _moved(system: AnySystem, state: State, xi: Any, share: float, dt: Any) -> State:
     """Returns the state with mean velocities after a share of the step."""
     return State(state.t + share * dt, system.retract(state.q, share * xi), xi / dt)
 
 
-def _lagrangian_force(system: System, at: State, u: Any) -> Any:
+def _lagrangian_force(system: AnySystem, at: State, u: Any) -> Any:
     """Returns F = f + (dM/dt) v."""
     along = jax.jvp(lambda s: _momentum(system, system.retract(at.q, s * at.v), at.v), (jnp.zeros_like(at.t),), (jnp.ones_like(at.t),))[1]
     return applied_force(system, at.t, at.q, at.v, input_at(u, at, system)) + along
@@ -96,17 +96,17 @@ def _lagrangian_force(system: System, at: State, u: Any) -> Any:
 class MidpointLagrangian:
     """Ld = h L((q0 + q1) / 2, (q1 - q0) / h): implicit, stable for stiff potentials."""
 
-    def before(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def before(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns M(qm) w - h/2 F(qm, w)."""
         middle = _moved(system, state, xi, 0.5, dt)
         return _momentum(system, middle.q, middle.v) - 0.5 * dt * _lagrangian_force(system, middle, u)
 
-    def after(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def after(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns M(qm) w + h/2 F(qm, w)."""
         middle = _moved(system, state, xi, 0.5, dt)
         return _momentum(system, middle.q, middle.v) + 0.5 * dt * _lagrangian_force(system, middle, u)
 
-    def velocity_rows(self, system: System, state: State, xi: Velocity, dt: Any) -> Rows:
+    def velocity_rows(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Rows:
         """Returns w at the midpoint."""
         middle = _moved(system, state, xi, 0.5, dt)
         return system.velocity_constraint(middle.t, middle.q, middle.v)
@@ -116,22 +116,22 @@ class MidpointLagrangian:
 class TrapezoidalLagrangian:
     """Ld = h/2 (L(q0, w) + L(q1, w)), w = (q1 - q0) / h: forces at the two ends only."""
 
-    def before(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def before(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns (M(q0) + M(q1)) w / 2 - h/2 F(q0, w)."""
         start = _moved(system, state, xi, 0.0, dt)
         return self._mean_momentum(system, state, xi, dt) - 0.5 * dt * _lagrangian_force(system, start, u)
 
-    def after(self, system: System, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
+    def after(self, system: AnySystem, state: State, xi: Velocity, u: Any, dt: Any) -> Velocity:
         """Returns (M(q0) + M(q1)) w / 2 + h/2 F(q1, w)."""
         end = _moved(system, state, xi, 1.0, dt)
         return self._mean_momentum(system, state, xi, dt) + 0.5 * dt * _lagrangian_force(system, end, u)
 
-    def velocity_rows(self, system: System, state: State, xi: Velocity, dt: Any) -> Rows:
+    def velocity_rows(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Rows:
         """Returns the mean of w at both ends."""
         start, end = (_moved(system, state, xi, share, dt) for share in (0.0, 1.0))
         return 0.5 * (system.velocity_constraint(start.t, start.q, start.v) + system.velocity_constraint(end.t, end.q, end.v))
 
-    def _mean_momentum(self, system: System, state: State, xi: Velocity, dt: Any) -> Velocity:
+    def _mean_momentum(self, system: AnySystem, state: State, xi: Velocity, dt: Any) -> Velocity:
         start, end = (_moved(system, state, xi, share, dt) for share in (0.0, 1.0))
         return 0.5 * (_momentum(system, start.q, start.v) + _momentum(system, end.q, end.v))
 
@@ -173,7 +173,7 @@ def _update(x: Any, args: Any) -> tuple[Any, Any]:
     return xi - dxi, mu - dmu
 
 
-def _start(method: Any, system: System, point: Point, u: Any, dt: Any) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
+def _start(method: Any, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Any, tuple[Velocity, Rows], Any, Any]:
     """Returns the linearization and the dynamics at the start, the arguments of `_residual`, and a guess from Taylor's expansion."""
     state = point.state
     at = point.linearization or linearize(system, state, method.solver)
@@ -183,7 +183,7 @@ def _start(method: Any, system: System, point: Point, u: Any, dt: Any) -> tuple[
     return at, (a, lam), args, (dt * state.v + 0.5 * dt**2 * a, -0.5 * dt**2 * lam)
 
 
-def _finish(method: Any, system: System, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[Point, StepInfo]:
+def _finish(method: Any, system: AnySystem, state: State, u: Any, dt: Any, start: Any, x: Any, report: Any) -> tuple[Point, StepInfo]:
     """Returns the end of the step with consistent velocities (in the SHAKE form with those that there are)."""
     (xi, _), (a, lam) = x, start
     t, q = state.t + dt, system.retract(state.q, xi)
@@ -236,11 +236,11 @@ class Rattle(PointMethod):
         """The discrete Lagrangian."""
         return TrapezoidalLagrangian()
 
-    def begin(self, system: System, state: State) -> Point:
+    def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the start with its linearization."""
         return Point(state, linearize(system, state, self.solver))
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one factorization, and one evaluation of the force a correction where it depends on velocities."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at, start, args, guess = _start(self, system, point, u, dt)
@@ -279,11 +279,11 @@ class DiscreteEulerLagrange(PointMethod):
         yield offers(self.lagrangian, "before", "after"), "lagrangian must be MidpointLagrangian() or TrapezoidalLagrangian()"
         yield is_newton(self.newton)
 
-    def begin(self, system: System, state: State) -> Point:
+    def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the start with its linearization."""
         return Point(state, linearize(system, state, self.solver))
 
-    def advance(self, system: System, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at, start, args, guess = _start(self, system, point, u, dt)

@@ -24,14 +24,14 @@ from jaxdae.integrators.motion import motion
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization, check_stabilization
-from jaxdae.system import State, System, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_system, checked_state
 
 
 @pytree
 class VectorField:
     """The vector field (t, (q, v), u) -> (q', v') of a system; see `vector_field`."""
 
-    system: System
+    system: AnySystem
     solver: SaddlePointSolver
     stabilization: Stabilization
 
@@ -44,7 +44,7 @@ class VectorField:
         return rate, a
 
 
-def vector_field(system: System, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
+def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
     """Returns the equations of motion as a vector field f(t, (q, v), args) -> (q', v') for Diffrax, or for any other ODE library.
 
     q' = d/ds q (+) s v at s = 0, which is v but for coordinates like quaternions; v' = a of `forward_dynamics`. Of a `KinematicSystem` q'
@@ -88,7 +88,7 @@ def load_diffrax() -> tuple[Any, Any]:
 
 
 def projected_solver(
-    method: Any, system: System, projection: Projection | None = Projection(), *, solver: SaddlePointSolver | None = None
+    method: Any, system: AnySystem, projection: Projection | None = Projection(), *, solver: SaddlePointSolver | None = None
 ) -> Any:
     """Returns a Diffrax solver whose every step ends on the constraint manifold, for y = (q, v) and `vector_field`.
 

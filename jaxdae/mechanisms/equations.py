@@ -158,14 +158,11 @@ class Mechanism(System):
 
     def frames(self, q: Coordinates) -> Any:
         """Returns the frames of all bodies, a `Frame` whose entries are arrays (n,), in m and rad."""
-        return self._still(q).frame
+        return self.coordinates.at_rest(q).frame
 
     def twists(self, q: Coordinates, v: Velocity) -> Any:
         """Returns the twists of all bodies, a `Twist` whose entries are arrays (n,), in m/s and rad/s."""
         return self.coordinates.kinematics(q, v).velocity
-
-    def _still(self, q: Coordinates) -> Kinematics:
-        return self.coordinates.kinematics(q, jnp.zeros((len(self.coordinates.velocity_names),), q.dtype))
 
     @property
     def flat(self) -> bool:
@@ -185,7 +182,7 @@ class Mechanism(System):
         limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
         if not limited:
             return None
-        motion, found = self._still(q), jnp.asarray(Status.OK, jnp.int32)
+        motion, found = self.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
         for group, pair in limited:
             room = fr.values(type(group).room, group, pair, motion, t)
             for k, status in enumerate(group.limits.values()):
@@ -215,7 +212,7 @@ class Mechanism(System):
         groups = list(self._groups({key: group for key, group in self.joints.items() if group.reflects}))
         if not groups:
             return []
-        motion, t = self._still(q), jnp.zeros((), q.dtype)
+        motion, t = self.coordinates.at_rest(q), jnp.zeros((), q.dtype)
         return [
             (
                 self.coordinates.dense_rows(q, motion, fr.blocks(type(group).coordinate, group, pair, motion, t), pair),
@@ -226,7 +223,7 @@ class Mechanism(System):
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the residuals of all joints at position level (ng,), in m and rad."""
-        motion = self._still(q)
+        motion = self.coordinates.at_rest(q)
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
         return self._rows("values", t, motion, related)
 
@@ -344,7 +341,7 @@ class Mechanism(System):
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
         """Returns the energy of gravity, springs and constant forces in J."""
-        motion = self._still(q)
+        motion = self.coordinates.at_rest(q)
         places = jnp.stack(motion.frame[: self.space.dimension], axis=-1)
         total = -jnp.sum(self.mass[:, None] * self.gravity[None, :] * places)
         for group, pair in self._groups({key: group for key, group in self.forces.items() if not group.quasi}):

@@ -39,7 +39,8 @@ class Pairs(NamedTuple):
 class Kinematics(NamedTuple):
     """How all bodies are and move: stacked frames, twists, and the part of the rates of the twists that no acceleration makes.
 
-    Every entry of frames and twists is an array (n,). The last is T' v of twists T v, None where it is zero.
+    Every entry of frames and twists is an array (n,). Twists are None where nobody asks for them. The last is T' v of twists T v, None
+    where it is zero.
     """
 
     frame: Any
@@ -92,9 +93,14 @@ def _singles(entry: Array) -> list[Array]:
 def _joined_sums(terms: Sequence[Sequence[Any]], dtype: Any) -> Array:
     """Returns the sums of single entries (1,), joined, (len(terms),); None counts as zero."""
     given = [[term for term in row if term is not None] for row in terms]
-    zero = [] if all(given) else [jnp.zeros((1,), dtype)]
-    rows = [sum(row[1:], row[0]) for row in (each or zero for each in given)]
+    rows = [sum(row[1:], row[0]) for row in (each or [_zero(dtype)] for each in given)]
     return jax.lax.concatenate(rows, 0) if rows else jnp.zeros((0,), dtype)
+
+
+@functools.cache
+def _zero(dtype: Any) -> np.ndarray:
+    """Returns a zero (1,), one and the same for all programs, which could not tell that two of them are equal."""
+    return np.zeros((1,), dtype)
 
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:

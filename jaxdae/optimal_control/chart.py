@@ -26,7 +26,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree
 from jaxdae.control.minimal import state_constraints
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 CORRECTIONS = 5
@@ -47,7 +47,7 @@ class Chart:
     correction: Leaf
 
 
-def chart_at(system: System, state: State, dimension: int) -> Chart:
+def chart_at(system: AnySystem, state: State, dimension: int) -> Chart:
     """Returns the chart of n = dimension coordinates at a state; not meant to be differentiated."""
     size = 2 * state.v.shape[0]
     zero = jnp.zeros((size,), state.q.dtype)
@@ -60,23 +60,23 @@ def chart_at(system: System, state: State, dimension: int) -> Chart:
     return Chart(right[rank:].T, correction)
 
 
-def away(system: System, origin: State, state: State) -> Array:
+def away(system: AnySystem, origin: State, state: State) -> Array:
     """Returns d (2 nv,) with origin (+) d = state."""
     return jnp.concatenate([system.difference(origin.q, state.q), state.v - origin.v])
 
 
-def coordinates(system: System, chart: Chart, origin: State, state: State) -> Array:
+def coordinates(system: AnySystem, chart: Chart, origin: State, state: State) -> Array:
     """Returns z (n,) of a state in the chart at the origin."""
     return chart.basis.T @ away(system, origin, state)
 
 
-def displaced(system: System, origin: State, d: Array) -> State:
+def displaced(system: AnySystem, origin: State, d: Array) -> State:
     """Returns origin (+) d."""
     xi, dv = jnp.split(d, 2)
     return State(origin.t, system.retract(origin.q, xi), origin.v + dv)
 
 
-def placed(system: System, chart: Chart, origin: State, z: Array, curved: bool) -> State:
+def placed(system: AnySystem, chart: Chart, origin: State, z: Array, curved: bool) -> State:
     """Returns the state at z: exact to second order where `curved`, else to first."""
     d = chart.basis @ z
     if curved and chart.correction.shape[1]:
@@ -84,7 +84,7 @@ def placed(system: System, chart: Chart, origin: State, z: Array, curved: bool) 
     return displaced(system, origin, d)
 
 
-def moved(system: System, chart: Chart, origin: State, z: Array) -> State:
+def moved(system: AnySystem, chart: Chart, origin: State, z: Array) -> State:
     """Returns the state on the manifold after a move z from the origin."""
     d = chart.basis @ z
     if chart.correction.shape[1]:

@@ -26,7 +26,7 @@ from jaxdae.optimal_control.problem import Problem, checked_problem
 from jaxdae.optimal_control.shooting import Single
 from jaxdae.optimal_control.solver import Options, solve
 from jaxdae.status import Status
-from jaxdae.system import State, System
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
 
@@ -81,7 +81,7 @@ class ModelPredictive:
         """Raises TypeError: the law has a memory."""
         refuse_call(self)
 
-    def init(self, system: System, state: State) -> Plan:
+    def init(self, system: AnySystem, state: State) -> Plan:
         """Returns the first guess as a plan."""
         if self.iterations < 1:
             raise ValueError(f"ModelPredictive.iterations must be at least 1, got {self.iterations}")

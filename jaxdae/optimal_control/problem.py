@@ -28,7 +28,7 @@ from jaxdae.integrators.method import of_points
 from jaxdae.requirements import check_arrays, check_requirements, not_above
 from jaxdae.rollout_arguments import check_dt, checked_tolerance
 from jaxdae.status import Status
-from jaxdae.system import State, System, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Count, Leaf
 
 
@@ -57,7 +57,7 @@ class Problem:
         start_tolerance: how far the start may be off the constraints, as in `rollout`; None for its default.
     """
 
-    system: System
+    system: AnySystem
     integrator: Integrator
     state: State
     dt: Leaf

@@ -23,7 +23,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.status import Status
-from jaxdae.system import State, System, energy
+from jaxdae.system import AnySystem, State, energy
 from jaxdae.trajectory import Trajectory
 
 Over = Callable[[Any], Any]
@@ -73,7 +73,7 @@ def effort(controls: Any, *, over: Over = time_average) -> Any:
     return jnp.mean(over(jnp.sum(controls**2, axis=-1)))
 
 
-def energy_error(system: System, trajectory: Trajectory, reference: Any, *, over: Over = time_average) -> Any:
+def energy_error(system: AnySystem, trajectory: Trajectory, reference: Any, *, over: Over = time_average) -> Any:
     """Returns (E - reference)^2 over time in J^2, E kinetic plus potential energy; `reference` is that of the start to keep it.
 
     Args:
@@ -85,12 +85,12 @@ def energy_error(system: System, trajectory: Trajectory, reference: Any, *, over
     return _over(over, _mapped(lambda state: energy(system, state), trajectory.state) - reference, trajectory)
 
 
-def constraint_violation(system: System, trajectory: Trajectory, *, over: Over = time_average) -> Any:
+def constraint_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
     """Returns |g|^2 over time, in the squares of the units of the rows: how far the constraints drift."""
     return _over(over, _mapped(lambda state: system.constraint(state.t, state.q), trajectory.state), trajectory)
 
 
-def velocity_violation(system: System, trajectory: Trajectory, *, over: Over = time_average) -> Any:
+def velocity_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
     """Returns |[g'; w]|^2 over time, in the squares of the units of the rows per second."""
 
     def rate(state: State) -> Any:

@@ -34,6 +34,14 @@ class _Absolute(BodyCoordinates):
     bodies: tuple[str, ...]
 
     @abc.abstractmethod
+    def _frames(self, q: Coordinates) -> Any:
+        """Returns the frames of all bodies."""
+
+    def at_rest(self, q: Coordinates) -> Kinematics:
+        """Returns the frames of all bodies."""
+        return Kinematics(self._frames(q), None)
+
+    @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M, which does not depend on q."""
 
@@ -117,10 +125,13 @@ class PlanarAbsolute(_Absolute):
         every = jnp.stack(poses, axis=-1).reshape(-1)
         return every[self._kept] if self.rotors else every
 
-    @jax.jit  # A step asks for it a dozen times: compiled as a unit, JAX traces and differentiates it once.
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies."""
-        return Kinematics(planar.Frame.of_pose(*self._poses(q)), planar.Twist(*self._poses(v)))
+        return Kinematics(self._frames(q), planar.Twist(*self._poses(v)))
+
+    @jax.jit  # A step asks for it a dozen times: compiled as a unit, JAX traces and differentiates it once.
+    def _frames(self, q: Coordinates) -> planar.Frame:
+        return planar.Frame.of_pose(*self._poses(q))
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Returns q where bodies have these frames."""
@@ -179,12 +190,15 @@ class SpatialAbsolute(_Absolute):
         axes = (*((f"v{axis}", "m/s") for axis in "xyz"), *((f"omega_{axis}", "rad/s") for axis in "xyz"))
         return tuple((f"{body}.{axis}", unit) for body in self.bodies for axis, unit in axes)
 
-    @jax.jit
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies; the rate of a twist has no part of its own."""
-        poses, twist = q.reshape(-1, 7), v.reshape(-1, 6)
-        place, quaternion = [poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)]
-        return Kinematics(spatial.Frame.of_pose(place, quaternion), spatial.Twist(*(twist[:, k] for k in range(6))))
+        twist = v.reshape(-1, 6)
+        return Kinematics(self._frames(q), spatial.Twist(*(twist[:, k] for k in range(6))))
+
+    @jax.jit
+    def _frames(self, q: Coordinates) -> spatial.Frame:
+        poses = q.reshape(-1, 7)
+        return spatial.Frame.of_pose([poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)])
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Returns q where bodies have these frames; quaternions have w >= 0."""

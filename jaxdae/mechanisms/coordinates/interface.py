@@ -39,6 +39,10 @@ class BodyCoordinates(abc.ABC):
         """Returns frames, twists T v, and T' v, of all bodies."""
 
     @abc.abstractmethod
+    def at_rest(self, q: Coordinates) -> Kinematics:
+        """Returns the frames of all bodies, for those who do not ask for twists."""
+
+    @abc.abstractmethod
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,) of wrenches F on all bodies, a stacked `Twist`."""
 

@@ -195,6 +195,10 @@ class TreeCoordinates(BodyCoordinates):
         back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
         return jnp.concatenate([rate[vectors_q], turning.reshape(-1)])[back]
 
+    def at_rest(self, q: Coordinates) -> Kinematics:
+        """Returns the frames of all bodies; the twists are zero."""
+        return self.kinematics(q, jnp.zeros((len(self.velocity_names),), q.dtype))
+
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
         return _kinematics(self, q, v)

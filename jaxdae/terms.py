@@ -1,0 +1,88 @@
+"""All constraint rows of a system at a state: residuals, J and gamma, together or one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from jaxdae._pytree import pytree
+from jaxdae.operators import DenseRows, JacobianOperator
+from jaxdae.system import AnySystem, State, checked, checked_state, velocity_residual
+from jaxdae.typing import Jacobian, Leaf, Residual, Rows
+
+
+@pytree
+class ConstraintTerms:
+    """The constraint rows at a state: g (ng,), [g'; w] (nc,), J as an operator and gamma (nc,)."""
+
+    position: Leaf
+    velocity: Leaf
+    jacobian_operator: Leaf
+    bias: Leaf
+
+    @property
+    def jacobian(self) -> Jacobian:
+        """J (nc, nv) as an array."""
+        return self.jacobian_operator.as_dense()
+
+
+@dataclasses.dataclass(frozen=True)
+class TermsOnDemand:
+    """The same at one state, each evaluated, and checked, where it is asked for: derivatives of what nobody asks for are never formed.
+
+    Attributes:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+        jacobian_operator: J there.
+    """
+
+    system: AnySystem
+    state: State
+    jacobian_operator: JacobianOperator
+
+    def __post_init__(self) -> None:
+        """Checks that J fits the rows; this is no pytree, so that nothing but the caller makes it."""
+        checked("constraint_jacobian(t, q, v)", self.jacobian_operator, (self._rows, *self.state.v.shape), self.state.q.dtype, self._why)
+
+    @property
+    def _rows(self) -> int:
+        return jax.eval_shape(velocity_residual, self.system, self.state).shape[0]
+
+    @property
+    def _why(self) -> str:
+        return f" ({self._rows} rows are declared by constraint and velocity_constraint)"
+
+    @property
+    def position(self) -> Residual:
+        """G (ng,)."""
+        return checked("constraint(t, q)", self.system.constraint(self.state.t, self.state.q), (None,), self.state.q.dtype)
+
+    @property
+    def velocity(self) -> Rows:
+        """[g'; w] (nc,)."""
+        return velocity_residual(self.system, self.state)
+
+    @property
+    def bias(self) -> Rows:
+        """Gamma (nc,)."""
+        state = self.state
+        gamma = self.system.constraint_bias(state.t, state.q, state.v)
+        return checked("constraint_bias(t, q, v)", gamma, (self._rows,), state.q.dtype, self._why)
+
+    @property
+    def jacobian(self) -> Jacobian:
+        """J (nc, nv) as an array."""
+        return self.jacobian_operator.as_dense()
+
+
+def constraint_terms(system: AnySystem, state: State) -> ConstraintTerms:
+    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first.
+
+    Args:
+        system: the mechanical system.
+        state: time (s), coordinates and velocities.
+    """
+    state = checked_state(state)
+    terms = TermsOnDemand(system, state, DenseRows(system.constraint_jacobian(state.t, state.q, state.v)))
+    return ConstraintTerms(terms.position, terms.velocity, terms.jacobian_operator, terms.bias)
