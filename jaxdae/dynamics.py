@@ -80,6 +80,7 @@ def _forward_dynamics(
     linearization: Linearization | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
+    system = system.at(state.q)
     at = linearization or linearize(system, state, solver, compliance)
     with jax.named_scope("constraint_terms"):
         target = stabilization.target(TermsOnDemand(system, state, at.jacobian), at.mass)

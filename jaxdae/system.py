@@ -106,6 +106,13 @@ class AnySystem(abc.ABC):
         """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
         return self
 
+    def at(self, q: Coordinates) -> AnySystem:
+        """Returns the system for one who asks for several of its terms at q, this very object: what they share is computed once.
+
+        The same system everywhere, itself by default.
+        """
+        return self
+
     @property
     def flat(self) -> bool:
         """Whether q (+) xi is q + xi: where `retract` is not written anew."""

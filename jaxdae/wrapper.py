@@ -93,6 +93,11 @@ class Wrapper(System):
         inside = self.system.at_input(u)
         return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
 
+    def at(self, q: Coordinates) -> AnySystem:
+        """Returns the wrapper around the system inside that knows what its terms share at q."""
+        inside = self.system.at(q)
+        return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
+
     def sizes(self, q: Any) -> Sizes:
         """Returns the sizes of the system inside."""
         return self.system.sizes(q)

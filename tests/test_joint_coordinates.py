@@ -155,6 +155,20 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e4 * EPS), found, expected)
 
 
+def test_what_is_known_at_a_state_is_never_used_at_another():
+    description, cut = in_plane()
+    for coordinates in (jm.Absolute(), jm.Joints(cut=cut)):
+        mechanism, q = jm.mechanism(description, coordinates)
+        located, t, other = mechanism.at(q), jnp.zeros(()), q + 0.1
+        assert located.at(q) is located and jaxdae.Soft(mechanism, 0.1).at(q).system.coordinates.known.q is q
+        for at in (q, other, q + 0.0):
+            np.testing.assert_allclose(located.constraint(t, at), mechanism.constraint(t, at), atol=1e-14)
+        derivatives = [jax.jacfwd(lambda x, m=m: m.constraint(t, x))(q) for m in (located, mechanism)]
+        np.testing.assert_allclose(*derivatives, atol=1e-14)
+        # Outside of a function that is compiled it is another object.
+        np.testing.assert_allclose(jax.jit(lambda m, x: m.constraint(t, x))(located, other), mechanism.constraint(t, other), atol=1e-14)
+
+
 def test_bodies_on_the_ground_stay_where_they_are():
     bodies = [jm.Body("base", 1.0, 0.1, (0.3, 0.2, 0.1)), jm.Body("arm", 1.0, 0.1, (2.5, 1.0, 0.0))]
     joints = [jm.Weld("weld", jm.GROUND, "base", at=(0.0, 0.0)), jm.Revolute("hinge", jm.GROUND, "arm", at=(2.0, 1.0))]

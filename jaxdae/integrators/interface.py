@@ -179,7 +179,7 @@ def convergence(change: Any, tolerance: Any, q: Any, closing: Any) -> Any:
 
 def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
     """Returns the report of a step that ended at `state`; soft rows are not meant to be zero and do not count as violated."""
-    system = hard_rows(system, state)
+    system = hard_rows(system.at(state.q), state)
     return StepInfo(
         a=a,
         lam=lam,

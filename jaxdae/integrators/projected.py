@@ -81,6 +81,7 @@ class Projected(PointWrapping):
             with jax.named_scope("position_projection"):
                 known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
                 new = position.project(system, new, point.state, known if _follows(self.projection.position) else None)
+        system = system.at(new.q)
         here = None
         if point.linearization is not None:
             with jax.named_scope("linearize"):

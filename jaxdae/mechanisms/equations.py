@@ -190,6 +190,11 @@ class Mechanism(System):
                 found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
         return found
 
+    def at(self, q: Coordinates) -> Mechanism:
+        """Returns the mechanism, which knows where its bodies are at q."""
+        known = self.coordinates.at(q)
+        return self if known is self.coordinates else dataclasses.replace(self, coordinates=known)
+
     # The equations.
 
     def mass_matrix(self, q: Coordinates) -> Square:

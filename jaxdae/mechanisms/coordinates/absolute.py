@@ -33,13 +33,9 @@ class _Absolute(BodyCoordinates):
 
     bodies: tuple[str, ...]
 
-    @abc.abstractmethod
-    def _frames(self, q: Coordinates) -> Any:
-        """Returns the frames of all bodies."""
-
     def at_rest(self, q: Coordinates) -> Kinematics:
         """Returns the frames of all bodies."""
-        return Kinematics(self._frames(q), None)
+        return Kinematics(self.located(q), None)
 
     @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
@@ -86,10 +82,12 @@ class PlanarAbsolute(_Absolute):
     Attributes:
         bodies: the names of all bodies (static).
         rotors: the numbers of those that have an angle only (static).
+        known: the frames of all bodies at some q, see `BodyCoordinates`.
     """
 
     bodies: tuple[str, ...] = static()
     rotors: tuple[int, ...] = static(default=())
+    known: Any = None
 
     flat = True
 
@@ -127,10 +125,11 @@ class PlanarAbsolute(_Absolute):
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies."""
-        return Kinematics(self._frames(q), planar.Twist(*self._poses(v)))
+        return Kinematics(self.located(q), planar.Twist(*self._poses(v)))
 
     @jax.jit  # A step asks for it a dozen times: compiled as a unit, JAX traces and differentiates it once.
-    def _frames(self, q: Coordinates) -> planar.Frame:
+    def locate(self, q: Coordinates) -> planar.Frame:
+        """Returns the frames of all bodies."""
         return planar.Frame.of_pose(*self._poses(q))
 
     def of_frames(self, frames: Any) -> Coordinates:
@@ -172,9 +171,15 @@ class PlanarAbsolute(_Absolute):
 
 @pytree
 class SpatialAbsolute(_Absolute):
-    """Place (3,) in m and quaternion wxyz (4,) of each body; `bodies` are their names."""
+    """Place (3,) in m and quaternion wxyz (4,) of each body.
+
+    Attributes:
+        bodies: the names of all bodies (static).
+        known: the frames of all bodies at some q, see `BodyCoordinates`.
+    """
 
     bodies: tuple[str, ...] = static()
+    known: Any = None
 
     flat = False
 
@@ -193,10 +198,11 @@ class SpatialAbsolute(_Absolute):
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies; the rate of a twist has no part of its own."""
         twist = v.reshape(-1, 6)
-        return Kinematics(self._frames(q), spatial.Twist(*(twist[:, k] for k in range(6))))
+        return Kinematics(self.located(q), spatial.Twist(*(twist[:, k] for k in range(6))))
 
     @jax.jit
-    def _frames(self, q: Coordinates) -> spatial.Frame:
+    def locate(self, q: Coordinates) -> spatial.Frame:
+        """Returns the frames of all bodies."""
         poses = q.reshape(-1, 7)
         return spatial.Frame.of_pose([poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)])
 

@@ -10,19 +10,50 @@ where M_b, J_b, gamma_b, f_b are those of free bodies. Joints and forces know bo
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from jaxdae._pytree import pytree
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
+from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
+
+
+@pytree
+class Known:
+    """Where bodies are at some coordinates: q itself, the very object, and what `BodyCoordinates.located` returns there."""
+
+    q: Leaf
+    found: Leaf
 
 
 class BodyCoordinates(abc.ABC):
-    """How bodies move with q; a pytree, as a part of a `Mechanism`."""
+    """How bodies move with q; a pytree, as a part of a `Mechanism`.
+
+    Mass matrix, rows and forces at one state all ask where the bodies are. The compiler does not reliably see that they ask for the same,
+    because it simplifies each computation by itself before it compares them; so whoever asks for several of them at one q says so by `at`.
+    """
 
     flat: bool
     """Whether q (+) xi is q + xi."""
+    known: Known | None
+    """What was located already, None where nothing was. It counts for the object `known.q` only, so that it is never out of date."""
+
+    def at(self, q: Coordinates) -> Any:
+        """Returns the coordinates, which know where bodies are at q."""
+        return self if self.known is not None and self.known.q is q else dataclasses.replace(self, known=Known(q, self.located(q)))  # pyright: ignore[reportArgumentType]
+
+    def located(self, q: Coordinates) -> Any:
+        """Returns where bodies are at q, in the form of these coordinates."""
+        known = self.known
+        if known is None:
+            return self.locate(q)
+        return known.found if known.q is q else dataclasses.replace(self, known=None).locate(q)  # pyright: ignore[reportArgumentType]
+
+    @abc.abstractmethod
+    def locate(self, q: Coordinates) -> Any:
+        """Computes what `located` returns."""
 
     @property
     @abc.abstractmethod

@@ -72,6 +72,7 @@ class TreeCoordinates(BodyCoordinates):
         friction_speed: at which friction has 76 % of its size (nv,), in m/s or rad/s.
         stiffness: of the spring on each coordinate (nv,), in N/m or N m/rad, zero for orientations; None where there is none.
         rest: the coordinates without force of the springs (nv,), in m or rad.
+        known: `near` at some q, see `BodyCoordinates`.
     """
 
     articulated_from: ClassVar[int] = 24
@@ -89,6 +90,7 @@ class TreeCoordinates(BodyCoordinates):
     friction_speed: Any = None
     stiffness: Any = None
     rest: Any = None
+    known: Any = None
 
     @property
     def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -201,11 +203,18 @@ class TreeCoordinates(BodyCoordinates):
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
-        return _kinematics(self, q, v)
+        return _kinematics(self._plain, self.located(q), v)
 
-    def moving(self, q: Coordinates, v: Velocity) -> Kinematics:
+    def locate(self, q: Coordinates) -> Near:
+        """Returns frames and motions about the origin of each tree."""
+        return _near(self, q)
+
+    @property
+    def _plain(self) -> TreeCoordinates:
+        return self if self.known is None else dataclasses.replace(self, known=None)
+
+    def moving(self, near: Near, v: Velocity) -> Kinematics:
         """Returns what `kinematics` does, anew."""
-        near = _near(self, q)
         shape, screw = self.structure, self.space.screw
         moving = jnp.stack(near.columns) * v
         motion, links = (screw(*self._pushed(moving, of)) for of in (shape.body_links, shape.column_links))
@@ -252,7 +261,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,)."""
-        near = _near(self, q)
+        near = self.located(q)
         forces = self._pulled(jnp.stack(self.space.screw.of_wrench(near.bodies, wrench)))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
@@ -283,7 +292,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
-        near = _near(self, q)
+        near = self.located(q)
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
         own = type(bodies)(*self._at_columns(jnp.stack(bodies)))
         tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
@@ -297,7 +306,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Returns the rows J_b T of a group: each side's derivatives are a wrench, which pulls on the joints that carry the body."""
-        near = _near(self, q)
+        near = self.located(q)
         columns = jnp.stack(near.columns, axis=1)
         links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
         count = len(block[0][0])
@@ -380,5 +389,5 @@ _near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
 
 
 @jax.jit
-def _kinematics(tree: TreeCoordinates, q: Any, v: Any) -> Kinematics:
-    return tree.moving(q, v)
+def _kinematics(tree: TreeCoordinates, near: Near, v: Any) -> Kinematics:
+    return tree.moving(near, v)
