@@ -156,11 +156,12 @@ def test_derivatives_of_frames_and_motions_are_those_of_autodiff(both):
 
 
 def test_what_is_known_at_a_state_is_never_used_at_another():
-    description, cut = in_plane()
+    (description, cut), t = in_plane(), jnp.zeros(())
     for coordinates in (jm.Absolute(), jm.Joints(cut=cut)):
         mechanism, q = jm.mechanism(description, coordinates)
-        located, t, other = mechanism.at(q), jnp.zeros(()), q + 0.1
-        assert located.at(q) is located and jaxdae.Soft(mechanism, 0.1).at(q).system.coordinates.known.q is q
+        located, other = mechanism.at(q), q + 0.1
+        assert located.at(q) is located
+        assert jaxdae.Soft(mechanism, 0.1).at(q).system.coordinates.known.q is q
         for at in (q, other, q + 0.0):
             np.testing.assert_allclose(located.constraint(t, at), mechanism.constraint(t, at), atol=1e-14)
         derivatives = [jax.jacfwd(lambda x, m=m: m.constraint(t, x))(q) for m in (located, mechanism)]
