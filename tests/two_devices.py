@@ -1,4 +1,5 @@
-"""Programs in a process of their own, in which the CPU counts as two devices: that is decided before JAX starts."""
+"""Programs in a process of their own, optimized as users have them, in which the CPU counts as two devices or more: that is decided before
+JAX starts."""
 
 import os
 import pathlib
@@ -6,12 +7,12 @@ import subprocess
 import sys
 
 
-def run(program):
-    """Returns the process after it has run a program that may import the library and the modules of the tests."""
+def run(program, count=2, flags=""):
+    """Returns the process after it has run a program that may import the library and the modules of the tests; `flags` are those of XLA."""
     root = pathlib.Path(__file__).resolve().parent
     environment = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={count}",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)]),
     }

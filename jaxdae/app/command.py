@@ -6,6 +6,7 @@ written then), 130 Ctrl-C, 143 SIGTERM.
 
 import contextlib
 import pathlib
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -94,7 +95,8 @@ def run(
         stop("run --distributed: got --chunks or --resume, expected neither: the same command continues a run that was stopped", code=2)
     if animate and (chunks or distributed or resume):
         stop("run --animate: got --chunks, --distributed or --resume with it, expected a run of this process", code=2)
-    joined = _joined("run", distributed, coordinator, processes, process)
+    given = coordinator, processes, process
+    joined = _joined("run", distributed, given, lambda: _read_before(str(config), set_))
     if resume is not None:
         if set_ or chunks:
             stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
@@ -124,13 +126,24 @@ def run(
     _tell(done)
 
 
-def _joined(command: str, distributed: bool, coordinator: str | None, processes: int | None, process: int | None) -> Any:
-    """Connects this process with the others where that was asked for."""
+def _joined(command: str, distributed: bool, given: tuple[str | None, int | None, int | None], check: Callable[[], Any]) -> Any:
+    """Connects this process with the others where that was asked for, after a check of what can be seen without them."""
     from jaxdae.app import hosts
 
+    coordinator, processes, process = given
     if not distributed and (coordinator or processes or process is not None):
         stop(f"{command}: got --coordinator, --processes or --process without --distributed, expected them with it", code=2)
-    return hosts.join(coordinator, processes, process) if distributed else None
+    if not distributed:
+        return None
+    check()
+    return hosts.join(coordinator, processes, process)
+
+
+def _read_before(source: str, overrides: list[str] | None) -> Any:
+    """Returns a config as it is read without computing anything; ends the command with all of its mistakes where there are some."""
+    from jaxdae.app.config import readable
+
+    return readable(source, tuple(overrides or ())) or _load(source, overrides)[0]
 
 
 @app.command()
@@ -162,7 +175,7 @@ def tune(
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
     """Find numbers of a config by gradient, as its section tune says; history, plots and tuned config go to a new folder."""
-    _learn("tune", config, set_, out, resume, _joined("tune", distributed, coordinator, processes, process))
+    _learn("tune", config, set_, out, resume, distributed, (coordinator, processes, process))
 
 
 @app.command()
@@ -177,7 +190,7 @@ def optimize(
     process: Annotated[int | None, _PROCESS] = None,
 ) -> None:
     """Find inputs over time by gradient, as the section optimize of a config says; history, plots and inputs go to a new folder."""
-    _learn("optimize", config, set_, out, resume, _joined("optimize", distributed, coordinator, processes, process))
+    _learn("optimize", config, set_, out, resume, distributed, (coordinator, processes, process))
 
 
 _FILE = typer.Argument(metavar="CONFIG", help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml).", show_default=False)
@@ -242,13 +255,29 @@ for _shows in (view, plot, export):
 
 
 def _learn(
-    command: str, config: str | None, overrides: list[str] | None, out: pathlib.Path, resume: pathlib.Path | None, hosts: Any = None
+    command: str,
+    config: str | None,
+    overrides: list[str] | None,
+    out: pathlib.Path,
+    resume: pathlib.Path | None,
+    distributed: bool,
+    shared: tuple[str | None, int | None, int | None],
 ) -> None:
     from jaxdae.app import opened, run_folder
 
     if (config is None) == (resume is None):
         stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
     given = tuple(overrides or ())
+
+    def check() -> None:
+        from jaxdae.app.learn import check_divides
+
+        source = str(config) if resume is None else str(opened.continuable_fit(resume, command, given).folder / run_folder.CONFIG)
+        read = _read_before(source, overrides)
+        _check_section(read, command, source)
+        check_divides(read, command)
+
+    hosts = _joined(command, distributed, shared, check)
     if resume is None:
         continued = contextlib.nullcontext()
     elif hosts is not None and hosts.index > 0:
@@ -260,11 +289,15 @@ def _learn(
         _learn_checked(command, source, overrides, out, found, hosts)
 
 
+def _check_section(checked: Any, command: str, source: str) -> None:
+    if getattr(checked, command) is None:
+        stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+
+
 def _learn_checked(command: str, source: str, overrides: list[str] | None, out: pathlib.Path, found: Any, hosts: Any) -> None:
     """Runs a fit of a config in a new folder, or in the one that was found."""
     checked, worlds = _load(source, overrides)
-    if getattr(checked, command) is None:
-        stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
+    _check_section(checked, command, source)
     from jaxdae.app import space
     from jaxdae.app.learn import learn, rows
 

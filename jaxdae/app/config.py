@@ -9,7 +9,7 @@ import yaml
 from jaxdae.app import laws
 from jaxdae.app.crosscheck import crosscheck
 from jaxdae.app.explain import default_at, explain
-from jaxdae.app.problems import ConfigError
+from jaxdae.app.problems import ConfigError, Problem
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import SECTIONS, space_of
 from jaxdae.app.source import Document, read, value_at
@@ -28,18 +28,7 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
     Raises:
         ConfigError: with every mistake that was found.
     """
-    document = read(path, overrides, partial(default_at, Config))
-    problems = [*document.problems, *laws.expand(document)]
-    config = None
-    try:
-        config = Config.model_validate(document.data)
-    except pydantic.ValidationError as error:
-        problems += explain(Config, error, document)
-    problems += crosscheck(document, config)
-    if document.hidden:
-        # What refers to bodies that are not there yet is no mistake.
-        blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
-        problems = [*document.problems, *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind))]
+    document, config, problems = _read(path, overrides)
     skeleton = config if config is not None and not problems else None if document.hidden else _skeleton(document)
     if skeleton is not None:
         # The library is imported here, so that spelling mistakes are answered without waiting for it.
@@ -58,6 +47,35 @@ def load(path: str, overrides: tuple[str, ...] = ()) -> tuple[Config, Any]:
                 return build.with_chosen_solver(config, worlds)
         problems += found
     raise ConfigError(problems)
+
+
+def readable(path: str, overrides: tuple[str, ...] = ()) -> Config | None:
+    """Returns a config whose text has no mistakes, loops not looked at; None where it has some, all of which `load` tells.
+
+    Nothing is computed: processes that are to be connected may call it before.
+    """
+    try:
+        _, config, problems = _read(path, overrides)
+    except ConfigError:
+        return None
+    return None if problems else config
+
+
+def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | None, list[Problem]]:
+    """Returns a config as it was read, what the schema makes of it, and the mistakes in its text."""
+    document = read(path, overrides, partial(default_at, Config))
+    problems = [*document.problems, *laws.expand(document)]
+    config = None
+    try:
+        config = Config.model_validate(document.data)
+    except pydantic.ValidationError as error:
+        problems += explain(Config, error, document)
+    problems += crosscheck(document, config)
+    if document.hidden:
+        # What refers to bodies that are not there yet is no mistake.
+        blind = ("mechanism.", "start.", "batch.vary", "tune", "optimize")
+        problems = [*document.problems, *(one for one in problems if one.path != "mechanism" and not one.path.startswith(blind))]
+    return document, config, problems
 
 
 def _skeleton(document: Document) -> Config | None:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -18,13 +19,20 @@ _TOLD = {
     "code": "code of jaxdae",
     "jax": "version of JAX",
     "jaxlib": "version of jaxlib",
+    "numpy": "version of NumPy",
+    "scipy": "version of SciPy, whose LAPACK JAX calls on a CPU",
+    "flags": "environment variable XLA_FLAGS",
+    "products": "jax_default_matmul_precision",
     "backend": "kind of device",
     "devices": "number of devices of a process",
 }
 
 
 def identity(config: Config) -> dict[str, str]:
-    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, and the devices."""
+    """Returns what the numbers of a run depend on: its config, precision and seed in it, the code, the compiler, and the devices.
+
+    Flags of the compiler may change the last bits, and the precision of products in single precision far more than those.
+    """
     versions = run_folder.versions()
     told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}  # No bit depends on it.
     text = json.dumps(told, sort_keys=True)
@@ -34,6 +42,10 @@ def identity(config: Config) -> dict[str, str]:
         "code": _code(),
         "jax": versions["jax"],
         "jaxlib": versions["jaxlib"],
+        "numpy": versions["numpy"],
+        "scipy": versions["scipy"],
+        "flags": " ".join(sorted(os.environ.get("XLA_FLAGS", "").split())) or "none",
+        "products": str(jax.config.jax_default_matmul_precision or "default"),
         "backend": jax.default_backend(),
         "devices": str(jax.local_device_count()),
     }

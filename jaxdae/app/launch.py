@@ -36,7 +36,7 @@ def resume(folder: pathlib.Path, load: Load, console: rich.console.Console, devi
         Failed: the disk let the run down on the way.
         KeyboardInterrupt: with what is left behind in words.
     """
-    opened.simulation(folder, "--resume")
+    opened.simulation(folder, "--resume", digests=False)
     with opened.lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
         return _opened(opened.simulation(folder, "--resume"), load, console, "--resume", devices).all()
@@ -48,7 +48,7 @@ def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Ru
     Raises:
         Refused: no such run, parts that are missing, or parts of another run.
     """
-    opened.simulation(folder, "merge")
+    opened.simulation(folder, "merge", digests=False)
     with opened.lock(folder):
         return _opened(opened.simulation(folder, "merge"), load, console, "merge").merge()
 

@@ -82,22 +82,20 @@ def learn(
         ValueError: a loss that is not finite at the start.
         KeyboardInterrupt: with what is left behind in words.
     """
-    if hosts is not None:
-        _check_divides(config, getattr(config, command))
-        if hosts.index > 0:
-            _help(config, worlds, command, None if resume is None else resume.folder / CHECKPOINT)
-            hosts.meet()
-            return None
+    if hosts is not None and hosts.index > 0:
+        _help(config, worlds, command, None if resume is None else resume.folder / CHECKPOINT)
+        hosts.meet()
+        return None
     done = _learned_here(config, worlds, command, console, parent, source, resume)
     if hosts is not None:
         hosts.meet()
     return done
 
 
-def _check_divides(config: Config, section: Tune | Optimize) -> None:
+def check_divides(config: Config, command: str) -> None:
+    """Raises `Refused` where a fit has one world, which processes cannot divide."""
     if config.batch.size == 1 or not config.batch.vary:
-        what = "tune" if isinstance(section, Tune) else "optimize"
-        raise Refused(f"{what} --distributed: got one world, expected batch.size and batch.vary: worlds are what is divided")
+        raise Refused(f"{command} --distributed: got one world, expected batch.size and batch.vary: worlds are what is divided")
 
 
 def _help(config: Config, worlds: Worlds, command: str, checkpoint: pathlib.Path | None) -> None:

@@ -6,8 +6,10 @@
 Each process of a run that several share has a file of its own, `metrics-0017.jsonl`.
 """
 
+import contextlib
 import datetime
 import json
+import os
 import pathlib
 import resource
 import sys
@@ -19,6 +21,7 @@ from jaxdae.app.simulate import Summary
 from jaxdae.status import Status
 
 PATTERN = "metrics*.jsonl"
+_LINE = 100_000  # bytes, more than any line has
 
 
 class Metrics:
@@ -37,7 +40,8 @@ class Metrics:
         self._before, self._done = time.monotonic(), 0
 
     def begin(self, done: int) -> None:
-        """Notes that a part goes on after so many steps."""
+        """Notes that a part goes on after so many steps; a line that was cut off before is removed."""
+        _mend(self._file)
         self._before, self._done = time.monotonic(), done
 
     def add(self, worlds: Range, summary: Summary) -> None:
@@ -60,6 +64,16 @@ class Metrics:
         self._before, self._done = now, summary.steps
         with self._file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
+
+
+def _mend(file: pathlib.Path) -> None:
+    """Removes a last line without its end, which a process that was killed or a power failure left: the next would become part of it."""
+    with contextlib.suppress(FileNotFoundError), file.open("r+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        first = stream.seek(max(0, size - _LINE))
+        whole = first + stream.read().rfind(b"\n") + 1
+        if whole < size:
+            stream.truncate(whole)
 
 
 def memory_bytes() -> int:

@@ -143,7 +143,7 @@ def drawable(folder: pathlib.Path) -> Opened:
 
 def _drawable_simulation(folder: pathlib.Path, record: dict[str, Any]) -> Opened:
     if "results" not in record and not record.get("complete"):
-        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; run its {run_folder.CONFIG} again")
+        raise Refused(f"{folder}: got a run that did not finish, expected a finished one; jaxdae run --resume {folder} continues it")
     _check_parts(folder, (run_folder.RESULTS,), _EXAMPLE)
     _validated(folder, _SimulationRecord, record)
     config = _config(folder, record)
@@ -272,12 +272,13 @@ def is_locked(file: pathlib.Path) -> bool:
     return False
 
 
-def simulation(folder: pathlib.Path, asked: str) -> Opened:
+def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened:
     """Returns the folder of a `jaxdae run` that is not complete, so that it can be continued.
 
     Args:
         folder: the folder.
         asked: what it is wanted for, such as --resume.
+        digests: whether the results of a run that was stopped are looked at, all of which are read for that.
 
     Raises:
         Refused: for anything else.
@@ -296,7 +297,8 @@ def simulation(folder: pathlib.Path, asked: str) -> Opened:
         raise Refused(
             f"{asked}: got {folder}, a run of an older version, which kept nothing to go on from; run its {run_folder.CONFIG} again"
         )
-    _check_digests(folder, record)  # Of a run that was killed there are none.
+    if digests:
+        _check_digests(folder, record)  # Of a run that was killed there are none.
     _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
     return Opened(folder, config, record)
 

@@ -1,9 +1,10 @@
 """What is on the disk of the parts of a run that goes on: how far each is, and who works on it.
 
-In the folder `parts` of a run, worlds 64 to 127 have up to three files:
+In the folder `parts` of a run, worlds 64 to 127 have up to four files:
 
     worlds-00000064-00000127.npz     the checkpoint: from here this part goes on, bit for bit; gone when the part is complete
     worlds-00000064-00000127.json    the part is complete, and what it was like
+    worlds-00000064-00000127.sha256  the files of the store that this part has written, with their digests
     worlds-00000064-00000127.lock    held by the process that works on it; a lock ends with its process
 
 Checkpoints and records are put in place whole. When all parts are complete, what they were like goes into `run.json`, and the folder goes.
@@ -21,14 +22,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.app import files, opened
-from jaxdae.app.grid import Range
+from jaxdae.app import files, listing, opened, results, run_folder
+from jaxdae.app.grid import Grid, Range
 from jaxdae.app.problems import Refused
 from jaxdae.app.results import Writer
 from jaxdae.app.simulate import Carried, Summary
 from jaxdae.tuning import checkpoint
 
 FOLDER = "parts"
+STORE = f"{FOLDER}/store{listing.ENDING}"
 _NAME = re.compile(r"worlds-(\d{8})-(\d{8})\.(json|npz)")
 _RECORD_BYTES = 1_000_000
 
@@ -69,29 +71,84 @@ def found(folder: pathlib.Path) -> list[Found]:
         complete = match[3] == "json"
         if complete or worlds not in parts:
             with contextlib.suppress(FileNotFoundError):  # Another process has just completed it.
-                parts[worlds] = Found(worlds, complete, _record(file) if complete else _checkpoint(file)[0])
+                parts[worlds] = Found(worlds, complete, _record(file) if complete else _told_by(file))
     return sorted(parts.values(), key=lambda part: part.worlds)
+
+
+def listed(folder: pathlib.Path, worlds: Range) -> pathlib.Path:
+    """Returns where the files of a part are listed."""
+    return folder / FOLDER / f"{_stem(worlds)}{listing.ENDING}"
+
+
+def check_store(folder: pathlib.Path, digest: listing.Digest | None = None) -> None:
+    """Raises `Refused` where names, instants or metadata of the store are not what the run wrote; `digest` as in `check_written`."""
+    expected = listing.read(folder / STORE)
+    if not expected:
+        raise _damaged(folder / run_folder.RESULTS, f"a store whose files {folder / STORE} does not list", "the run begins anew")
+    changed = listing.first_changed(expected, expected, digest or listing.on_disk(folder / run_folder.RESULTS))
+    if changed is not None:
+        raise Refused(
+            f"{folder / run_folder.RESULTS / changed[0]}: got {changed[1]}, expected what the run wrote; use the folder as the run left it,"
+            f" or remove {run_folder.RESULTS} and {FOLDER}, and it begins anew"
+        )
+
+
+def check_written(folder: pathlib.Path, grid: Grid, found: list[Found], digest: listing.Digest | None = None) -> None:
+    """Raises `Refused` where a file of the store that belongs to what these parts have written is not as they wrote it.
+
+    Args:
+        folder: of the run.
+        grid: how the results are cut.
+        found: the parts.
+        digest: gives the digest of a file of the store; left out, as it lies on the disk now.
+    """
+    store = folder / run_folder.RESULTS
+    for part in found:
+        names = results.chunk_files(store, grid, part.worlds, part.told["written"])
+        if part.complete and part.told["written"] != grid.saved:
+            raise _damaged(_file(folder, part), f"the record of a part with {part.told['written']} of {grid.saved} saved states")
+        changed = listing.first_changed(listing.read(listed(folder, part.worlds)), names, digest or listing.on_disk(store))
+        if changed is not None:
+            name, got = changed
+            raise Refused(
+                f"{store / name}: got {got}{results.what_is_in(name, grid)}, expected what the run wrote; use the folder as the run left"
+                f" it, or remove {_file(folder, part)}, and worlds {part.worlds[0]} to {part.worlds[1] - 1} begin anew"
+            )
 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
-    """Keeps other processes from working on a part.
+    """Keeps other processes from working on a part, and on any that has some of its worlds.
 
     Raises:
         Refused: another process does.
     """
     (folder / FOLDER).mkdir(exist_ok=True)
     with opened.lock(folder, f"{FOLDER}/{_stem(worlds)}.lock"):
+        # Each locks its own before it looks at those of others: of two that want the same worlds at least one sees the other.
+        others = at_work(folder, worlds)
+        if others:
+            raise Refused(
+                f"{folder}: got worlds {worlds[0]} to {worlds[1] - 1}, while another process works on worlds {others[0][0]} to"
+                f" {others[0][1] - 1}; wait for its end, or end it first"
+            )
         yield
 
 
-def at_work(folder: pathlib.Path) -> list[Range]:
-    """Returns the parts on which a process of this machine works at this moment."""
+def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
+    """Returns the parts on which a process of this machine works at this moment.
+
+    Args:
+        folder: of the run.
+        beside: only others than this part, with some of its worlds.
+    """
     found = []
     for file in sorted((folder / FOLDER).glob("worlds-*.lock")):
         first, last = file.stem.removeprefix("worlds-").split("-")
-        if opened.is_locked(file):
-            found.append((int(first), int(last) + 1))
+        worlds = int(first), int(last) + 1
+        looked_at = beside is None or (worlds != beside and worlds[0] < beside[1] and beside[0] < worlds[1])
+        if looked_at and opened.is_locked(file):
+            found.append(worlds)
     return found
 
 
@@ -173,6 +230,11 @@ def _stem(worlds: Range) -> str:
     return f"worlds-{worlds[0]:08d}-{worlds[1] - 1:08d}"
 
 
+def _file(folder: pathlib.Path, part: Found) -> pathlib.Path:
+    """Returns what says how far a part is."""
+    return folder / FOLDER / f"{_stem(part.worlds)}.{'json' if part.complete else 'npz'}"
+
+
 def _record(file: pathlib.Path) -> dict[str, Any]:
     try:
         told = json.loads(files.read_text(file, _RECORD_BYTES))
@@ -185,16 +247,33 @@ def _record(file: pathlib.Path) -> dict[str, Any]:
 
 
 def _checkpoint(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    try:
+    with _read(file):
         meta, arrays = checkpoint.load(file)
-        told = json.loads(meta["told"])
-        Summary(**told["summary"])
+        return _words(meta), arrays
+
+
+def _told_by(file: pathlib.Path) -> dict[str, Any]:
+    """Returns what a checkpoint says, without its arrays, which may be large; that these are whole is seen when the part goes on."""
+    with _read(file):
+        return _words(checkpoint.meta(file))
+
+
+def _words(meta: dict[str, Any]) -> dict[str, Any]:
+    told = json.loads(meta["told"])
+    Summary(**told["summary"])
+    return told
+
+
+@contextlib.contextmanager
+def _read(file: pathlib.Path) -> Iterator[None]:
+    """Says of a checkpoint that cannot be read that it is damaged, or not there any more."""
+    try:
+        yield
     except (checkpoint.CheckpointError, KeyError, TypeError, ValueError):
         if not file.exists():
             raise FileNotFoundError(file) from None
         raise _damaged(file, "no checkpoint of a part") from None
-    return told, arrays
 
 
-def _damaged(file: pathlib.Path, got: str) -> Refused:
-    return Refused(f"{file}: got {got}, expected what the run wrote; remove it, and its worlds begin anew")
+def _damaged(file: pathlib.Path, got: str, then: str = "its worlds begin anew") -> Refused:
+    return Refused(f"{file}: got {got}, expected what the run wrote; remove it, and {then}")

@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from jaxdae.app import naming
+from jaxdae.app import files, listing, naming
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
 from jaxdae.app.schema import Config
@@ -94,13 +94,15 @@ def poses(data: xr.Dataset, count: int) -> xr.DataArray:
     return xr.DataArray(shaped, dims=("world", "time", "body", "in_pose"))
 
 
-def create(store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
+def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
     """Makes the store of a run: all names, units, instants and varied numbers, and no results yet.
 
-    It is put in place whole. Where another process of the same run was faster, its store stays.
+    It is put in place whole, after the list of its files. Where another process of the same run was faster, its store stays, which has the
+    same bytes.
 
     Args:
         store: the folder of the store.
+        listed: where its files are listed with their digests.
         config: the config.
         grid: how the results are cut.
         system: the mechanism, for the names of its coordinates, velocities, rows and bodies, with their units.
@@ -113,6 +115,8 @@ def create(store: pathlib.Path, config: Config, grid: Grid, system: Any, paramet
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _fill(partial, config, grid, system, parameters)
+        made = sorted(file for file in partial.rglob("*") if file.is_file())
+        files.write_text(listed, listing.lines({file.relative_to(partial).as_posix(): files.digest(file) for file in made}))
         partial.rename(store)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
@@ -169,29 +173,66 @@ def _labels(system: Any) -> dict[str, Any]:
     return labels
 
 
+def _arrays(store: pathlib.Path) -> dict[str, Any]:
+    """Returns the arrays (world, time, ...) of a store by name."""
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        arrays: Any = zarr.open_group(store, mode="r+", zarr_format=2, use_consolidated=True).arrays()
+        return {name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]}
+
+
+def chunk_files(store: pathlib.Path, grid: Grid, worlds: Range, written: int) -> list[str]:
+    """Returns the files of the store that are whole when so many instants of some worlds are written, by their paths in it."""
+    rows = range(_whole_rows(grid, written))
+    columns = _touched(worlds[0], worlds[1] - worlds[0], grid.worlds)
+    arrays = [(name, array.ndim) for name, array in _arrays(store).items() if 0 not in array.shape]
+    return [_key(name, column, row, ndim) for row in rows for name, ndim in arrays for column in columns]
+
+
+def _whole_rows(grid: Grid, written: int) -> int:
+    """Returns how many chunks are whole, one after the other in time, when so many instants are written; the last of all may be shorter."""
+    return -(-grid.saved // grid.entries) if written == grid.saved else written // grid.entries
+
+
+def what_is_in(name: str, grid: Grid) -> str:
+    """Returns the worlds and instants of a file of the store in words; nothing of a file that holds no results."""
+    column, row, *_ = [*name.rpartition("/")[2].split("."), ""]
+    if not (column.isdigit() and row.isdigit() and "/" in name):
+        return ""
+    worlds, entries = int(column) * grid.worlds, int(row) * grid.entries
+    last = min(worlds + grid.worlds, grid.size) - 1, min(entries + grid.entries, grid.saved) - 1
+    return f" (worlds {worlds} to {last[0]}, saved states {entries} to {last[1]})"
+
+
 class Writer:
     """Writes the saved states of a part of a run into its region of the store, chunk by chunk.
 
-    A chunk is written when all of its instants are there; what is not yet written is `pending`. So a file that exists is whole, unless its
-    writer was killed at that moment: then what made it is in the checkpoint before, and it is written again.
+    A chunk is written when all of its instants are there; what is not yet written is `pending`. So a file that is listed is whole. What a
+    writer that was killed has written since its last checkpoint is written again: what made it is in the checkpoint.
 
     Args:
         store: the folder of the store.
         grid: how the results are cut.
         worlds: the worlds of the part (first, behind the last).
+        listed: where the files that are whole are listed, see `jaxdae.app.listing`.
         written: the number of instants that are in the store already.
         pending: those that come next, (world, time, ...) by name.
     """
 
-    def __init__(self, store: pathlib.Path, grid: Grid, worlds: Range, written: int = 0, pending: dict[str, np.ndarray] | None = None):
+    def __init__(
+        self,
+        store: pathlib.Path,
+        grid: Grid,
+        worlds: Range,
+        listed: pathlib.Path,
+        written: int = 0,
+        pending: dict[str, np.ndarray] | None = None,
+    ):
         """Opens the store."""
-        self._store, self._grid, self._first = store, grid, worlds[0]
+        self._store, self._grid, self._first, self._listed = store, grid, worlds[0], listed
         self._blocks = [pending] if pending else []
         self.written = written
-        with zarr.config.set({"array.write_empty_chunks": True}):
-            root = zarr.open_group(store, mode="r+", zarr_format=2, use_consolidated=True)
-            arrays: Any = root.arrays()
-            self._arrays = {name: array for name, array in arrays if array.attrs["_ARRAY_DIMENSIONS"][:2] == ["world", "time"]}
+        self._arrays = _arrays(store)
+        listing.keep(listed, chunk_files(store, grid, worlds, written))
         self._remove_later(worlds[1])
 
     def _remove_later(self, behind: int) -> None:
@@ -200,7 +241,7 @@ class Writer:
         for name, column in itertools.product(self._arrays, columns):
             for file in (self._store / name).glob(f"{column}.*"):
                 row = file.name.split(".")[1]
-                if row.isdigit() and int(row) >= self.written // self._grid.entries:
+                if row.isdigit() and int(row) >= _whole_rows(self._grid, self.written):
                     file.unlink(missing_ok=True)
 
     @property
@@ -221,7 +262,7 @@ class Writer:
         waiting = sum(block["status"].shape[1] for block in self._blocks)
         if waiting >= self._grid.entries or self.written + waiting == self._grid.saved:
             whole = waiting if self.written + waiting == self._grid.saved else waiting // self._grid.entries * self._grid.entries
-            self._write(whole)
+            listing.append(self._listed, self._write(whole))
             rest = {name: array[:, whole:] for name, array in self.pending.items()}
             self.written += whole
             self._blocks = [rest] if waiting > whole else []
@@ -235,28 +276,33 @@ class Writer:
         if self._blocks:
             self._write(self.pending["status"].shape[1])
 
-    def _write(self, count: int) -> None:
-        """Writes the first `count` of the pending instants, and forces their files to the disk."""
+    def _write(self, count: int) -> dict[str, str]:
+        """Writes the first `count` of the pending instants, and forces their files to the disk; returns the digests of these by name."""
+        digests: dict[str, str] = {}
         try:
             for name, array in self._arrays.items():
                 value = self.pending[name][:, :count]
                 if value.size:
                     array[self._first : self._first + value.shape[0], self.written : self.written + count] = value
-                    self._force(name, value)
+                    digests |= self._forced(name, value)
         except OSError:
             # Chunks are written side by side. One error is raised here; asyncio would print the others later, each with a traceback.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise
+        return digests
 
-    def _force(self, name: str, value: np.ndarray) -> None:
+    def _forced(self, name: str, value: np.ndarray) -> dict[str, str]:
         worlds = _touched(self._first, value.shape[0], self._grid.worlds)
-        for column, row in itertools.product(worlds, _touched(self.written, value.shape[1], self._grid.entries)):
-            key = ".".join(map(str, (column, row, *[0] * (value.ndim - 2))))
-            descriptor = os.open(self._store / name / key, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        rows = _touched(self.written, value.shape[1], self._grid.entries)
+        keys = [_key(name, column, row, value.ndim) for column, row in itertools.product(worlds, rows)]
+        digests = {key: files.forced(self._store / key) for key in keys}
+        files.force_names(self._store / name)
+        return digests
+
+
+def _key(name: str, column: int, row: int, ndim: int) -> str:
+    """Returns the path in the store of the file of a chunk."""
+    return f"{name}/{'.'.join(map(str, (column, row, *[0] * (ndim - 2))))}"
 
 
 def _touched(first: int, count: int, together: int) -> range:

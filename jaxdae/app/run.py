@@ -115,13 +115,14 @@ def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathl
     return folder, record
 
 
-def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", **found: Any) -> None:
+def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", digests: dict[str, str] | None = None, **found: Any) -> None:
     """Writes what a run found into its record, the digests of its results, and that it ended.
 
     Args:
         folder: the run folder.
         record: what `begin` returned.
         stopped: why it ended before all was done; such a run is not complete.
+        digests: of the results; left out, as they lie on the disk now.
         found: what is added to the record.
     """
     record |= found
@@ -131,7 +132,7 @@ def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", **fo
         record.pop("stopped", None)
         record["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record["complete"] = not stopped
-    record["digests"] = run_folder.digests(folder)
+    record["digests"] = run_folder.digests(folder) if digests is None else digests
     run_folder.write_record(folder, record)
 
 

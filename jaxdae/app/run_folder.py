@@ -31,7 +31,7 @@ OPTIMIZED = "optimized.yaml"
 MOTION = "motion"
 LOCK = "lock"
 _SAY_NONE = ("projection", "position")  # left out, they would mean their defaults
-_PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "xarray", "zarr")
+_PACKAGES = ("jaxdae", "jax", "jaxlib", "numpy", "scipy", "xarray", "zarr")
 
 
 def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None) -> pathlib.Path:

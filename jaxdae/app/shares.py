@@ -74,7 +74,6 @@ class Shares:
         """
         stopped = ""
         try:
-            self._go_on()
             try:
                 self._simulate((0, self.grid.size))
             except KeyboardInterrupt:
@@ -137,6 +136,10 @@ class Shares:
 
     def _found(self) -> tuple[list[Range], list[Range]]:
         """Returns the parts that are complete and those that were begun, of this run and no other."""
+        found = self._parts()
+        return [part.worlds for part in found if part.complete], [part.worlds for part in found if not part.complete]
+
+    def _parts(self) -> list[parts.Found]:
         found = parts.found(self.folder)
         for part in found:
             check(
@@ -145,33 +148,61 @@ class Shares:
                 self.record["identity"],
                 f"worlds {part.worlds[0]} to {part.worlds[1] - 1}",
             )
-        return [part.worlds for part in found if part.complete], [part.worlds for part in found if not part.complete]
+        return found
+
+    def _planned(self, within: Range) -> list[Range]:
+        """Returns the parts of some worlds that are not complete, in order."""
+        complete, begun = self._found()
+        # Whoever ends a run writes that it is complete, and then removes what is known of its parts.
+        if run_folder.read_record(self.folder)["complete"]:
+            return []
+        # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
+        mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
+        return sorted(mine + self.grid.parts(within, complete + begun))
 
     def _simulate(self, within: Range) -> int:
         """Simulates what is not complete of some worlds; returns how many parts that were."""
-        complete, begun = self._found()
-        # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
-        mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
-        planned = sorted(mine + self.grid.parts(within, complete + begun))
+        planned, count = self._planned(within), 0
         if not planned:
             return 0
-        if not (self.folder / run_folder.RESULTS).exists():
-            system = self.worlds.one()[0]
-            results.create(self.folder / run_folder.RESULTS, self.config, self.grid, system, self.worlds.parameters)
+        self._check(within)
+        self._go_on()
         threads, mesh = divided(self.devices or self.config.layout.devices)
         simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
         metrics = Metrics(self.folder, self.config.steps, self.number)
         with precision(self.config), Progress(self.config.steps * len(planned), self.console, most) as progress:
-            for index, worlds in enumerate(planned):
-                before = index * self.config.steps
+            while planned:
+                before, worlds = count * self.config.steps, planned[0]
                 with parts.locked(self.folder, worlds):
-                    _Working(self, simulator, metrics, worlds).run(lambda done, before=before: progress.update(before + done))
-        return len(planned)
+                    # Once more: who held the lock a moment ago may have completed these worlds.
+                    if worlds in self._planned(within):
+                        _Working(self, simulator, metrics, worlds).run(lambda done, before=before: progress.update(before + done))
+                        count += 1
+                planned = self._planned(within)
+        return count
+
+    def _check(self, within: Range) -> None:
+        """Makes the store where nothing was begun yet; otherwise looks whether what was written of some worlds is still there."""
+        found = self._parts()
+        if not found and not (self.folder / run_folder.RESULTS).exists():
+            system, listed = self.worlds.one()[0], self.folder / parts.STORE
+            listed.parent.mkdir(exist_ok=True)
+            results.create(self.folder / run_folder.RESULTS, listed, self.config, self.grid, system, self.worlds.parameters)
+        parts.check_store(self.folder)
+        parts.check_written(self.folder, self.grid, [part for part in found if within[0] <= part.worlds[0] < within[1]])
 
     def _end(self, stopped: str) -> None:
         """Writes the record of the run: complete, or stopped and what there is."""
-        found = parts.found(self.folder)
+        found = [part for part in parts.found(self.folder) if stopped or part.complete]
+        for leftover in (self.folder / run_folder.RESULTS).rglob("*.partial"):
+            leftover.unlink(missing_ok=True)
+        digests = run_folder.digests(self.folder)
+        if not stopped:
+            # What is declared complete is looked at once more: it may have been changed while the rest was simulated.
+            inside = {name.removeprefix(f"{run_folder.RESULTS}/"): digest for name, digest in digests.items()}
+            parts.check_store(self.folder, inside.get)
+            parts.check_written(self.folder, self.grid, found, inside.get)
         self._summary = summary = parts.merged(found)
         if not stopped and parts.overlap(found):
             summary.status = results.last_status(self.folder / run_folder.RESULTS)
@@ -182,9 +213,7 @@ class Shares:
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = [[*part.worlds, part.told["entries"]] for part in found]
-        for leftover in (self.folder / run_folder.RESULTS).rglob("*.partial"):
-            leftover.unlink(missing_ok=True)
-        finish(self.folder, self.record, stopped, **told)
+        finish(self.folder, self.record, stopped, digests=digests, **told)
         if not stopped:
             shutil.rmtree(self.folder / parts.FOLDER, ignore_errors=True)
 
@@ -229,16 +258,16 @@ class _Working:
         self._worlds = run.worlds.part(*worlds)
         self._identity = run.record["identity"]
         start, store = simulator.carried(self._worlds), run.folder / run_folder.RESULTS
-        found = parts.resumed(run.folder, worlds, start)
+        found, listed = parts.resumed(run.folder, worlds, start), parts.listed(run.folder, worlds)
         self._carried, self._saved = start, time.monotonic()
         if found is None:
             self._summary, carried, done = Summary(), None, 0
-            self._writer = results.Writer(store, run.grid, worlds)
+            self._writer = results.Writer(store, run.grid, worlds, listed)
         else:
             told, carried, pending = found
             self._summary, done = Summary(**told["summary"]), told["steps"]
             self._carried = carried
-            self._writer = results.Writer(store, run.grid, worlds, told["written"], pending)
+            self._writer = results.Writer(store, run.grid, worlds, listed, told["written"], pending)
         self._part = Part(worlds[0], run.grid.size, carried, done)
 
     def run(self, progress: Any) -> None:

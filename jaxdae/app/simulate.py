@@ -113,11 +113,13 @@ class Simulator:
         self._config, self._block, self._driven, self._threads = config, block, _is_driven(config), threads
         self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk)
         self._programs: dict[int, Any] = {}
+        self._memory: Any = None
 
     def carried(self, worlds: Worlds) -> Carried:
         """Returns where worlds stand at their start."""
-        axes = (worlds.system_axes, worlds.integrator_axes)
-        memory = jax.jit(partial(_first_memory, axes))(worlds.system, worlds.integrator, worlds.state)
+        if self._memory is None:  # One for all parts, which have the same axes: it is traced once for each number of worlds.
+            self._memory = jax.jit(partial(_first_memory, (worlds.system_axes, worlds.integrator_axes)))
+        memory = self._memory(worlds.system, worlds.integrator, worlds.state)
         nothing = np.zeros((worlds.size, 0))
         return Carried(worlds.state, jnp.zeros(worlds.size, jnp.int32), memory, np.zeros(worlds.size), nothing, float("nan"))
 

@@ -10,13 +10,14 @@ it, and of the version of JAX; a checkpoint of anything else is refused.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -106,18 +107,35 @@ def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     Raises:
         CheckpointError: no regular file, too large a one, no checkpoint, or one that was changed.
     """
-    try:
+    with _read(file):
         meta, arrays = _stored(file)
         same = meta.get("format") != _FORMAT or meta["content"] == _content(arrays)
-    except Exception as error:  # What a reader of archives raises for a damaged one is without end: here all of it means the same.
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew") from error
     if not same:
         raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit (its content was changed); remove it to start anew")
     return meta, arrays
 
 
-def _stored(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def meta(file: pathlib.Path) -> dict[str, Any]:
+    """Returns what a checkpoint says of itself; its arrays are not looked at.
+
+    Raises:
+        CheckpointError: no regular file, too large a one, or no checkpoint.
+    """
+    with _read(file):
+        return _stored(file, only_meta=True)[0]
+
+
+@contextlib.contextmanager
+def _read(file: pathlib.Path) -> Iterator[None]:
+    """Says of a file that cannot be read that it is no checkpoint."""
+    try:
+        yield
+    except Exception as error:  # What a reader of archives raises for a damaged one is without end: here all of it means the same.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"checkpoint: {file} is no checkpoint of a fit ({reason}); remove it to start anew") from error
+
+
+def _stored(file: pathlib.Path, only_meta: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Returns meta data and arrays of a file. Without O_NONBLOCK a pipe would be waited for, and a device read without an end."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         status = os.fstat(stream.fileno())
@@ -127,7 +145,7 @@ def _stored(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise CheckpointError(f"expected an archive, got {'other content' if status.st_size else 'an empty file'}")
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in ([_META] if only_meta else stored.files)}
     return dict(json.loads(arrays.pop(_META).tobytes())), arrays
 
 

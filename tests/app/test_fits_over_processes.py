@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import typer.testing
 
+from jaxdae.app import hosts
 from jaxdae.app.command import app
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -71,12 +72,24 @@ def test_another_number_of_processes_continues_a_fit(tmp_path):
     np.testing.assert_allclose(shared, alone, rtol=1e-12)
 
 
-def test_one_world_is_not_divided(tmp_path, monkeypatch):
-    from jaxdae.app import hosts
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("tune", "arm.yaml"), "tune --distributed: got one world, expected batch.size and batch.vary"),
+        (("tune", "arm.yaml", "--set", "dt=soon"), "got the text 'soon'"),
+        (("optimize", "crank_rocker.yaml", *BATCH[:2]), "got no section optimize, expected one"),
+        (("tune", "--resume", "arm.yaml"), "arm.yaml: got no such folder, expected the folder of a run of jaxdae tune"),
+        (("tune",), "tune: got neither, expected a CONFIG or --resume RUN"),
+        (("run", "nowhere.yaml"), "nowhere.yaml"),
+    ],
+)
+def test_what_is_wrong_is_told_before_processes_are_connected(tmp_path, monkeypatch, arguments, told):
+    def join(*given):
+        raise AssertionError("connected")
 
-    monkeypatch.setattr(hosts, "join", lambda *given: hosts.Hosts(0, 2))
+    monkeypatch.setattr(hosts, "join", join)
+    monkeypatch.chdir(ROOT / "configs")
     shared = ("--distributed", "--coordinator", "localhost:1", "--processes", "2", "--process", "0")
-    result = typer.testing.CliRunner().invoke(app, ["tune", str(ROOT / "configs" / "arm.yaml"), "--out", str(tmp_path), *shared])
-    assert result.exit_code == 2
-    assert "tune --distributed: got one world, expected batch.size and batch.vary" in result.stderr
+    result = typer.testing.CliRunner().invoke(app, [*arguments, "--out", str(tmp_path), *shared])
+    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
     assert not list(tmp_path.iterdir())

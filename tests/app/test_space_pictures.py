@@ -120,8 +120,8 @@ def stored(config, tmp_path, poses):
     system, q, v, _ = build.construct(config.model_dump())
     times, count = len(poses), len(config.mechanism.bodies)
     cut = Grid(size=2, saved=times, worlds=2, entries=times, block=times, part=2)
-    results.create(tmp_path / "results.zarr", config, cut, system, {})
-    writer = results.Writer(tmp_path / "results.zarr", cut, (0, 2))
+    results.create(tmp_path / "results.zarr", tmp_path / "store.sha256", config, cut, system, {})
+    writer = results.Writer(tmp_path / "results.zarr", cut, (0, 2), tmp_path / "worlds.sha256")
     scalars = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work")
     block = {name: np.zeros((2, times)) for name in scalars} | {"status": np.zeros((2, times), np.int32)}
     block |= {"q": np.tile(np.asarray(q), (2, times, 1)), "lam": np.zeros((2, times, len(system.row_names)))}
