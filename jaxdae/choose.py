@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdae.diagnostics import diagnose
 from jaxdae.saddle_point import DenseKKT, LeastSquares, NullSpace, SaddlePointSolver, SchurComplement
-from jaxdae.system import AnySystem, State
+from jaxdae.system import AnySystem, State, checked_state
 
 
 class SolverChoice(NamedTuple):
@@ -57,6 +57,7 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
     if found.scaled_condition > lost:
         reason = f"the condition number of J M^-1/2 is {found.scaled_condition:.1e}, beyond {lost:.0e}, and the Delassus matrix squares it"
         return SolverChoice(DenseKKT(), reason)
+    state = checked_state(state)
     mass, rows = system.mass_operator(state.q), system.jacobian_operator(state.t, state.q, state.v)
     well = f"all {found.rows} rows are independent and well-conditioned ({found.scaled_condition:.1e})"
     reason = f"{well}; M is a {type(mass).__name__}, J are {type(rows).__name__}"

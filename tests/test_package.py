@@ -48,6 +48,7 @@ def test_versions_and_requirements_are_the_same_everywhere():
     given = recipe()["requirements"]
     assert {named(x) for x in needed} == {named(x) for x in given["run"]} - {("python", PROJECT["project"]["requires-python"])}
     assert {named(x) for x in PROJECT["build-system"]["requires"]} <= {named(x) for x in given["host"]}
+    assert recipe()["build"]["python"]["entry_points"] == [f"{name} = {to}" for name, to in PROJECT["project"]["scripts"].items()]
     assert given["run"][0] == f"python {PROJECT['project']['requires-python']}"
 
 

@@ -34,6 +34,19 @@ MJCF = """<mujoco><asset><mesh name="tip" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/><
 </body></worldbody></mujoco>"""
 
 
+SDF = """<sdf version="1.9"><model name="r"><link name="base"/>
+  <link name="arm"><pose>0 0 1 0 0 0</pose><inertial><pose>0.1 0 0 0 0 0</pose><mass>1</mass></inertial>
+    <visual name="bar"><pose>0 0 0.5 0 0 1.5707963267948966</pose><geometry><box><size>2 0.2 0.4</size></box></geometry>
+      <material><diffuse>0 0 1 1</diffuse></material></visual>
+    <visual name="end"><pose relative_to="tip">0 0 0 0 0 0</pose><geometry><sphere><radius>0.25</radius></sphere></geometry></visual>
+    <visual name="lost"><geometry><mesh><uri>model://nowhere/arm.dae</uri></mesh></geometry></visual>
+  </link>
+  <frame name="tip" attached_to="arm"><pose>1 0 0 0 0 0</pose></frame>
+  <joint name="foot" type="fixed"><parent>world</parent><child>base</child></joint>
+  <joint name="shoulder" type="revolute"><parent>base</parent><child>arm</child><axis><xyz>0 0 1</xyz></axis></joint>
+</model></sdf>"""
+
+
 def shown(path):
     """Returns the parts of the scene of a file that are not from joints, and what cannot be found."""
     robot = robots.load(path)
@@ -57,6 +70,17 @@ def test_shapes_of_a_urdf_stand_in_the_frames_of_bodies(tmp_path):
     assert missing == ["the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"]
     # The bar that follows from joints is gone.
     assert "arm" not in {part.name for part in scene.parts}
+
+
+def test_shapes_of_an_sdf_stand_in_links_or_in_frames(tmp_path):
+    (tmp_path / "r.sdf").write_text(SDF)
+    parts, missing, _ = shown(tmp_path / "r.sdf")
+    # In the body's frame, which is at the mass center, 0.1 m along x of the link.
+    blue = parts[(0, 0, 255)]
+    np.testing.assert_allclose([blue.min(axis=0), blue.max(axis=0)], [[-0.2, -1.0, 0.3], [0.0, 1.0, 0.7]], atol=1e-12)
+    (sphere,) = (vertices for color, vertices in parts.items() if color != (0, 0, 255))
+    np.testing.assert_allclose(0.5 * (sphere.min(axis=0) + sphere.max(axis=0)), [0.9, 0, 0], atol=1e-9)
+    assert missing == ["the package or model 'nowhere' was not found: give its folder as packages={'nowhere': ...}"]
 
 
 def test_shapes_of_an_mjcf_are_those_of_its_compiler(tmp_path):

@@ -15,7 +15,7 @@ from jaxdae.app.problems import Refused
 
 FORMATS = ("csv", "npz", "mcap")
 
-_ALONG = {"q": "coordinate", "v": "velocity", "a": "velocity", "lam": "row"}
+_ALONG = {"q": "coordinate", "v": "velocity", "a": "velocity", "lam": "row", "u": "input"}
 _SCALARS = ("violation", "velocity_violation", "kinetic_energy", "potential_energy", "work", "status")
 
 
@@ -39,11 +39,13 @@ def columns(data: xr.Dataset) -> list[Column]:
     """Returns the columns of results, without world and time."""
     found = []
     for name, along in _ALONG.items():
+        if name not in data:  # inputs, where nothing drives the motion
+            continue
         along = "coordinate" if along not in data.dims else along
         given = "unit" if along == "coordinate" else f"{along}_unit"
         units = (
             [str(unit) for unit in data[given].values]
-            if along == "velocity" or name in ("q", "lam")
+            if along == "velocity" or name in ("q", "lam", "u")
             else [f"{u}/s" for u in data[given].values]
         )
         if name == "lam":

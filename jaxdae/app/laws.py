@@ -1,6 +1,7 @@
 """Inputs over time and feedback laws in configs: the forces that they drive, and the law around the integrator.
 
-A law is evaluated at the start of every step and held over it, as a digital controller does.
+A law is evaluated at the start of every step and held over it, as a digital controller does. What a law with a memory gives at a saved
+instant follows from its memory there, and no trajectory keeps that: `Remembering` puts it into the report of every step.
 """
 
 import pathlib
@@ -9,11 +10,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
+import jaxdae
 from jaxdae import control
 from jaxdae.app import driven, files, naming
 from jaxdae.app.history import read_table
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.source import Document, Location, value_at
+from jaxdae.control.law import has_memory, update_law
+from jaxdae.integrators import StepInfo
+from jaxdae.integrators.method import PointWrapping
 
 LARGEST_TABLE = 50_000_000
 """The size of the largest file of inputs that is read, in bytes."""
@@ -52,14 +57,53 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
     if not law:
         return method
     found = _LAWS[law["type"]](law, system, state)
+    if has_memory(found):
+        return Remembering(control.Sampled(method, found))
     if law["lower"] is not None or law["upper"] is not None:
         found = control.Saturated(found, law["lower"], law["upper"])
     return control.Sampled(method, found)
 
 
-def input_of(integrator: Any, state: Any) -> Any:
-    """Returns the input that the law around an integrator gives at a state; None where there is none."""
-    return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
+@jaxdae.pytree
+class RememberedInfo(StepInfo):
+    """What a step found out, and the memory of the law after it."""
+
+    memory: Any
+
+
+@jaxdae.pytree
+class Remembering(PointWrapping):
+    """A `Sampled` whose steps report the memory of its law."""
+
+    integrator: Any
+
+    def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, RememberedInfo]:
+        """Returns the point after dt, the memory, and what the step found out."""
+        point, memory, info = self.inner.advance(system, point, memory, u, dt)
+        return point, memory, RememberedInfo(**vars(info), memory=memory[1])
+
+
+def memory_at_start(integrator: Any, memory: Any) -> Any:
+    """Returns the memory of a law from that of the integrator that it drives; () where it has none."""
+    return memory[1] if isinstance(integrator, Remembering) else ()
+
+
+def memory_after(info: Any) -> Any:
+    """Returns the memory of a law from the report of a step; () where it has none."""
+    return info.memory if isinstance(info, RememberedInfo) else ()
+
+
+def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
+    """Returns the input that the law around an integrator gives at a state and holds over dt; None where there is no law."""
+    sampled = integrator.integrator if isinstance(integrator, Remembering) else integrator
+    return update_law(sampled.law, state.t, state, memory, dt)[0] if isinstance(sampled, control.Sampled) else None
+
+
+def input_units(values: dict[str, Any]) -> list[str]:
+    """Returns the units of the inputs that are driven, in their order."""
+    forces, joints = ({x["name"]: x for x in values["mechanism"][key]} for key in ("forces", "joints"))
+    driving = (forces[name] for name in driven_names(values))
+    return ["N" if "joint" in force and joints[force["joint"]]["type"] == "prismatic" else "N m" for force in driving]
 
 
 def _output(law: dict[str, Any], system: Any) -> dict[str, Any]:
@@ -72,6 +116,12 @@ def _pd(law: dict[str, Any], system: Any, state: Any) -> Any:
     return control.Sum((feedback, control.GravityCompensation(system))) if law["gravity"] else feedback
 
 
+def _pid(law: dict[str, Any], system: Any, state: Any) -> Any:
+    weight = control.GravityCompensation(system) if law["gravity"] else None
+    gains = {name: law[name] for name in ("kp", "ki", "kd", "lower", "upper")}
+    return control.PID(**_output(law, system), **gains, feedforward=weight)
+
+
 def _computed_torque(law: dict[str, Any], system: Any, state: Any) -> Any:
     return control.ComputedTorque(**_output(law, system), kp=law["kp"], kd=law["kd"])
 
@@ -81,7 +131,7 @@ def _regulator(law: dict[str, Any], system: Any, state: Any) -> Any:
     return control.linear_quadratic_regulator(system, state, **weights)
 
 
-_LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "computed_torque": _computed_torque, "regulator": _regulator}
+_LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "pid": _pid, "computed_torque": _computed_torque, "regulator": _regulator}
 
 
 # Checks.

@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from jaxdae.app import files, listing, naming
+from jaxdae.app import files, laws, listing, naming
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
 from jaxdae.app.schema import Config
@@ -37,19 +37,22 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
 }
 
 
-def variables(entries: Entries, absolute: bool) -> dict[str, tuple[str, tuple[str, ...], str]]:
+def variables(entries: Entries, absolute: bool, driven: bool) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Returns what is stored: meaning, dimensions beyond world and time, and units, by name.
 
     Args:
         entries: the names of coordinates and velocities.
         absolute: whether these are poses and twists of the bodies.
+        driven: whether inputs over time or a law drive forces.
     """
+    inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
     moving = "coordinate" if entries.flat else "velocity"
     rate, second = ("see unit, per s", "see unit, per s^2") if entries.flat else ("see velocity_unit", "see velocity_unit, per s")
     bodies = {
         "pose": ("poses of the bodies, of their mass centers", ("body", "in_pose"), "m; angles rad; quaternions body to world"),
         "twist": ("velocities of the bodies, of their mass centers", ("body", "in_twist"), "m/s and rad/s"),
     }
+    more = ({} if absolute else bodies) | (inputs if driven else {})
     return {
         "q": ("coordinates", ("coordinate",), "see unit"),
         "v": ("velocities", (moving,), rate),
@@ -65,7 +68,7 @@ def variables(entries: Entries, absolute: bool) -> dict[str, tuple[str, tuple[st
             (),
             "J",
         ),
-    } | ({} if absolute else bodies)
+    } | more
 
 
 def entry_bytes(system: Any, real: int) -> int:
@@ -77,7 +80,7 @@ def entry_bytes(system: Any, real: int) -> int:
     """
     entries = naming.of_system(system)
     bodies = 0 if naming.is_absolute(system) else len(system.body_names) * (7 + 6 if system.space.dimension == 3 else 3 + 3)
-    numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies
+    numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies + (system.n_inputs or 0)
     return real * (numbers + _SCALARS) + _STATUS
 
 
@@ -125,7 +128,7 @@ def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid
 
 
 def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, parameters: dict[str, np.ndarray]) -> None:
-    labels = _labels(system)
+    labels = _labels(system) | _inputs(config)
     data = xr.Dataset({}, labels | {"world": np.arange(grid.size), "time": instants(config, grid)})
     data.time.attrs = {"long_name": "time", "units": "s"}
     if parameters:
@@ -136,7 +139,7 @@ def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, paramete
     data.to_zarr(store, mode="w-", zarr_format=2, consolidated=False, encoding={"time": {"chunks": (100_000,)}}, write_empty_chunks=True)
     sizes = {name: len(label[1] if isinstance(label, tuple) else label) for name, label in labels.items()}
     root = zarr.open_group(store, mode="r+", zarr_format=2)
-    for name, (meaning, extra, units) in variables(naming.of_system(system), naming.is_absolute(system)).items():
+    for name, (meaning, extra, units) in variables(naming.of_system(system), naming.is_absolute(system), "input" in labels).items():
         shape = tuple(sizes[dimension] for dimension in extra)
         exact = name == "status"
         root.create_array(
@@ -201,6 +204,12 @@ def what_is_in(name: str, grid: Grid) -> str:
     worlds, entries = int(column) * grid.worlds, int(row) * grid.entries
     last = min(worlds + grid.worlds, grid.size) - 1, min(entries + grid.entries, grid.saved) - 1
     return f" (worlds {worlds} to {last[0]}, saved states {entries} to {last[1]})"
+
+
+def _inputs(config: Config) -> dict[str, Any]:
+    values = config.model_dump()
+    names = laws.driven_names(values)
+    return {"input": names, "input_unit": ("input", laws.input_units(values))} if names else {}
 
 
 class Writer:

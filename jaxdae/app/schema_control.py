@@ -53,18 +53,28 @@ class _Tracking(_Law):
         return self
 
 
-class PDLaw(_Tracking):
-    """u = kp (reference - y) + kd (0 - y'), input k for coordinate k; with the inputs that hold the weight, where these are wanted."""
-
-    type: Literal["pd"]
+class _Pushing(_Tracking):
     gravity: bool = Field(default=False, description="true where the weight is compensated")
 
     @model_validator(mode="after")
-    def _pairs(self) -> "PDLaw":
+    def _pairs(self) -> "_Pushing":
         if len(self.inputs) != len(self.coordinates):
             got = f"{len(self.inputs)} inputs for {len(self.coordinates)} coordinates"
             raise ValueError(f"{got}|an input for each coordinate|input k pushes coordinate k")
         return self
+
+
+class PDLaw(_Pushing):
+    """u = kp (reference - y) + kd (0 - y'), input k for coordinate k; with the inputs that hold the weight, where these are wanted."""
+
+    type: Literal["pd"]
+
+
+class PIDLaw(_Pushing):
+    """The same with an integral, z' = ki (reference - y), which stands still while a limit holds and the error drives the input beyond."""
+
+    type: Literal["pid"]
+    ki: float = Field(ge=0, description="the integral gain")
 
 
 class ComputedTorqueLaw(_Tracking):
@@ -82,4 +92,4 @@ class RegulatorLaw(_Law):
     input_weight: float = Field(default=1.0, gt=0, description="of squares of what the inputs differ from those that hold the start")
 
 
-Law = Annotated[PDLaw | ComputedTorqueLaw | RegulatorLaw, Field(discriminator="type")]
+Law = Annotated[PDLaw | PIDLaw | ComputedTorqueLaw | RegulatorLaw, Field(discriminator="type")]

@@ -31,7 +31,9 @@ def view(
     from jaxdae.app.view import live
 
     with _extra():
-        shown = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
+        shown, notes = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
+    for each in notes:
+        note(each)
     new_console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
     try:
         shown.wait()

@@ -280,19 +280,23 @@ def _block(
     }
     found = {name: jnp.concatenate([jnp.zeros_like(x[:, :1]), x], axis=1) for name, x in found.items()}
     with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
+    begun = laws.memory_at_start(integrator, memory)
+    laws_memory = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, laws.memory_after(info))
     last = jax.tree.map(lambda x: x[:, -1], saved)
-    return last, found["status"][:, -1], trajectory.memory, found | _observe(axes, driven, system, integrator, with_start)
+    found |= _observe(axes, driven, system, integrator, (with_start, laws_memory), dt)
+    return last, found["status"][:, -1], trajectory.memory, found
 
 
-def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) -> dict[str, Any]:
-    """Returns what a report shows of saved states (world, time, ...)."""
+def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
+    """Returns what a report shows of saved states with the memories of their laws (world, time, ...)."""
 
-    def one(s: Any, i: Any, x: Any) -> dict[str, Any]:
+    def one(s: Any, i: Any, at: Any) -> dict[str, Any]:
+        x, memory = at
         roles = roles_of(i)
-        u = laws.input_of(i, x)
+        u = laws.input_of(i, x, memory, dt)
         a, lam = jaxdae.forward_dynamics(s, x, u, solver=roles.solver, stabilization=roles.stabilization)
-        bodies = {} if naming.is_absolute(s) else _bodies(s, x)
-        return bodies | {
+        more = ({} if naming.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
+        return more | {
             "q": x.q,
             "v": x.v,
             "a": a,
@@ -302,7 +306,7 @@ def _observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any) 
             "power": _power(s, x, lam, u) if driven else jnp.zeros_like(x.t),
         }
 
-    if saved.t.shape[0] == 1:
+    if saved[0].t.shape[0] == 1:
         over_time = jax.vmap(one, in_axes=(None, None, 0))
         return jax.vmap(over_time, in_axes=(*axes, 0))(system, integrator, saved)
     # Worlds last, one instant after the other, as in a rollout: no bit of a world depends on how many there are beside it.

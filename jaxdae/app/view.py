@@ -5,13 +5,11 @@ import pathlib
 import warnings
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import yaml
 
 import jaxdae
 from jaxdae import robots
-from jaxdae.app import build, files, laws, opened, results, run_folder
+from jaxdae.app import build, files, opened, results, run_folder
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
 from jaxdae.app.robot import words
@@ -52,6 +50,7 @@ class Seen:
             data = data.isel(time=slice(None) if all_instants else shown_instants(times), world=slice(0, worlds))
             self._worlds = data.world.values
             self._state = {name: data[name].values for name in ("q", "v", "lam")}
+            self._controls = data.u.values if "u" in data else None
             self._times = data.time.values
             poses = results.poses(data, len(config.mechanism.bodies)).values
             violation = data.violation.values
@@ -87,17 +86,8 @@ class Seen:
             mechanism = self._mechanism(world)
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))
             state, poses = jaxdae.State(self._times.astype(q.dtype), q, v), self._poses[world]
-            controls = self._controls(mechanism, state)
+            controls = None if self._controls is None else self._controls[world]
             return reaction_arrows(mechanism, state, lam, poses, controls), force_arrows(mechanism, state, poses, controls)
-
-    def _controls(self, mechanism: Any, state: jaxdae.State) -> Any:
-        """Returns the inputs (time, nu) that drove a world; None where nothing did."""
-        values, state = self._config.model_dump(), jax.tree.map(jnp.asarray, state)
-        if not laws.driven_names(values):
-            return None
-        start = jax.tree.map(lambda x: x[0], state)
-        method = laws.sampled(values, mechanism, start, build.integrator(values))
-        return jax.jit(jax.vmap(lambda s: laws.input_of(method, s)))(state)
 
 
 def _robot_file(source: str) -> pathlib.Path | None:
@@ -140,12 +130,12 @@ def with_arrows(seen: Seen, look: Look) -> Scene:
     return dataclasses.replace(seen.scene, arrows=seen.arrows(0)) if look.arrows else seen.scene
 
 
-def live(found: opened.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> Live:
-    """Shows a run live on loopback.
+def live(found: opened.Opened, *, worlds: int | None, port: int, robot: pathlib.Path | None = None) -> tuple[Live, list[str]]:
+    """Shows a run live on loopback; returns the view, and what is to be told of it.
 
     Raises:
         Refused: a run without results.
         ModuleNotFoundError: viser is not installed.
     """
     seen = Seen(found, worlds, robot=robot)
-    return show(seen.scene, port=port, arrows=seen.arrows)
+    return show(seen.scene, port=port, arrows=seen.arrows), seen.notes

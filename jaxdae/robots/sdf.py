@@ -64,7 +64,7 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     """Returns an SDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("sdf")
-    version = _version(source, root)
+    version = sdf_version(source, root)
     scopes, frames = in_scopes(source, root, version, folders)
     if not any(scope.node.tag == "model" for scope in scopes):
         source.wrong(root.line, "the file has no <model>")
@@ -118,7 +118,12 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     )
 
 
-def _version(source: Source, root: Node) -> tuple[int, int]:
+def sdf_version(source: Source, root: Node) -> tuple[int, int]:
+    """Returns the version of the format that a file says.
+
+    Raises:
+        RobotFileError: it says none.
+    """
     text = root.attributes.get("version", "")
     parts = text.split(".")
     if len(parts) < 2 or not all(part.isdigit() and len(part) < 4 for part in parts[:2]):

@@ -56,6 +56,7 @@ class Scope:
         version: of the format.
         static: whether it stands.
         is_world: whether it is a world.
+        path: the file that it is in.
     """
 
     node: Node
@@ -64,6 +65,7 @@ class Scope:
     version: tuple[int, int]
     static: bool
     is_world: bool
+    path: pathlib.Path
 
     def all(self, tag: str) -> Iterator[Node]:
         """Yields the elements with a tag that have a name."""
@@ -223,11 +225,11 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
     reading = _Reading(source, frames, scopes, folders)
     worlds, models = list(root.all("world")), list(root.all("model"))
     for world in worlds:
-        scope = Scope(world, "", "", version, False, True)
+        scope = Scope(world, "", "", version, False, True, source.path)
         scopes.append(scope)
         reading.contents(scope, source.path, 0, several=len([*world.all("model"), *world.all("include")]) > 1)
     for model in models:
-        reading.model(model, Scope(root, "", "", version, False, True), source.path, 0, prefixed=len(models) + len(worlds) > 1)
+        reading.model(model, Scope(root, "", "", version, False, True, source.path), source.path, 0, prefixed=len(models) + len(worlds) > 1)
     for name in [name for name, entry in frames.entries.items() if entry.what == "link"]:
         frames.pose(name)
     return scopes, frames
@@ -248,7 +250,7 @@ class _Reading:
         prefix = f"{outer.prefix}{name}::" if prefixed else outer.prefix
         frame = outer.prefix + name if prefixed else prefix + MODEL
         still = static or outer.static or self.source.truth(node.first("static"), False)
-        scope = Scope(node, prefix, frame, outer.version, still, False)
+        scope = Scope(node, prefix, frame, outer.version, still, False, path)
         if prefixed:
             self.frames.add(outer, node, "model", frame, outer.model_frame, None)
         else:
@@ -333,7 +335,7 @@ class _Reading:
         entry = Entry(node.line, "model", outer.full(relative) if relative else outer.model_frame, self.frames.raw(self.source, base), None)
         placement = node.attributes.get("placement_frame", "")
         self.frames.entries[frame] = entry._replace(placement=outer.prefix + placement if placement else "")
-        scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False)
+        scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False, path)
         self.scopes.append(scope)
         self.contents(scope, path, depth, several=True)
         canonical = scope.canonical()

@@ -12,6 +12,8 @@ import numpy as np
 
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.sdf import sdf_version
+from jaxdae.robots.sdf_frames import in_scopes
 from jaxdae.robots.source import Node, Source
 
 
@@ -67,7 +69,7 @@ def read_visuals(
     """Returns what the links of a robot look like, and in words what of it cannot be found.
 
     Args:
-        path: a URDF or MJCF file. Of SDF there is nothing yet.
+        path: a file in URDF, SDF or MJCF.
         packages: as in `load`.
 
     Raises:
@@ -79,7 +81,7 @@ def read_visuals(
         return _of_urdf(path, folders)
     if path.suffix in (".xml", ".mjcf"):
         return _of_mjcf(path)
-    return [], [f"{path.name}: visuals of {path.suffix} files are not read"]
+    return _of_sdf(path, folders)
 
 
 def _of_urdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
@@ -121,6 +123,52 @@ def _geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Pat
             missing.append(place)
         else:
             yield MeshFile(place, source.numbers(node, "scale", (1.0, 1.0, 1.0)))
+
+
+def _of_sdf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
+    """Reads the visuals of all links; their poses are in the link, or in a frame that `relative_to` names."""
+    source, missing = Source(path), []
+    root = source.root("sdf")
+    scopes, frames = in_scopes(source, root, sdf_version(source, root), folders)
+    found: list[Visual] = []
+    for scope in scopes:
+        for link in scope.all("link"):
+            name = scope.named(link)
+            for node in link.all("visual"):
+                shape, material, at = (node.first(tag) for tag in ("geometry", "material", "pose"))
+                geometry = (
+                    None if shape is None else next(_sdf_geometries(source, shape, folders, scope.path.absolute().parent, missing), None)
+                )
+                if geometry is None:
+                    continue
+                given, pose = "" if at is None else at.attributes.get("relative_to", ""), frames.raw(source, at)
+                if given:
+                    pose = frames.pose(scope.full(given)).then(pose).seen_from(frames.pose(name))
+                diffuse = None if material is None else material.first("diffuse")
+                found.append(Visual(name, pose.rotation, pose.place, geometry, None if diffuse is None else _diffuse(source, diffuse)))
+    return found, [*missing, *source.problems]
+
+
+def _diffuse(source: Source, node: Node) -> tuple[float, float, float]:
+    gray = (0.6, 0.6, 0.6, 1.0)
+    red, green, blue, *_ = source.values(node, gray[:3] if len(node.content.split()) == 3 else gray)
+    return float(red), float(green), float(blue)
+
+
+def _sdf_geometries(source: Source, shape: Node, folders: Folders, home: pathlib.Path, missing: list[str]) -> Iterator[Any]:
+    for node in shape.all("box"):
+        yield Box(source.values(node.first("size"), (1.0, 1.0, 1.0)))
+    for tag in ("cylinder", "capsule", "sphere"):
+        for node in shape.all(tag):
+            length = 0.0 if tag == "sphere" else source.value(node.first("length"), 1.0)
+            yield Rounded(source.value(node.first("radius"), 0.5), length, tag == "capsule")
+    for node in shape.all("mesh"):
+        uri = node.first("uri")
+        place = folders.found("" if uri is None else uri.content, home)
+        if isinstance(place, str):
+            missing.append(place)
+        else:
+            yield MeshFile(place, source.values(node.first("scale"), (1.0, 1.0, 1.0)))
 
 
 def _of_mjcf(path: pathlib.Path) -> tuple[list[Visual], list[str]]:

@@ -98,6 +98,42 @@ def test_laws_of_configs_are_those_of_the_library(tmp_path):
             assert float(u[0]) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.long
+def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
+    pid = PD | {"type": "pid", "ki": 30.0, "upper": 9.0}
+    (runner, runs), every = (typer.testing.CliRunner(), tmp_path / "runs"), {"save_every": 1, "duration": 0.2}
+    done = runner.invoke(app, ["run", str(written(tmp_path, control=pid, **every)), "--out", str(runs)])
+    assert done.exit_code == 0, done.output
+    (folder,) = runs.iterdir()
+    config, worlds = load(str(folder / "config.yaml"))
+    with precision(config):
+        system, method, start = worlds.one()
+        law = method.integrator.law
+        assert isinstance(law, control.PID)
+    with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
+        theta, inputs, times, a = data.q.values[0, :, 2], data.u.values[0, :, 0], data.time.values, data.a.values[0]
+        assert (data.input.values, data.input_unit.values) == ("motor", "N m")
+        with precision(config):
+            state = jaxdae.State(times[7], jnp.asarray(data.q.values[0, 7]), jnp.asarray(data.v.values[0, 7]))
+            np.testing.assert_allclose(a[7], jaxdae.forward_dynamics(system, state, jnp.asarray(inputs[7:8]))[0], atol=1e-10)
+    # At the limit at first, where the integral stands still; then the input is that of the law with its sum so far.
+    limited = int(np.argmax(inputs < 9.0))
+    assert 0 < limited < 15
+    expected = 20 * (-1.0 - theta) + np.concatenate(
+        [np.zeros(limited), 0.3 * np.cumsum(-1.0 - theta[limited:]) - 0.3 * (-1.0 - theta[limited:])]
+    )
+    weight = 9.81 * 0.5 * np.cos(theta)
+    with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
+        np.testing.assert_allclose(inputs[limited:], (expected + weight - 6 * data.v.values[0, :, 2])[limited:], atol=1e-9)
+    # What the motor did is a table that gives the same motion.
+    (tmp_path / "u.csv").write_text("t,motor\n" + "".join(f"{t!r},{u!r}\n" for t, u in zip(times.tolist(), inputs.tolist(), strict=True)))
+    replayed, worlds = load(str(written(tmp_path, controls="u.csv", **every)))
+    with precision(replayed):
+        system, method, start = worlds.one()
+        again = jaxdae.rollout(system, method, start, dt=replayed.dt, steps=replayed.steps)
+    np.testing.assert_allclose(again.state.q[:, 2], theta[1:], rtol=0, atol=1e-13)
+
+
 def test_held_inputs_change_on_time():
     law = control.HeldInputs(jnp.array([0.0, 0.1, 0.3]), jnp.array([[1.0], [2.0], [3.0]]))
     state = jaxdae.State(0.0, jnp.zeros(1), jnp.zeros(1))
