@@ -109,8 +109,9 @@ def of_jaxdae(
     solver: Any = jaxdae.SchurComplement(),
     projection: Any = jaxdae.Projection(),
     stabilization: Any = jaxdae.NoStabilization(),
+    guarded: bool = False,
 ) -> Contender:
-    """Returns jaxdae with one or more worlds."""
+    """Returns jaxdae with one or more worlds, in a bare scan or, `guarded`, one world by `rollout` with its guards and reports."""
     mechanism, q = jm.mechanism(description, coordinates)
     method: Any = jaxdae.SemiImplicitEuler(solver=solver, stabilization=stabilization)
     method = jaxdae.Projected(method, projection) if project else method
@@ -118,6 +119,9 @@ def of_jaxdae(
     at = rest if worlds == 1 else jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), rest)
 
     def rolled(start: jaxdae.State) -> jaxdae.State:
+        if guarded:
+            end = jaxdae.rollout(mechanism, method, start, dt=DT, steps=steps, save_every=steps).state
+            return jax.tree.map(lambda x: x[-1], end)
         return jax.lax.scan(lambda state, _: (method.step(mechanism, state, (), None, DT)[0], None), start, None, length=steps)[0]
 
     begin = time.perf_counter()
@@ -160,6 +164,9 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
             for label, proximal, projection, stabilization in ways:
                 options_of = {"solver": proximal, "projection": projection, "stabilization": stabilization}
                 found.append(of_jaxdae(f"{name}, Proximal{label}", description, coordinates, 1, steps, project=True, **options_of))
+                if label == " twice" and name == "joints":
+                    label = f"{name}, Proximal{label}, rollout"
+                    found.append(of_jaxdae(label, description, coordinates, 1, steps, project=True, guarded=True, **options_of))
     return Group(title, found, ["MuJoCo C"])
 
 
