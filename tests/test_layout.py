@@ -1,5 +1,7 @@
 """Layouts: the same worlds on any devices and in any chunks."""
 
+import platform
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,17 +39,56 @@ def test_chunks_are_the_same_to_the_last_bit(chunk):
     assert_same_bits(rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS)))
 
 
-@pytest.mark.long
-def test_a_mechanism_in_chunks_is_the_same_to_the_last_bit():
-    mechanism, start = problems.CrankRocker().build()
-    mass = mechanism.mass[None] * jnp.linspace(1.0, 1.1, WORLDS)[:, None]
+MANY = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import problems
+import jaxdae as jd
+from jaxdae.batching.layout import local
+
+worlds = 1000
+mechanism, start = problems.CrankRocker().build()
+mass = mechanism.mass[None] * jnp.linspace(1.0, 1.1, worlds)[:, None]
+at = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), start)
+axes = (jd.batch_axes(jd.set_leaf(mechanism, "mass", mass), "mass"), None, 0, None)
+method = jd.Projected(jd.SemiImplicitEuler())
+
+def rolled(chunk, devices=1, mass=mass):
+    layout = jd.Layout(mesh=jax.sharding.Mesh(np.asarray(jax.devices()[:devices]), ("world",)), chunk=chunk)
     system = jd.set_leaf(mechanism, "mass", mass)
-    at = jax.tree.map(lambda x: jnp.broadcast_to(x, (WORLDS, *x.shape)), start)
-    axes = (jd.batch_axes(system, "mass"), None, 0, None)
-    whole = rolled(at, jd.Layout(chunk=WORLDS), system, in_axes=axes)
-    assert_same_bits(rolled(at, jd.Layout(chunk=7), system, in_axes=axes), whole)
-    backwards = rolled(at, jd.Layout(chunk=7), jd.set_leaf(mechanism, "mass", mass[::-1]), in_axes=axes)
-    assert_same_bits(jax.tree.map(lambda x: x[::-1], backwards), whole)
+    found = jd.batch_rollout(system, method, at, dt=0.01, steps=20, layout=layout, in_axes=axes)
+    jd.raise_if_failed(found)
+    return [local(x) for x in jax.tree.leaves(found)]
+
+def same(x, y):
+    return all(np.array_equal(a, b) for a, b in zip(x, y, strict=True))
+
+whole = rolled(64)
+for given in DIFFERENT:
+    assert same(rolled(*given), whole), given
+assert same(rolled(64), whole), "run to run"
+assert same([x[::-1] for x in rolled(64, mass=mass[::-1])], whole), "order"
+print("the same")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("different", "flags"),
+    [
+        pytest.param([(7,), (1000,)], "", id="chunks"),
+        # Without fused multiply-adds the programs for one device and for eight leave nothing to differ, see docs/layout.md.
+        pytest.param([(64, 8)], "--xla_cpu_max_isa=AVX", id="devices"),
+    ],
+)
+def test_a_mechanism_is_the_same_to_the_last_bit(different, flags):
+    """As users have it compiled; world by world in chunks of 7, 64 and 1000, in another order, once more, and over eight devices."""
+    if flags and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("a flag for x86 CPUs")
+    done = two_devices.run(MANY.replace("DIFFERENT", repr(different)), count=8, flags=flags)
+    assert done.stdout.strip() == "the same", done.stderr
 
 
 def test_a_chunk_goes_on_from_another():

@@ -45,7 +45,7 @@ def identity(config: Config) -> dict[str, str]:
         "numpy": versions["numpy"],
         "scipy": versions["scipy"],
         "flags": " ".join(sorted(os.environ.get("XLA_FLAGS", "").split())) or "none",
-        "products": str(jax.config.jax_default_matmul_precision or "default"),
+        "products": str(jax.default_matmul_precision.value or "default"),
         "backend": jax.default_backend(),
         "devices": str(jax.local_device_count()),
     }

@@ -2,7 +2,7 @@
 
 Measured with 64 worlds of Andrews' mechanism on two cores: one program over both cores takes 0.40 s, as on one core, for its operations
 are too short to be shared; two threads take 0.19 s, two host devices (`jax.shard_map`) 0.18 s. Threads run one program, so that no bit
-depends on how many there are; programs for several devices are compiled to other last bits.
+depends on how many there are; programs for several devices are fused otherwise, to other last bits (docs/layout.md says why).
 """
 
 import os
