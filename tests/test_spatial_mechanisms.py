@@ -694,7 +694,7 @@ def tables():
     for kind in joints:
         rows = {**kind.rows, **kind.velocity_rows}
         rows, coordinates = (", ".join(f"{name} ({unit})" for name, unit in x.items()) for x in (rows, kind.coordinates))
-        lines.append(f"| `{kind.__name__}` | {rows or 'one'} | {coordinates} | {summary(kind)} |")
+        lines.append(f"| `{kind.__name__}` | {rows or ('none' if kind.in_tree else 'one')} | {coordinates} | {summary(kind)} |")
     lines += ["", "## Forces", "", "| force | what it is |", "|---|---|"]
     lines += [f"| `{kind.__name__}` | {summary(kind)} |" for kind in forces]
     return "\n".join(lines) + "\n"
