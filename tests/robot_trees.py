@@ -17,7 +17,7 @@ def loaded(path, floating, gravity):
     """Returns the mechanism of a file without damping, friction and mimic joints, its start coordinates and the report."""
     found = robots.load(path, base="floating" if floating else "fixed", gravity=gravity)
     moving = [joint for joint in found.description.joints if not isinstance(joint, jm.Relation | jm.spatial.Relation)]
-    free = [dataclasses.replace(joint, damping=0.0, friction=0.0) for joint in moving]
+    free = [dataclasses.replace(joint, **dict.fromkeys({"damping", "friction"} & joint.kinds().keys(), 0.0)) for joint in moving]
     return *jm.mechanism(dataclasses.replace(found.description, joints=free), jm.Joints()), found.report
 
 
@@ -47,21 +47,14 @@ class Tree:
         if not self.floating:
             return state, turns, bias
         turn = np.asarray(rotation_matrix(jnp.asarray(entry["base"]["quat_wb"])))
-        center, q = self.center, np.array(state.q)
-        q[self._base_q("")] = entry["base"]["position"] + turn @ center
+        q = np.array(state.q)
+        q[self._base_q("")] = entry["base"]["position"]
         q[self._base_q("q")] = entry["base"]["quat_wb"]
         linear, angular = self._base_v("v"), self._base_v("omega_")
         turns[np.ix_(linear, range(3))] = turn
-        turns[np.ix_(linear, range(3, 6))] = turn @ np.cross(np.eye(3), center).T
         turns[np.ix_(angular, range(3, 6))] = np.eye(3)
-        bias[linear] = turn @ np.cross(x[3:6], x[:3] + np.cross(x[3:6], center))
+        bias[linear] = turn @ np.cross(x[3:6], x[:3])
         return jaxdae.State(state.t, jnp.asarray(q), jnp.asarray(turns @ x)), turns, bias
-
-    @property
-    def center(self):
-        """The mass center of the base link in its own axes."""
-        frame = self.report.frames[self.base]
-        return -frame.rotation.T @ frame.place
 
     def _base_q(self, kind):
         """Returns where the place or quaternion of the base is in q."""
@@ -77,10 +70,8 @@ class Tree:
         v, drift = jnp.asarray(turns) @ x, jnp.zeros_like(q, shape=turns.shape[:1])
         if not self.floating:
             return v, drift
-        turn, arm = rotation_matrix(q[self._base_q("q")]), jnp.asarray(self.center)
-        moving, omega = x[:3] + jnp.cross(x[3:6], arm), x[3:6]
-        linear = self._base_v("v")
-        return v.at[linear].set(turn @ moving), drift.at[linear].set(turn @ jnp.cross(omega, moving))
+        turn, linear = rotation_matrix(q[self._base_q("q")]), self._base_v("v")
+        return v.at[linear].set(turn @ x[:3]), drift.at[linear].set(turn @ jnp.cross(x[3:6], x[:3]))
 
     def acceleration(self, q, turns, x, tau):
         """Returns the acceleration in the velocities of the file (nv,), a with T^T (M (T a + T' x) - f) = tau; differentiable."""

@@ -9,6 +9,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
+from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
 from jaxdae.operators import BlockRows
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
@@ -49,22 +50,34 @@ def one_row():
     return [(1, 0, 1)], 1
 
 
-SHAPES = (chain, floating_body_with_limbs, standing_body_with_limbs, ladder, two_joints_on_one_pair, one_row)
+def related_limbs():
+    """The standing body with relations between the joints of a limb, of two limbs, and of a limb and the leg that stands."""
+    pairs, bodies = standing_body_with_limbs()
+    return [*pairs, (0, 1, 2, 1), (0, 3, 5, 1), (4, 3, 6, 5, 1), (0, bodies - 2, bodies - 1, 7, 1), (1, 0, bodies, 1)], bodies
+
+
+SHAPES = (chain, floating_body_with_limbs, standing_body_with_limbs, ladder, two_joints_on_one_pair, one_row, related_limbs)
 
 
 def rows_of(shape, seed=0):
-    """Returns block rows that, as those of joints do, look at relative motion: the entries of both bodies are opposite."""
-    pairs, bodies = shape()
+    """Returns block rows that, as those of joints do, look at relative motion: the entries of all bodies of a row add up to zero."""
+    joints, bodies = shape()
     rng = np.random.default_rng(seed)
-    a, b = (tuple(pair[k] for pair in pairs for _ in range(pair[2])) for k in range(2))
-    entries = rng.normal(size=(len(a), WIDTH))
-    sides = (jnp.asarray(np.where(np.asarray(side)[:, None] < bodies, sign * entries, 0.0)) for side, sign in ((a, -1.0), (b, 1.0)))
-    return BlockRows(*sides, a, b, bodies)
+    connected = [joint[:-1] for joint in joints for _ in range(joint[-1])]
+    sides = np.zeros((max(len(on) for on in connected), len(connected), WIDTH))
+    for row, on in enumerate(connected):
+        sides[: len(on), row] = rng.normal(size=(len(on), WIDTH))
+        sides[: len(on), row] -= np.mean(sides[: len(on), row], axis=0)
+        sides[: len(on), row] *= (np.asarray(on) < bodies)[:, None]
+    a, b = (tuple(on[k] for on in connected) for k in range(2))
+    if len(sides) == 2:
+        return BlockRows(*jnp.asarray(sides), a, b, bodies)
+    others = tuple(on[2:] for on in connected)
+    return BlockRows(*jnp.asarray(sides[:2]), a, b, bodies, jnp.asarray(sides[2:].swapaxes(0, 1)), others)
 
 
 def solved(jacobian, compliance, r):
-    order = elimination(jacobian.a, jacobian.b, jacobian.bodies, WIDTH)
-    return eliminate(order, jacobian.first, jacobian.second, compliance).solve(r)
+    return eliminate(elimination(jacobian.connected, jacobian.bodies, WIDTH), jacobian.sides, compliance).solve(r)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
@@ -95,7 +108,7 @@ def test_solutions_are_those_of_the_matrix(shape):
 def test_a_body_on_which_branches_hang_keeps_borders_small():
     pairs, bodies = floating_body_with_limbs()
     a, b = (tuple(pair[k] for pair in pairs for _ in range(pair[2])) for k in range(2))
-    assert elimination(a, b, bodies, WIDTH).sizes == (WIDTH, WIDTH)
+    assert elimination(tuple(zip(a, b, strict=True)), bodies, WIDTH).sizes == (WIDTH, WIDTH)
 
 
 def test_dependent_rows_are_nan_and_alone():
@@ -119,7 +132,7 @@ def test_single_precision_stays_single():
     assert jax.jit(solved)(jacobian, 0.0 * r, r).dtype == jnp.float32
 
 
-def ladder_of_four_bars(steps):
+def ladder_of_four_bars(steps, coordinates):
     bodies, joints = [], []
     for k in range(steps):
         base, at = ("ground", 0.0) if k == 0 else (f"coupler{k - 1}", 0.1)
@@ -131,17 +144,26 @@ def ladder_of_four_bars(steps):
             jm.Revolute(f"C{k}", f"coupler{k}", f"rocker{k}", at=(1.1, k + 1.0)),
             jm.Revolute(f"D{k}", f"rocker{k}", base, at=(1.0 + at, k)),
         ]
-    return jm.planar_mechanism(bodies, joints)
+    # Between hinges far from each other, one of them that closes a loop of joint coordinates, and two on one body.
+    joints += [jm.Relation("far", "A0", "A2", (0.1, 0.7, 0.2)), jm.Relation("near", "C1", "B2", (0.0, -0.4))]
+    return jm.planar_mechanism(bodies, joints, coordinates=coordinates)
 
 
-def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives():
-    mechanism, q = ladder_of_four_bars(4)
+@pytest.mark.parametrize(
+    ("coordinates", "steps", "kind"), [(jm.Absolute(), 4, BlockRows), (jm.Joints(), 17, LoopRows)], ids=["absolute", "joints"]
+)
+def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives(coordinates, steps, kind):
+    mechanism, q = ladder_of_four_bars(steps, coordinates)
     v = jnp.asarray(np.random.default_rng(2).normal(size=q.shape))
 
     def accelerations(gravity, solver):
         world = dataclasses.replace(mechanism, gravity=gravity)
         return jaxdae.forward_dynamics(world, jaxdae.State(jnp.zeros(()), q, v), None, solver=solver)
 
+    operator = jax.jit(mechanism.jacobian_operator)(jnp.zeros(()), q, v)
+    assert isinstance(operator, kind)
+    dense = jax.jit(mechanism.constraint_jacobian)(jnp.zeros(()), q, v)
+    np.testing.assert_allclose(operator.as_dense(), dense, atol=100 * EPS * np.abs(dense).max())
     at, along = jnp.asarray([0.3, -9.81]), jnp.asarray([1.0, 2.0])
     found, expected = (
         jax.jit(lambda g, s=solver: jax.jvp(lambda g: accelerations(g, s), (g,), (along,)))(at)

@@ -43,6 +43,7 @@ def in_space():
         js.PointOnPlane("foot", "i", "j", axis=somewhere(), at=somewhere()),
         js.Revolute("loop", "h", "a", axis=somewhere(), at=somewhere(), damping=0.2),
         js.Rod("rod", "c", "ground", at_a=somewhere(), at_b=somewhere()),
+        js.Free("afloat", "ground", "l", somewhere(), (0.5, -0.5, 0.5, 0.5)),
     ]
     forces = [
         js.LinearSpring("spring", "c", "k", at_a=somewhere(), at_b=somewhere(), stiffness=3.0, damping=0.4),
@@ -50,11 +51,11 @@ def in_space():
         js.Force("push", "h", at=somewhere(), force=(1.0, 2.0, 3.0), body_frame=True),
         js.Torque("twist", "ground", "e", (1.0, 2.0, 1.0)),
     ]
-    return jm.Description(space=jm.SPACE, bodies=[body(name) for name in "abcdefghijk"], joints=joints, forces=forces), ("loop",)
+    return jm.Description(space=jm.SPACE, bodies=[body(name) for name in "abcdefghijkl"], joints=joints, forces=forces), ("loop",)
 
 
 def few_in_space():
-    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes."""
+    """Returns a chain of a hinge, a ball and a screw, one of them backward, that a rod closes, and a body that is free against it."""
     whole, _ = in_space()
     bodies = {body.name: body for body in whole.bodies}
     rng = np.random.default_rng(4)
@@ -63,9 +64,10 @@ def few_in_space():
         js.Ball("ball", "b", "a", at=rng.normal(size=3)),
         js.Screw("screw", "b", "c", axis=rng.normal(size=3), at=rng.normal(size=3), lead=0.3, damping=0.2),
         js.Rod("rod", "c", "ground", at_a=rng.normal(size=3), at_b=rng.normal(size=3)),
+        js.Free("afloat", "c", "d", rng.normal(size=3), (0.5, -0.5, 0.5, 0.5)),
     ]
     forces = [js.JointForce("motor", "hinge", force=2.0), js.Force("push", "c", at=rng.normal(size=3), force=(1.0, 2.0, 3.0))]
-    return jm.Description(space=jm.SPACE, bodies=[bodies[name] for name in "abc"], joints=joints, forces=forces), ()
+    return jm.Description(space=jm.SPACE, bodies=[bodies[name] for name in "abcd"], joints=joints, forces=forces), ()
 
 
 def in_plane():

@@ -1,5 +1,6 @@
 """Our own models in configs/models: what moves, what closes loops, and where links are."""
 
+import dataclasses
 import pathlib
 
 import jax
@@ -111,12 +112,22 @@ def test_pinocchio_orders_joints_by_name_and_mujoco_by_link(tmp_path):
     names = mechanism.names.coordinates
     assert state.q[names.index("a.angle")] == pytest.approx(2.0, abs=1e-15)
     assert state.q[names.index("b.angle")] == 0.4
-    center = np.asarray([0.1, 0.2, 0.0])
-    np.testing.assert_allclose(state.q[:3], place + rotation @ center, atol=1e-15)
-    np.testing.assert_allclose(state.v[:3], rotation @ (linear + np.cross(omega, center)), atol=1e-15)
-    np.testing.assert_array_equal(state.v[3:6], omega)
-    for ours, theirs in zip(robots.to_pinocchio(robot.report, mechanism, state), (q, v), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-15)
+    np.testing.assert_array_equal(state.q[:7], [*place, *quaternion])
+    np.testing.assert_allclose(state.v[:6], [*(rotation @ linear), *omega], atol=1e-15)
+    # A body that no joint connects moves by its mass center instead of the frame of the link; another frame of it serves as well.
+    bare = dataclasses.replace(robot.description, joints=robot.description.joints[1:])
+    turned = js.Free("root", "ground", "root", (0.3, 0.1, -0.2), (0.5, 0.5, -0.5, 0.5))
+    framed = dataclasses.replace(bare, joints=[turned, *bare.joints])
+    by_center, by_frame = (jm.mechanism(description, jm.Joints())[0] for description in (bare, framed))
+    center, there = np.asarray([0.1, 0.2, 0.0]), robots.from_pinocchio(robot.report, by_center, q, v)
+    np.testing.assert_allclose(there.q[:3], place + rotation @ center, atol=1e-15)
+    np.testing.assert_allclose(there.v[:3], rotation @ (linear + np.cross(omega, center)), atol=1e-15)
+    for system, of in ((mechanism, state), (by_center, there), (by_frame, robots.from_pinocchio(robot.report, by_frame, q, v))):
+        for ours, theirs in zip(robots.to_pinocchio(robot.report, system, of), (q, v), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-15)
+        back = jm.to_joints(system, jm.to_absolute(system, of))
+        np.testing.assert_allclose(back.v, of.v, atol=1e-14)
+        np.testing.assert_allclose(system.frames(back.q), mechanism.frames(state.q), atol=1e-14)
     qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
     np.testing.assert_allclose(qpos, [*place, *quaternion, 0.4, 2.0], atol=1e-15)
     np.testing.assert_allclose(qvel, [*(rotation @ linear), *omega, -0.6, 0.7], atol=1e-15)

@@ -40,8 +40,8 @@ EPS = np.finfo(float).eps
 
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
-    # Relations are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space.
-    elsewhere = {"relation", "rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere"}
+    # Relations are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space. Free joints have no rows.
+    elsewhere = {"free", "relation", "rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere"}
     assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()} | elsewhere
     assert {kind.type_key() for kind in forces} == {force.type_key() for elements in FORCES.values() for force in elements}
 
@@ -694,7 +694,7 @@ def tables():
     for kind in joints:
         rows = {**kind.rows, **kind.velocity_rows}
         rows, coordinates = (", ".join(f"{name} ({unit})" for name, unit in x.items()) for x in (rows, kind.coordinates))
-        lines.append(f"| `{kind.__name__}` | {rows or 'one'} | {coordinates} | {summary(kind)} |")
+        lines.append(f"| `{kind.__name__}` | {rows or ('none' if kind.in_tree else 'one')} | {coordinates} | {summary(kind)} |")
     lines += ["", "## Forces", "", "| force | what it is |", "|---|---|"]
     lines += [f"| `{kind.__name__}` | {summary(kind)} |" for kind in forces]
     return "\n".join(lines) + "\n"

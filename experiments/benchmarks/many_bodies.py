@@ -148,8 +148,6 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
         found.append(of_pinocchio(model, max(10, steps // 4)))
     solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
-        if name == "joints" and loops and size > 32:
-            continue  # J of the loops is a matrix there, of cubic cost.
         for worlds in (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,):
             project = loops or name == "absolute"
             found.append(of_jaxdae(name, description, coordinates, worlds, max(10, steps // worlds), project=project, solver=solver))

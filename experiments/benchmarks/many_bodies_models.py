@@ -126,7 +126,7 @@ def g1_file() -> Path | None:
 def g1(file: Path) -> jm.Description:
     """Returns the humanoid on a free base without limits, friction and damping."""
     found = robots.load(file, base="floating", gravity=(0.0, -9.81, 0.0)).description
-    joints = [type(j)(**{**vars(j), "damping": 0.0, "friction": 0.0}) for j in found.joints]
+    joints = [type(j)(**{**vars(j), **dict.fromkeys({"damping", "friction"} & vars(j).keys(), 0.0)}) for j in found.joints]
     return jm.Description(space=found.space, bodies=found.bodies, joints=joints, gravity=found.gravity)
 
 

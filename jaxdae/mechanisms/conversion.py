@@ -74,6 +74,11 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
             backward = np.asarray([shape.backward[shape.joint_names.index(name)] for name in group.names])
             turned = jnp.where(backward[:, None], frame_quaternions(a.seen_from(b)), frame_quaternions(b.seen_from(a)))
             q = q.at[starts[balls][:, None] + np.arange(4)].set(turned)
+        places = [link for name in group.names for link in shape.of_joint(name, PLACE)]
+        if places:
+            on_a, on_b = jax.vmap(type(group).joint_frames)(group)
+            a, b = (frame.then(own) for frame, own in zip(measures.ends(pair, motion), (on_a, on_b), strict=True))
+            q = q.at[starts[places][:, None] + np.arange(3)].set(b.seen_from(a).place.array().T)
     free = [name for name in shape.joint_names if name in mechanism.body_names and name not in mechanism.joint_names]
     for name in free:
         number = mechanism.body_names.index(name)

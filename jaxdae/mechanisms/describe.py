@@ -160,6 +160,9 @@ class Joint(Element):
     limits: ClassVar[dict[str, Status]] = {}
     """The names of what must be positive while the joint means anything, each with the status that says that it is not."""
 
+    relative: ClassVar[bool] = True
+    """Whether the rows and coordinates do not notice where both bodies move as one; those of gears do, which count turns in the world."""
+
     derivatives: ClassVar[Derivatives] = AUTODIFF
     """How the rows are differentiated."""
 

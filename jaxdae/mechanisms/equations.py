@@ -25,7 +25,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.relations import Relations, with_turns
@@ -258,8 +258,7 @@ class Mechanism(System):
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
         motion = self.coordinates.kinematics(q, v)
-        holding, guiding = ([self.coordinates.dense_rows(q, motion, *part) for part in parts] for parts in self._blocks(t, motion))
-        rows = [*holding, *self._related(t, q, motion), *guiding]
+        rows = [self.coordinates.term_rows(q, motion, terms) for terms in self._terms(t, q, motion)]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
         return jnp.concatenate(rows) if rows else jnp.zeros((0, v.shape[0]), q.dtype)
@@ -281,29 +280,22 @@ class Mechanism(System):
 
     def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         motion = self.coordinates.kinematics(q, v)
-        holding, guiding = self._blocks(t, motion)
-        related = self._related(t, q, motion)
-        if related:
-            above, below = (self.coordinates.block_rows(q, motion, parts) for parts in (holding, guiding))
-            joints = above.stacked(DenseRows(jnp.concatenate(related)), below)
-        else:
-            joints = self.coordinates.block_rows(q, motion, holding + guiding)
+        joints = self.coordinates.block_rows(q, motion, self._terms(t, q, motion))
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
-    def _related(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Jacobian]:
-        """Returns the rows of J of all relations."""
-        return [group.rows(self.coordinates, motion, q, t) for group in self.relations.values()]
-
-    def _blocks(self, t: Scalar, motion: Kinematics) -> tuple[list[tuple[Blocks, Pairs]], list[tuple[Blocks, Pairs]]]:
-        """Returns the blocks of the rows of all groups, at position and at velocity level; the latter not where a subclass has its own."""
-        holding = [(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair) for group, pair in self._holding()]
-        if self._has_velocities:
-            return holding, []
-        guiding = [
-            (group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, motion, t), pair)
-            for group, pair in self._guiding()
+    def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:
+        """Returns what the rows of all groups see, in their order; not those at velocity level where a subclass has its own."""
+        found: list[Terms] = [
+            [BodyTerm(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair, group.relative)]
+            for group, pair in self._holding()
         ]
-        return holding, guiding
+        found += [group.terms(self.coordinates, motion, q, t) for group in self.relations.values()]
+        if self._has_velocities:
+            return found
+        for group, pair in self._guiding():
+            block = group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, motion, t)
+            found.append([BodyTerm(block, pair, group.relative)])
+        return found
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""

@@ -26,7 +26,7 @@ from jaxdae.mechanisms.kinds import (
     Truth,
     Varying,
 )
-from jaxdae.mechanisms.places import Axis, Direction, JointAxes, Point, World
+from jaxdae.mechanisms.places import Axis, Direction, FrameAxes, JointAxes, Point, World
 
 
 def name(what: str) -> Any:
@@ -82,6 +82,11 @@ def fixed_axis(text: str, body: str) -> Any:
 def joint_axes(body: str, columns: tuple[str, ...] = ("axis",)) -> Any:
     """Declares the axes of a joint in the frame of a body, None where they follow from directions or the start pose."""
     return _leaf(JointAxes(text="the axes of the joint", body=body, columns=columns), default=None)
+
+
+def frame_axes(text: str, body: str) -> Any:
+    """Declares the axes of a frame that is fixed in a body, None for those of the body."""
+    return _leaf(FrameAxes(text=text, body=body), default=None)
 
 
 def inner() -> Any:

@@ -1,7 +1,7 @@
 """Bodies and joints as a graph: a spanning tree, and the joints that close its loops. On the host, before anything is compiled.
 
 The tree grows from the ground breadth-first, joints in the order in which they are given, so that the same description always has the same
-tree. A body that no joint of the tree reaches moves freely against the ground.
+tree. Joints without rows come last, and a body that no joint of the tree reaches moves freely against the ground.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
     edges = _edges(bodies, able)
     used = {edge.joint.name for edge in edges if edge.joint is not None}
     if cut:
-        left = [repr(joint.name) for joint in able if joint.name not in used]
+        left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
         if left:
             mistakes.append(
                 f"leaves a loop: {', '.join(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
@@ -66,7 +66,12 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
         mistakes.extend(_torn(bodies, joints, cut, edges))
     if mistakes:
         raise ValueError(f"Joints.cut: {'; '.join(mistakes)}")
-    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used))
+    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used and holds(joint)))
+
+
+def holds(joint: Any) -> bool:
+    """Returns whether a joint has rows, so that it closes a loop where it is no edge."""
+    return bool(joint.rows or joint.velocity_rows)
 
 
 def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
@@ -89,7 +94,7 @@ def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edge
 def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
     """Returns the edges of the tree that joints make."""
     around: dict[str, list[Any]] = {name: [] for name in (GROUND, *bodies)}
-    for joint in able:
+    for joint in (joint for joint in able if holds(joint)):
         around[joint.a].append(joint)
         around[joint.b].append(joint)
     edges: list[Edge] = []
@@ -107,6 +112,15 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
                     queue.append(child)
 
     grow(GROUND)
+    # Joints that hold nothing carry what no other joint does.
+    free = [joint for joint in able if not holds(joint)]
+    while True:
+        joint = next((joint for joint in free if joint.a in reached and joint.b not in reached), None)
+        if joint is None:
+            break
+        reached.add(joint.b)
+        edges.append(Edge(joint.a, joint.b, joint, reversed=False))
+        grow(joint.b)
     for body in bodies:
         if body not in reached:
             reached.add(body)

@@ -24,6 +24,7 @@ from jax import Array
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.graph import holds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.relations import Own
 from jaxdae.system import State
@@ -135,7 +136,7 @@ def _of_tree(
     carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
     through = mechanism.space.screw(*(jnp.stack(missing) @ carried))
     found = []
-    for group in mechanism.carrying.values():
+    for group in (group for group in mechanism.carrying.values() if holds(group)):
         pair = Pairs(group.a, group.b, len(mechanism.body_names))
         numbers = np.asarray([tree.structure.joint_names.index(name) for name in group.names], int)
         children = np.asarray(tree.structure.ends, int)[numbers, 1]

@@ -164,6 +164,22 @@ class JointAxes(Kind):
         return _in_frame(start.frames["a"], _basis(*given))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FrameAxes(JointAxes):
+    """The axes of a frame that is fixed in a body, in the frame of that body; by default those of the body."""
+
+    columns: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+        return f"{self.text} in the frame of {self.body}, a quaternion [w, x, y, z]; left out: those of {self.body}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the matrix (3, 3)."""
+        return jnp.eye(3, dtype=jnp.result_type(float)) if value is None else super().placed(value, element, start)
+
+
 def _in_frame(frame: Any, columns: Any) -> Any:
     """Returns vectors of the world, columns (3, 3), in the frame of a body."""
     return jnp.stack([frame.components_of(columns[:, k]) for k in range(3)], axis=1)

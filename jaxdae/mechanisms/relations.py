@@ -25,7 +25,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms, VelocityTerm
 from jaxdae.mechanisms.joints.relation import Relation, joint_coordinate
 from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
@@ -78,9 +78,11 @@ class Measured:
         block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
         return [[(direction[self.number],) for direction in side] for side in block], pair
 
-    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns their derivatives (k, nv)."""
-        return coordinates.dense_rows(q, motion, *self.blocks(motion, t))
+    def term(self, motion: Kinematics, t: Any, factor: Any) -> BodyTerm:
+        """Returns what rows see that have their derivatives times a factor (k,)."""
+        block, pair = self.blocks(motion, t)
+        scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
+        return BodyTerm(scaled, pair, self.joints.relative)
 
 
 @pytree
@@ -110,9 +112,9 @@ class Own:
         """Returns zeros (k,): their second derivatives are accelerations."""
         return jnp.zeros((len(self.in_v),), motion.frame[0].dtype)
 
-    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns their derivatives (k, nv)."""
-        return jnp.asarray(np.eye(len(coordinates.velocity_names))[np.asarray(self.in_v)], q.dtype)
+    def term(self, motion: Kinematics, t: Any, factor: Any) -> VelocityTerm:
+        """Returns what rows see that have their derivatives times a factor (k,)."""
+        return VelocityTerm(self.in_v, factor)
 
 
 def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
@@ -186,11 +188,10 @@ class Relations:
         first, second = (side.biases(coordinates, motion, t) for side in (self.first, self.second))
         return first - slope * second - bend * self.second.rates(coordinates, motion, v, t) ** 2
 
-    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns the rows of J (k, nv)."""
+    def terms(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Terms:
+        """Returns what the rows of J are the sum of."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        first, second = (side.rows(coordinates, motion, q, t) for side in (self.first, self.second))
-        return first - slope[:, None] * second
+        return [self.first.term(motion, t, jnp.ones_like(slope)), self.second.term(motion, t, -slope)]
 
     def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates of both sides with what multipliers (k,) do along them, in N or N m."""

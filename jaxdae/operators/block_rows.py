@@ -1,12 +1,14 @@
-"""Rows that connect two bodies each: a Jacobian as blocks with static indices, never as a matrix.
+"""Rows that connect a few bodies each: a Jacobian as blocks with static indices, never as a matrix.
 
-A joint sees two bodies, so that a row of J has entries in the velocities of two bodies only. Stored as these, J x and J^T y take
-as many operations as there are rows, whatever the number of bodies, and J J^T has entries where two rows share a body.
+A joint sees two bodies, so that a row of J has entries in the velocities of two bodies only; a relation between the coordinates of two
+joints has them in those of up to four. Stored as these, J x and J^T y take as many operations as there are rows, whatever the number of
+bodies, and J J^T has entries where two rows share a body.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -29,7 +31,7 @@ ELIMINATED_FROM = small_matrix.UNROLLED_UP_TO + 1
 
 @pytree
 class BlockRows(JacobianOperator):
-    """J with entries in the velocities of two bodies a row.
+    """J with entries in the velocities of two bodies a row, or of a few more.
 
     Attributes:
         first: (nc, width), the entries of each row in the velocities of its first body: width 3 in the plane, 6 in space.
@@ -37,6 +39,8 @@ class BlockRows(JacobianOperator):
         a: the first body of each row; `bodies` for the ground, which has no columns (static).
         b: the second body of each row, another than the first (static).
         bodies: how many there are; nv = bodies width (static).
+        further: (nc, sides, width), the entries of each row in the velocities of its further bodies, zero where there are none; or None.
+        others: the further bodies of each row, all different, at most as many as `further` has sides; empty for none at all (static).
     """
 
     first: Leaf
@@ -44,6 +48,8 @@ class BlockRows(JacobianOperator):
     a: tuple[int, ...] = static()
     b: tuple[int, ...] = static()
     bodies: int = static()
+    further: Leaf = None
+    others: tuple[tuple[int, ...], ...] = static(default=())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,57 +61,82 @@ class BlockRows(JacobianOperator):
         """Returns the type of the numbers."""
         return self.first.dtype
 
-    def _of_bodies(self, entries: Any, ground: float = 0.0) -> tuple[Any, Any]:
-        """Returns the entries (bodies, ...) of both bodies of each row, 2 x (nc, ...)."""
-        padded = jnp.concatenate([entries, jnp.full((1, *entries.shape[1:]), ground, entries.dtype)])
-        return padded[np.asarray(self.a, int)], padded[np.asarray(self.b, int)]
+    @property
+    def connected(self) -> tuple[tuple[int, ...], ...]:
+        """The bodies of each row."""
+        return tuple((*pair, *more) for *pair, more in zip(self.a, self.b, self.others or ((),) * len(self.a), strict=True))
 
-    def _to_bodies(self, first: Any, second: Any) -> Any:
+    @property
+    def sides(self) -> tuple[Any, ...]:
+        """The entries of all rows in the velocities of their first, second, ... bodies, (nc, width) each."""
+        more = () if self.further is None else tuple(self.further[:, k] for k in range(self.further.shape[1]))
+        return self.first, self.second, *more
+
+    @property
+    def _numbers(self) -> list[np.ndarray]:
+        """The numbers of the first, second, ... bodies of all rows (nc,); that of the ground where there are no more."""
+        return [
+            np.asarray([on[k] if k < len(on) else self.bodies for on in self.connected], int).reshape(-1) for k in range(len(self.sides))
+        ]
+
+    def _with(self, sides: Sequence[Any]) -> BlockRows:
+        """Returns rows of the same bodies with other entries."""
+        first, second, *more = sides
+        return BlockRows(first, second, self.a, self.b, self.bodies, jnp.stack(more, axis=1) if more else None, self.others)
+
+    def _of_bodies(self, entries: Any, ground: float = 0.0) -> list[Any]:
+        """Returns the entries (bodies, ...) of all bodies of each row, (nc, ...) each."""
+        padded = jnp.concatenate([entries, jnp.full((1, *entries.shape[1:]), ground, entries.dtype)])
+        return [padded[numbers] for numbers in self._numbers]
+
+    def _to_bodies(self, sides: Sequence[Any]) -> Any:
         """Returns the sums (bodies, ...) over the rows of each body."""
-        at = np.asarray((*self.a, *self.b), int)
-        return jax.ops.segment_sum(jnp.concatenate([first, second]), at, self.bodies + 1)[:-1]
+        return jax.ops.segment_sum(jnp.concatenate(sides), np.concatenate(self._numbers), self.bodies + 1)[:-1]
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Returns J x."""
-        of_a, of_b = self._of_bodies(x.reshape(self.bodies, -1))
-        return jnp.sum(self.first * of_a + self.second * of_b, axis=1)
+        first, *more = (side * of for side, of in zip(self.sides, self._of_bodies(x.reshape(self.bodies, -1)), strict=True))
+        return jnp.sum(sum(more, first), axis=1)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
         """Returns J^T y."""
-        return self._to_bodies(self.first * y[:, None], self.second * y[:, None]).reshape(-1)
+        return self._to_bodies([side * y[:, None] for side in self.sides]).reshape(-1)
 
     def as_dense(self) -> Float[Array, "nc nv"]:
         """Returns the matrix as an array."""
         eye = np.eye(self.bodies + 1)[:, :-1]
-        side_a, side_b = (jnp.asarray(eye[list(side)].reshape(-1, self.bodies), self.dtype)[:, :, None] for side in (self.a, self.b))
-        return (side_a * self.first[:, None, :] + side_b * self.second[:, None, :]).reshape(self.shape)
+        first, *more = (
+            jnp.asarray(eye[numbers].reshape(-1, self.bodies), self.dtype)[:, :, None] * side[:, None, :]
+            for numbers, side in zip(self._numbers, self.sides, strict=True)
+        )
+        return sum(more, first).reshape(self.shape)
 
     def masked(self, active: Bool[Array, " nc"]) -> BlockRows:
         """Returns J with zeros in the rows that are not active."""
-        first, second = (jnp.where(active[:, None], side, 0.0) for side in (self.first, self.second))
-        return BlockRows(first, second, self.a, self.b, self.bodies)
+        return self._with([jnp.where(active[:, None], side, 0.0) for side in self.sides])
 
     def between(self, start: int, stop: int) -> BlockRows:
         """Returns the rows start, ..., stop - 1."""
-        return BlockRows(self.first[start:stop], self.second[start:stop], self.a[start:stop], self.b[start:stop], self.bodies)
+        of = slice(start, stop)
+        others = self.others[of]
+        further = None if self.further is None or not any(others) else self.further[of, : max(len(each) for each in others)]
+        return BlockRows(self.first[of], self.second[of], self.a[of], self.b[of], self.bodies, further, others if any(others) else ())
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> BlockRows:
         """Returns J diag(d)^-1, by blocks."""
-        of_a, of_b = self._of_bodies(divisors.reshape(self.bodies, -1), ground=1.0)
-        return BlockRows(self.first / of_a, self.second / of_b, self.a, self.b, self.bodies)
+        of_bodies = self._of_bodies(divisors.reshape(self.bodies, -1), ground=1.0)
+        return self._with([side / of for side, of in zip(self.sides, of_bodies, strict=True)])
 
     def times_blocks(self, blocks: Float[Array, "k b b"]) -> JacobianOperator:
         """Returns J B with B block diagonal: by blocks where those of B are the bodies'."""
         if blocks.shape[0] != self.bodies:
             return super().times_blocks(blocks)
-        of_a, of_b = self._of_bodies(blocks)
-        first, second = (jnp.einsum("ri,rij->rj", side, block) for side, block in ((self.first, of_a), (self.second, of_b)))
-        return BlockRows(first, second, self.a, self.b, self.bodies)
+        return self._with([jnp.einsum("ri,rij->rj", side, of) for side, of in zip(self.sides, self._of_bodies(blocks), strict=True)])
 
     def gram(self) -> Float[Array, "nc nc"]:
         """Returns J J^T, from the products of all pairs of blocks that share a body."""
-        places, terms = _shared(self.a, self.b, self.bodies)
-        sides = jnp.concatenate([self.first, self.second, jnp.zeros((1, self.first.shape[1]), self.dtype)])
+        places, terms = _shared(self.connected, self.bodies)
+        sides = jnp.concatenate([*self.sides, jnp.zeros((1, self.first.shape[1]), self.dtype)])
         values = sum((jnp.sum(sides[left] * sides[right], axis=1) for left, right in terms), jnp.zeros(places.shape, self.dtype))
         rows = len(self.a)
         flat = jnp.zeros((rows * rows,), self.dtype)
@@ -115,39 +146,41 @@ class BlockRows(JacobianOperator):
         """Returns the factors of J J^T + C: by elimination over a tree where there are many rows, else of the matrix."""
         if len(self.a) < ELIMINATED_FROM:
             return super().gram_factors(compliance)
-        order = elimination(self.a, self.b, self.bodies, self.first.shape[1])
-        return eliminate(order, self.first, self.second, jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance)
+        order = elimination(self.connected, self.bodies, self.first.shape[1])
+        return eliminate(order, self.sides, jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance)
 
     def row_sizes(self) -> Float[Array, " nc"]:
         """Returns the largest magnitude in each row; the ground's entries do not count."""
-        on_a, on_b = (np.asarray(side, int)[:, None] < self.bodies for side in (self.a, self.b))
-        sizes = (jnp.max(jnp.where(on, jnp.abs(x), 0.0), axis=1) for on, x in ((on_a, self.first), (on_b, self.second)))
-        return jnp.maximum(*sizes)
+        sizes = (
+            jnp.max(jnp.where(numbers[:, None] < self.bodies, jnp.abs(side), 0.0), axis=1)
+            for numbers, side in zip(self._numbers, self.sides, strict=True)
+        )
+        return functools.reduce(jnp.maximum, sizes)
 
     def touched(self) -> Bool[Array, " nv"]:
         """Returns which columns have entries in any row."""
-        entries = ((side != 0.0).astype(self.dtype) for side in (self.first, self.second))
-        return (self._to_bodies(*entries) > 0.0).reshape(-1)
+        return (self._to_bodies([(side != 0.0).astype(self.dtype) for side in self.sides]) > 0.0).reshape(-1)
 
 
 @functools.lru_cache(maxsize=64)
-def _shared(a: tuple[int, ...], b: tuple[int, ...], bodies: int) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Returns the nonzero entries of J J^T as ascending places in the flat matrix, and the two blocks of each of its terms.
+def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Returns the nonzero entries of J J^T as ascending places in the flat matrix, and the two blocks of each of their terms.
 
-    Two rows share two bodies at most, so that there are two terms; blocks are numbered as those of `first`, of `second`, and one of zeros.
+    There are as many terms as bodies that two rows share at most; blocks are numbered side by side, and after them is one of zeros.
     """
-    rows = len(a)
+    rows = len(connected)
     incident: list[list[tuple[int, int]]] = [[] for _ in range(bodies)]
-    for offset, side in ((0, a), (rows, b)):
-        for row, body in enumerate(side):
+    for row, on in enumerate(connected):
+        for side, body in enumerate(on):
             if body < bodies:
-                incident[body].append((row, offset + row))
-    terms: dict[int, list[tuple[int, int]]] = {}
+                incident[body].append((row, side * rows + row))
+    found: dict[int, list[tuple[int, int]]] = {}
     for blocks in incident:
         for i, left in blocks:
             for j, right in blocks:
-                terms.setdefault(i * rows + j, []).append((left, right))
-    places = np.asarray(sorted(terms), int)
-    nothing = (2 * rows, 2 * rows)
-    columns = [np.asarray([(*terms[p], nothing)[k] for p in places], int).reshape(-1, 2) for k in range(2)]
+                found.setdefault(i * rows + j, []).append((left, right))
+    places = np.asarray(sorted(found), int)
+    nothing = (rows * max((len(on) for on in connected), default=0),) * 2
+    count = max((len(terms) for terms in found.values()), default=0)
+    columns = [np.asarray([(*found[p], *[nothing] * count)[k] for p in places], int).reshape(-1, 2) for k in range(count)]
     return places, [(pairs[:, 0], pairs[:, 1]) for pairs in columns]

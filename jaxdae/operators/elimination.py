@@ -1,8 +1,9 @@
-"""The Cholesky factor of J J^T where each row of J connects two bodies: elimination over a tree, linear in rows.
+"""The Cholesky factor of J J^T where each row of J connects two bodies, or a few: elimination over a tree, linear in rows.
 
 J J^T has a block for every two joints that share a body. The joints are eliminated one after another, each with all rows that connect its
-two bodies; what is left of the matrix then has new blocks only among the neighbors of the eliminated joint, its border. A joint's parent is
-the joint of its border that is eliminated first, and every joint is done when its children are: from the leaves of this tree to its roots,
+bodies (two, and up to four where coordinates of two joints are related); what is left of the matrix then has new blocks only among the
+neighbors of the eliminated joint, its border. A joint's parent is the joint of its border that is eliminated first, and every joint is done
+when its children are: from the leaves of this tree to its roots,
 
     [A  B^T]   [L    ] [L^T  X^T]
     [B   E ] = [X   1] [      E'],        X = B L^-T,        E' = E - X X^T goes to the parent,
@@ -19,7 +20,8 @@ the entries of the rows in the motion of that body, (J J^T + C) lam = r becomes
 D from the other bodies, and its joints are neighbors of the body instead. The matrix is K = L S L^T then, with S = 1 for rows and -1 for
 motions: eliminating rows first leaves -(1 + F_b^T (D + C)^-1 F_b) there, which is negative definite. D alone has to be positive definite on
 rows that are eliminated before the motion. It is for branches that are connected to that body only: moving such a branch as a whole does
-what moving the body does, so that the columns of the body add nothing to the rank of its rows. All other joints of the body come later.
+what moving the body does (rows see the motion of bodies against each other), so that the columns of the body add nothing to the rank of its
+rows. All other joints of the body come later.
 
 Which is eliminated when is chosen once, for the structure: always the one with the smallest border (minimum degree), and of these the one
 with the fewest levels below it, so that a chain is eliminated from both of its ends.
@@ -47,32 +49,30 @@ class Elimination:
     """Who is eliminated when; structure, not data.
 
     Attributes:
-        a: the first body of each row; `bodies` for the ground.
-        b: the second body of each row.
+        connected: the bodies of each row, all different; `bodies` for the ground.
         bodies: how many there are.
         width: how many velocities a body has.
     """
 
-    a: tuple[int, ...]
-    b: tuple[int, ...]
+    connected: tuple[tuple[int, ...], ...]
     bodies: int
     width: int
 
     @functools.cached_property
-    def _joints(self) -> list[tuple[tuple[int, int], list[int]]]:
-        """The pairs of bodies, with the rows of each."""
-        rows: dict[tuple[int, int], list[int]] = {}
-        for row, (a, b) in enumerate(zip(self.a, self.b, strict=True)):
-            rows.setdefault((min(a, b), max(a, b)), []).append(row)
+    def _joints(self) -> list[tuple[tuple[int, ...], list[int]]]:
+        """The bodies that are connected, in ascending order, with the rows that do so."""
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for row, on in enumerate(self.connected):
+            rows.setdefault(tuple(sorted(on)), []).append(row)
         return list(rows.items())
 
     @functools.cached_property
     def _hanging(self) -> dict[int, list[int]]:
         """The joints that hang on crowded bodies, by body: beyond each are bodies that are connected to that body alone."""
-        joints: dict[int, list[tuple[int, int]]] = {}
-        for joint, ((a, b), _) in enumerate(self._joints):
-            for body, other in ((a, b), (b, a)):
-                joints.setdefault(body, []).append((joint, other))
+        joints: dict[int, list[tuple[int, set[int]]]] = {}
+        for joint, (on, _) in enumerate(self._joints):
+            for body in on:
+                joints.setdefault(body, []).append((joint, set(on) - {body}))
         crowded = {body for body, found in joints.items() if len(found) >= CROWDED and body < self.bodies}
         while True:
             ends = crowded | {self.bodies}
@@ -84,11 +84,13 @@ class Elimination:
                 while waiting:
                     body = waiting.pop()
                     part[body] = start
-                    beside = {other for _, other in joints[body]}
+                    beside = set().union(*(others for _, others in joints[body]))
                     touched.setdefault(start, set()).update(beside & ends)
                     waiting.extend(other for other in beside - ends if other not in part)
             hanging = {
-                body: [joint for joint, other in joints[body] if other not in ends and touched[part[other]] == {body}]
+                body: [
+                    joint for joint, others in joints[body] if not others & ends and all(touched[part[other]] == {body} for other in others)
+                ]
                 for body in sorted(crowded)
             }
             enough = {body for body, found in hanging.items() if len(found) >= CROWDED}
@@ -107,8 +109,8 @@ class Elimination:
         count, crowded = len(self._joints), {body: len(self._joints) + k for k, body in enumerate(self._crowded)}
         of_body: dict[int, list[int]] = {}
         around: dict[int, set[int]] = {node: set() for node in range(count + len(crowded))}
-        for joint, (pair, _) in enumerate(self._joints):
-            for body in pair:
+        for joint, (on, _) in enumerate(self._joints):
+            for body in on:
                 if body in crowded:
                     around[joint].add(crowded[body])
                     around[crowded[body]].add(joint)
@@ -118,7 +120,7 @@ class Elimination:
             for joint in joints:
                 around[joint].update(other for other in joints if other != joint)
         hanging = {joint for joints in self._hanging.values() for joint in joints}
-        late = {joint: {crowded[body] for body in pair if body in crowded} for joint, (pair, _) in enumerate(self._joints)}
+        late = {joint: {crowded[body] for body in on if body in crowded} for joint, (on, _) in enumerate(self._joints)}
         late = {joint: bodies for joint, bodies in late.items() if joint not in hanging}
         order, heights = [], dict.fromkeys(around, 0)
         while around:
@@ -138,7 +140,7 @@ class Elimination:
     @property
     def unknowns(self) -> int:
         """The number of rows and motions of crowded bodies."""
-        return len(self.a) + self.width * len(self._crowded)
+        return len(self.connected) + self.width * len(self._crowded)
 
     @functools.cached_property
     def _nodes(self) -> tuple[list[int], list[list[int]]]:
@@ -176,7 +178,7 @@ class Elimination:
         joints = len(self._joints)
         if node < joints:
             return self._joints[node][1]
-        first = len(self.a) + self.width * (node - joints)
+        first = len(self.connected) + self.width * (node - joints)
         return list(range(first, first + self.width))
 
     @functools.cached_property
@@ -210,29 +212,35 @@ class Elimination:
         return not np.any(self.passed * (1.0 - np.eye(*self.passed.shape[1:])))
 
     @functools.cached_property
-    def sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which sides of the rows of each front are on the first and on the second body of the node, 2 x (nodes, own + border).
+    def sides(self) -> list[np.ndarray]:
+        """Which sides of the rows of each front are on the first, on the second, ... body of the node, (nodes, own + border) each.
 
-        Sides are numbered as those of `first`, then of `second`, then one of zeros, for rows that are not on that body and for bodies
-        whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides on one of its two bodies.
+        Sides are numbered as those of all rows on their first bodies, then on their second ones, and so on, then one of zeros, for rows
+        that are not on that body and for bodies whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides
+        on one of its bodies.
         """
-        rows, nodes = len(self.a), self._nodes[0]
+        rows, nodes = len(self.connected), self._nodes[0]
         still = {*self._crowded, self.bodies}
-        found = np.full(self.fronts.shape, 2 * rows), np.full(self.fronts.shape, 2 * rows)
+        found = [np.full(self.fronts.shape, self._most * rows) for _ in range(self._most)]
         for at, node in enumerate(nodes):
             if node >= len(self._joints):
                 continue
-            for numbers, body in zip(found, self._joints[node][0], strict=True):
+            for numbers, body in zip(found, self._joints[node][0], strict=False):
                 for k, row in enumerate(self.fronts[at]):
-                    if row < rows and body not in still and body in (self.a[row], self.b[row]):
-                        numbers[at, k] = row if self.a[row] == body else rows + row
+                    if row < rows and body not in still and body in self.connected[row]:
+                        numbers[at, k] = self.connected[row].index(body) * rows + row
         return found
+
+    @property
+    def _most(self) -> int:
+        """The largest number of bodies of a row."""
+        return max((len(on) for on in self.connected), default=0)
 
     @functools.cached_property
     def motions(self) -> np.ndarray:
         """Which single number of the sides (flat) couples a row with the motion of a crowded body (nodes, front, own)."""
-        rows, (own, _), fronts = len(self.a), self.sizes, self.fronts
-        found = np.full((*fronts.shape, own), 2 * rows * self.width)
+        rows, (own, _), fronts = len(self.connected), self.sizes, self.fronts
+        found = np.full((*fronts.shape, own), self._most * rows * self.width)
         for at in range(len(fronts)):
             for i, one in enumerate(fronts[at]):
                 for j, two in enumerate(fronts[at, :own]):
@@ -240,13 +248,12 @@ class Elimination:
                     if row >= rows or not 0 <= motion < self.width * len(self._crowded):
                         continue
                     body, k = self._crowded[motion // self.width], motion % self.width
-                    for x, side in enumerate((self.a, self.b)):
-                        if side[row] == body:
-                            found[at, i, j] = (x * rows + row) * self.width + k
+                    if body in self.connected[row]:
+                        found[at, i, j] = (self.connected[row].index(body) * rows + row) * self.width + k
         return found
 
 
 @functools.lru_cache(maxsize=64)
-def elimination(a: tuple[int, ...], b: tuple[int, ...], bodies: int, width: int) -> Elimination:
+def elimination(connected: tuple[tuple[int, ...], ...], bodies: int, width: int) -> Elimination:
     """Returns the elimination of rows; its order is found once."""
-    return Elimination(a, b, bodies, width)
+    return Elimination(connected, bodies, width)

@@ -6,6 +6,7 @@ those of worlds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,20 +40,19 @@ class EliminationFactors:
         return over_worlds(lambda columns, b: _solved(order, columns, b))(self.columns, b)
 
 
-def eliminate(order: Elimination, first: Any, second: Any, compliance: Any) -> EliminationFactors:
+def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any) -> EliminationFactors:
     """Returns the factors of J J^T + C; NaN where a pivot is no more than rounding.
 
     Args:
         order: who is eliminated when.
-        first: the entries of each row in the velocities of its first body (nc, width).
-        second: those of its second body.
+        sides: the entries of all rows in the velocities of their first, second, ... bodies, (nc, width) each.
         compliance: C (nc,).
     """
 
-    def factorized(first: Any, second: Any, compliance: Any) -> Any:
-        return _factorized(order, _assembled(order, first, second, compliance))
+    def factorized(compliance: Any, *sides: Any) -> Any:
+        return _factorized(order, _assembled(order, sides, compliance))
 
-    return EliminationFactors(order, named(over_worlds(factorized)(first, second, compliance), FACTOR))
+    return EliminationFactors(order, named(over_worlds(factorized)(compliance, *sides), FACTOR))
 
 
 def _constant(values: Any, like: Any, axes: int) -> Any:
@@ -60,13 +60,13 @@ def _constant(values: Any, like: Any, axes: int) -> Any:
     return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
 
 
-def _assembled(order: Elimination, first: Any, second: Any, compliance: Any) -> Any:
+def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any:
     """Returns the first columns of all fronts (nodes, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
-    rows, worlds = len(order.a), first.ndim - 2
-    sides = jnp.concatenate([first, second, jnp.zeros_like(first[:1])])
-    on_first, on_second = (sides[numbers] for numbers in order.sides)
-    own = order.sizes[0]
-    columns = jnp.sum(on_first[:, :, None] * on_first[:, None, :own] + on_second[:, :, None] * on_second[:, None, :own], axis=3)
+    first, own = sides[0], order.sizes[0]
+    rows, worlds = len(order.connected), first.ndim - 2
+    sides = jnp.concatenate([*sides, jnp.zeros_like(first[:1])])
+    one, *more = (on[:, :, None] * on[:, None, :own] for on in (sides[numbers] for numbers in order.sides))
+    columns = jnp.sum(sum(more, one), axis=3)
     if order.unknowns > rows:
         columns = columns + sides.reshape(-1, *sides.shape[2:])[order.motions]
     # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
@@ -80,7 +80,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
     """Returns [L; X] (nodes, own + border, own, ...) from the first columns of the fronts."""
     own, border = order.sizes
     worlds, sizes = columns.ndim - 3, columns.shape[3:]
-    limit = small_matrix.rounding(len(order.a), columns.dtype)
+    limit = small_matrix.rounding(len(order.connected), columns.dtype)
     numbers = _constant(np.arange(own + border), columns, worlds)
 
     def step(mine: Any, given: Any) -> tuple[Any, Any]:

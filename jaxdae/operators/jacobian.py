@@ -95,6 +95,15 @@ class JacobianOperator(abc.ABC):
         gram = self.gram()
         return small_matrix.cholesky(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
 
+    def eliminated(self, mass: Any, compliance: Float[Array, " nc"] | None) -> Any:
+        """Returns the factors of [M -J^T; J C] (see `jaxdae.saddle_point.interface`) where M and J are best eliminated together, else None.
+
+        Args:
+            mass: M, an operator.
+            compliance: C, None for zero.
+        """
+        return None
+
     def row_sizes(self) -> Float[Array, " nc"]:
         """Returns the largest magnitude in each row; zero where there are no columns."""
         return jnp.max(jnp.abs(self.as_dense()), axis=1, initial=0.0)

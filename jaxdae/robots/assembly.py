@@ -82,7 +82,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         own = frames[link]
         frames.setdefault(name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place))
     moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
-    made: list[Any] = [_element(joint, frames) for joint in (*moving, *loops)]
+    named = _free_names(tree, graph, others)
+    made: list[Any] = [js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation) for link in tree.free]
+    made += [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
     lifting = [_lift(link, frames[link.name], options.gravity, graph.gravity) for link in graph.links.values() if link.lifted]
@@ -97,11 +99,11 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         ignored=graph.ignored,
         loops=(*reports, *(Loop(one.name, one.type_key(), one.a, one.b, len(one.rows), len(one.rows)) for one in others)),
         notes=(*graph.notes, *notes),
-        tree=_carried(tree, graph.links),
+        tree=_carried(tree, graph.links, named),
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
         controls=graph.controls,
-        keyframes=_keyframes(graph, tree, frames),
+        keyframes=_keyframes(graph, frames, named),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
     if not bodies:
@@ -288,9 +290,15 @@ def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
     return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * gravity)
 
 
-def _carried(tree: Tree, links: Mapping[str, Link]) -> tuple[Carried, ...]:
+def _free_names(tree: Tree, graph: Graph, others: Sequence[Any]) -> dict[str, str]:
+    """Returns the names of the joints of free links: those of the links, where no other joint has them."""
+    taken = {one.name for one in (*graph.joints, *graph.couplings, *graph.rows, *others)}
+    return {link: f"{link} free" if link in taken else link for link in tree.free}
+
+
+def _carried(tree: Tree, links: Mapping[str, Link], free: Mapping[str, str]) -> tuple[Carried, ...]:
     number = {link: k for k, link in enumerate(links)}
-    found = [Carried(GROUND, link, link, "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
+    found = [Carried(GROUND, link, free[link], "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
     for branch in tree.branches:
         kind = "fixed" if branch.joint.kind is js.Weld else "ball" if branch.joint.kind is js.Ball else "axes"
         above = np.eye(3) if branch.parent == GROUND else links[branch.parent].pose.rotation
@@ -300,7 +308,7 @@ def _carried(tree: Tree, links: Mapping[str, Link]) -> tuple[Carried, ...]:
     return tuple(found)
 
 
-def _keyframes(graph: Graph, tree: Tree, frames: Mapping[str, LinkFrame]) -> dict[str, Keyframe]:
+def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str]) -> dict[str, Keyframe]:
     """Returns the named states in the coordinates of MuJoCo (qpos, qvel) as positions and rates by the names of joints."""
     carried = {joint.child: joint for joint in graph.joints if not joint.closes}
     found = {}
@@ -311,13 +319,10 @@ def _keyframes(graph: Graph, tree: Tree, frames: Mapping[str, LinkFrame]) -> dic
         for link in graph.links:
             joint = carried.get(link)
             if joint is None:
-                if link not in tree.free:  # Free in the file, welded to the ground as the user asks.
-                    at_q, at_v = at_q + 7, at_v + 6
-                    continue
-                place, quaternion, arm = qpos[at_q : at_q + 3], qpos[at_q + 3 : at_q + 7], frames[link].place
-                rotation, (velocity, omega) = quaternion_matrix(quaternion), np.split(qvel[at_v : at_v + 6], 2)
-                positions[link] = (*(place - rotation @ arm), *(quaternion / np.linalg.norm(quaternion)))
-                rates[link] = (*(velocity - rotation @ np.cross(omega, arm)), *omega)
+                if link in free:  # Else free in the file, welded to the ground as the user asks.
+                    place, quaternion = np.split(qpos[at_q : at_q + 7], [3])
+                    positions[free[link]] = (*place, *(quaternion / np.linalg.norm(quaternion)))
+                    rates[free[link]] = tuple(qvel[at_v : at_v + 6])
                 at_q, at_v = at_q + 7, at_v + 6
             elif joint.kind is js.Ball:
                 turned = graph.links[link].pose.rotation

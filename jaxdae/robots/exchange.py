@@ -1,14 +1,17 @@
 """States in the coordinates of MuJoCo and of Pinocchio.
 
 Both engines, like joint coordinates here, have one number for a hinge or a slide; they differ from us and from each other in order, in
-quaternions and above all in the velocity of a free base. Let p be the origin of the base link, R its axes in the world, c = p - R r the
-mass center of its body, whose place and velocity are ours, with r the place of p in the frame of the body, and omega the angular velocity
-in the axes of the body. Then p = c + R r, and
+quaternions and above all in the velocity of a free base. With p the origin of the base link, R its axes in the world and omega its angular
+velocity in these axes,
 
-                    linear velocity              angular velocity      quaternion
-    here            c'                           omega                 wxyz
-    MuJoCo          p' = c' + R (omega x r)      omega                 wxyz
-    Pinocchio       R^T p'                       omega                 xyzw
+                    place     linear velocity     angular velocity      quaternion
+    here, MuJoCo    p         p'                  omega                 wxyz
+    Pinocchio       p         R^T p'              omega                 xyzw
+
+Where coordinates here are those of another frame of the body, such as that in the mass center, as bodies have that no joint connects, let
+r be the place of p in that frame and R_r the axes of the link in it: with the place c and the axes Q of the frame,
+
+    p = c + Q r,    R = Q R_r,    p' = c' + Q (omega_Q x r),    omega = R_r^T omega_Q.
 
 MuJoCo orders joints along the tree, links in the order of the file; Pinocchio with URDF along the tree, joints in the order of their names,
 and it has the cosine and sine of a continuous joint in place of its angle. Both have a free base at the head.
@@ -26,8 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxdae.geometry.rotation import matrix_quaternion as quaternion_of
 from jaxdae.geometry.rotation import quat_conjugate, quat_multiply, quat_normalize, quat_rotate
+from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.graph import matrix_quaternion
 from jaxdae.robots.report import Carried, Report
@@ -35,13 +41,18 @@ from jaxdae.system import State
 
 
 class _Entry(NamedTuple):
-    """What one engine calls a joint: its kind, where it is in q and v here, and the constant numbers of its conversion."""
+    """What one engine calls a joint: its kind, where it is in q and v here, and the constant numbers of its conversion.
+
+    These are a place (3,), of a free link in the frame of the coordinates, and a quaternion: of a free link in that frame, of a ball at
+    zero.
+    """
 
     kind: str
     in_q: np.ndarray
     in_v: np.ndarray
     wraps: bool
-    constant: np.ndarray
+    arm: Any
+    turned: Any
 
 
 class Engine(NamedTuple):
@@ -62,26 +73,6 @@ class Engine(NamedTuple):
 
 MUJOCO = Engine("MuJoCo", scalar_first=True, body_velocity=False, angles_as_pairs=False)
 PINOCCHIO = Engine("Pinocchio", scalar_first=False, body_velocity=True, angles_as_pairs=True)
-
-
-def origin_velocity(velocity: Array, omega: Array, quaternion: Array, arm: Any, engine: Engine) -> Array:
-    """Returns the velocity of the origin of a link (3,) as an engine has it, from that of the mass center.
-
-    Args:
-        velocity: of the mass center in the world (3,), in m/s.
-        omega: the angular velocity in the axes of the body (3,), in rad/s.
-        quaternion: of the body, wxyz.
-        arm: the place of the origin in the frame of the body (3,), in m.
-        engine: whose convention it is.
-    """
-    world = velocity + quat_rotate(quaternion, jnp.cross(omega, arm))
-    return quat_rotate(quat_conjugate(quaternion), world) if engine.body_velocity else world
-
-
-def center_velocity(velocity: Array, omega: Array, quaternion: Array, arm: Any, engine: Engine) -> Array:
-    """Returns the velocity of the mass center in the world (3,), the inverse of `origin_velocity`."""
-    world = quat_rotate(quaternion, velocity) if engine.body_velocity else velocity
-    return world - quat_rotate(quaternion, jnp.cross(omega, arm))
 
 
 def to_mujoco(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
@@ -148,13 +139,24 @@ def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entr
             raise TypeError(f"the mechanism has no joint coordinate of {one.joint!r}: build it of this robot with jm.Joints()")
         if one.reversed or (one.kind == "axes" and in_q.size != 1):
             raise ValueError(f"{engine.name} has no joint such as {one.joint!r}, which has several coordinates or leads to its carrier")
-        constant = np.zeros(3)
+        arm, turned = np.zeros(3), np.asarray([1.0, 0.0, 0.0, 0.0])
         if one.kind == "free":
-            constant = report.frames[one.child].place
+            arm, turned = _link_in_coordinates(report, mechanism, one.child)
         if one.kind == "ball":
-            constant = matrix_quaternion(report.frames[one.parent].rotation @ one.turned)
-        found.append(_Entry(one.kind, in_q, in_v, one.wraps and engine.angles_as_pairs, constant))
+            turned = matrix_quaternion(report.frames[one.parent].rotation @ one.turned)
+        found.append(_Entry(one.kind, in_q, in_v, one.wraps and engine.angles_as_pairs, arm, turned))
     return found
+
+
+def _link_in_coordinates(report: Report, mechanism: Mechanism, link: str) -> tuple[Any, Any]:
+    """Returns place and quaternion of a free link in the frame whose pose its coordinates are."""
+    own, tree = report.frames[link], mechanism.coordinates
+    if not isinstance(tree, TreeCoordinates):  # Those of a body by itself are absolute ones.
+        return own.place, matrix_quaternion(own.rotation)
+    number = mechanism.body_names.index(own.body)
+    held = Frame(*(entry[number] for entry in tree.held))
+    axes = [held.direction(own.rotation[:, k]).array() for k in range(3)]
+    return held.point(own.place).array(), quaternion_of(jnp.stack(axes, axis=1))
 
 
 def _outward(report: Report, mechanism: Mechanism, state: State, engine: Engine) -> tuple[Array, Array]:
@@ -162,11 +164,14 @@ def _outward(report: Report, mechanism: Mechanism, state: State, engine: Engine)
     for one in _entries(report, mechanism, engine):
         q, v = state.q[one.in_q], state.v[one.in_v]
         if one.kind == "free":
-            place, quaternion, omega = q[:3], q[3:], v[3:]
-            positions += [place + quat_rotate(quaternion, jnp.asarray(one.constant, q.dtype)), _written(quaternion, engine)]
-            rates += [origin_velocity(v[:3], omega, quaternion, one.constant, engine), omega]
+            arm, turned = (jnp.asarray(x, q.dtype) for x in (one.arm, one.turned))
+            place, velocity = q[:3] + quat_rotate(q[3:], arm), v[:3] + quat_rotate(q[3:], jnp.cross(v[3:], arm))
+            quaternion = quat_multiply(q[3:], turned)
+            positions += [place, _written(quaternion, engine)]
+            back = quat_conjugate(quaternion)
+            rates += [quat_rotate(back, velocity) if engine.body_velocity else velocity, quat_rotate(quat_conjugate(turned), v[3:])]
         elif one.kind == "ball":
-            positions.append(_written(quat_multiply(quat_conjugate(jnp.asarray(one.constant, q.dtype)), q), engine))
+            positions.append(_written(quat_multiply(quat_conjugate(jnp.asarray(one.turned, q.dtype)), q), engine))
             rates.append(v)
         else:
             positions.append(jnp.concatenate([jnp.cos(q), jnp.sin(q)]) if one.wraps else q)
@@ -190,12 +195,13 @@ def _inward(report: Report, mechanism: Mechanism, positions: Any, rates: Any, en
         x, w = given[at_q : at_q + size_q], moving[at_v : at_v + size_v]
         at_q, at_v = at_q + size_q, at_v + size_v
         if one.kind == "free":
-            quaternion = _read(x[3:], engine)
-            place = x[:3] - quat_rotate(quaternion, jnp.asarray(one.constant, dtype))
-            x = jnp.concatenate([place, quaternion])
-            w = jnp.concatenate([center_velocity(w[:3], w[3:], quaternion, one.constant, engine), w[3:]])
+            arm, turned, of_link = jnp.asarray(one.arm, dtype), jnp.asarray(one.turned, dtype), _read(x[3:], engine)
+            quaternion, omega = quat_multiply(of_link, quat_conjugate(turned)), quat_rotate(turned, w[3:])
+            velocity = quat_rotate(of_link, w[:3]) if engine.body_velocity else w[:3]
+            x = jnp.concatenate([x[:3] - quat_rotate(quaternion, arm), quaternion])
+            w = jnp.concatenate([velocity - quat_rotate(quaternion, jnp.cross(omega, arm)), omega])
         elif one.kind == "ball":
-            x = quat_multiply(jnp.asarray(one.constant, dtype), _read(x, engine))
+            x = quat_multiply(jnp.asarray(one.turned, dtype), _read(x, engine))
         elif one.wraps:
             x = jnp.arctan2(x[1:], x[:1])
         q, v = q.at[one.in_q].set(x), v.at[one.in_v].set(w)

@@ -33,7 +33,7 @@ class Carried(NamedTuple):
     Attributes:
         parent: the link that carries it, or "ground".
         child: the link.
-        joint: the name of the joint; of the link itself where it is free.
+        joint: the name of the joint; where the link is free that of the link itself, unless another joint has it.
         kind: "fixed", "free", "ball" or, for joints with coordinates, "axes".
         reversed: whether the joint leads from the child to the parent.
         wraps: whether it turns without limits.

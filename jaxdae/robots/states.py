@@ -20,7 +20,7 @@ def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, An
         mechanism: as `jm.mechanism(description, jm.Joints())` returns it.
         q: the coordinates of all that is not named, such as the second that `jm.mechanism` returns (nq,).
         positions: in rad and m, such as `robot.start`: a number for a joint with one coordinate, as many as it has for others, such as the
-            four of a quaternion wxyz, and under the name of a free body its seven, place of the mass center and quaternion.
+            four of a quaternion wxyz, and under the name of a free link its seven, place of its origin and quaternion.
         rates: in rad/s and m/s, in the same way; zero where not named.
 
     Raises:

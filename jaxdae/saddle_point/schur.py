@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.saddle_point.interface import SaddlePointFactors
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -47,8 +48,11 @@ class SchurComplement:
     `Status.NONFINITE`. The fastest choice for mechanisms in absolute coordinates, where M is diagonal.
     """
 
-    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SchurFactors:
-        """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for diagonal M."""
+    def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
+        """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for matrices, less where M and J are eliminated by their structure."""
+        together = jacobian.eliminated(mass, compliance)
+        if together is not None:
+            return together
         mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
         return SchurFactors(mass_factors, scaled, scaled.gram_factors(compliance))

@@ -21,7 +21,8 @@ from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
+from jaxdae.mechanisms.graph import holds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
@@ -61,18 +62,49 @@ class _Absolute(BodyCoordinates):
         """Returns the rows of a group."""
         return measures.dense_rows(block, pair)
 
-    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:
-        """Returns the rows of several groups by the two bodies that each of them connects."""
-        return rows_by_bodies(self.bodies, q, motion, parts)
+    def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Returns the rows of several groups by the bodies that each of them connects."""
+        return rows_by_bodies(self.bodies, q, motion, groups)
 
 
-def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> BlockRows:
-    """Returns the rows of several groups by the two bodies that each of them connects."""
-    still = jnp.zeros((0, len(motion.velocity)), q.dtype)
-    sides = [measures.pair_rows(block) for block, _ in parts]
-    first, second = (jnp.concatenate([still, *(side[k] for side in sides)]) for k in range(2))
-    a, b = (tuple(body for block, pair in parts for body in (pair.a, pair.b)[end] for _ in block[0][0]) for end in range(2))
-    return BlockRows(first, second, a, b, len(bodies))
+def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> BlockRows:
+    """Returns the rows of several groups by the bodies that each of them connects."""
+    ground, width = len(bodies), len(motion.velocity)
+    connected: list[tuple[int, ...]] = []
+    parts: list[list[Any]] = []
+    for terms in groups:
+        pairs = [term for term in terms if isinstance(term, BodyTerm)]
+        sides = [side for term in pairs for side in measures.pair_rows(term.block)]
+        count = len(pairs[0].block[0][0])
+        on = [
+            tuple(int(k) for k in each)
+            for each in zip(*(side for term in pairs for side in term.pair.sides), strict=True)
+            for _ in range(count)
+        ]
+        if len(pairs) > 1:
+            on, sides = _merged(on, sides, ground)
+        connected += on
+        parts.append(sides)
+    most = max((len(sides) for sides in parts), default=2)
+    still = jnp.zeros((0, width), q.dtype)
+    first, second, *more = (
+        jnp.concatenate([still, *(sides[k] if k < len(sides) else jnp.zeros_like(sides[0]) for sides in parts)]) for k in range(most)
+    )
+    a, b = (tuple(on[k] for on in connected) for k in range(2))
+    others = tuple(on[2:] for on in connected) if more else ()
+    return BlockRows(first, second, a, b, ground, jnp.stack(more, axis=1) if more else None, others)
+
+
+def _merged(on: Sequence[tuple[int, ...]], sides: Sequence[Any], ground: int) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """Returns the bodies of rows, all different, with the sums of their sides: several measures of one row may look at one body."""
+    found = [tuple(dict.fromkeys(each)) for each in on]
+    found = [each if len(each) > 1 else (*each, ground) for each in found]
+    summed = []
+    for k in range(max(len(of) for of in found)):
+        seen = [np.asarray([k < len(of) and body[x] == of[k] for body, of in zip(on, found, strict=True)]) for x in range(len(sides))]
+        first, *more = (jnp.where(at[:, None], side, 0.0) for at, side in zip(seen, sides, strict=True))
+        summed.append(sum(more, first))
+    return found, summed
 
 
 @pytree
@@ -149,11 +181,11 @@ class PlanarAbsolute(_Absolute):
         rows = measures.dense_rows(block, pair)
         return rows[:, self._kept] if self.rotors else rows
 
-    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:
-        """Returns the rows of several groups by the two bodies that each of them connects; a matrix where there are rotors."""
+    def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Returns the rows of several groups by the bodies that each of them connects; a matrix where there are rotors."""
         if not self.rotors:
-            return rows_by_bodies(self.bodies, q, motion, parts)
-        rows = [self.dense_rows(q, motion, *part) for part in parts]
+            return rows_by_bodies(self.bodies, q, motion, groups)
+        rows = [self.term_rows(q, motion, terms) for terms in groups]
         return DenseRows(jnp.concatenate([jnp.zeros((0, q.shape[0]), q.dtype), *rows]))
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
@@ -267,4 +299,4 @@ class Absolute:
         """Returns the coordinates of bodies, q at their start poses, the joints that are rows, all of them, and those in a tree, none."""
         rotors = tuple(k for k, body in enumerate(bodies) if body.turns_only)
         form = absolute_form(space, [body.name for body in bodies], rotors)
-        return form, jnp.concatenate([body.coordinates() for body in bodies]), joints, ()
+        return form, jnp.concatenate([body.coordinates() for body in bodies]), [joint for joint in joints if holds(joint)], ()

@@ -207,10 +207,10 @@ def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature
 
     def step(own: Any, below: Any) -> tuple[Any, Any]:
         (s, inertia, armature, present), (shown, carried) = own, below
-        shown, carried = shown + _matrix(kind, inertia), carried + inertia
+        shown, carried = shown + inertia_matrix(kind, inertia), carried + inertia
         push = _product(shown, s)
         pivot = _dot_rows(s, push) + armature
-        entry = _dot_rows(s, _product(_matrix(kind, carried), s)) + armature
+        entry = _dot_rows(s, _product(inertia_matrix(kind, carried), s)) + armature
         safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
         # One division for each component, not for each entry of the matrix, which stays symmetric to the last bit.
         part = push / jnp.sqrt(safe)[:, None]
@@ -248,7 +248,7 @@ def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> 
     return levels.outward(step, (columns, ahead, scaled), jnp.zeros_like(columns[0][:, None] * b[0][None]))
 
 
-def _matrix(kind: Any, inertia: Any) -> Any:
+def inertia_matrix(kind: Any, inertia: Any) -> Any:
     """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...)."""
     rows = kind(*jnp.moveaxis(inertia, 1, 0)).rows()
     return jnp.stack([jnp.stack(row, axis=1) for row in rows], axis=1)

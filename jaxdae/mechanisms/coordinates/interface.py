@@ -12,7 +12,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
@@ -26,6 +29,36 @@ class Known:
 
     q: Leaf
     found: Leaf
+
+
+class BodyTerm(NamedTuple):
+    """What rows see of two bodies each.
+
+    Attributes:
+        block: the derivatives of the rows in the twists of both bodies.
+        pair: which bodies these are.
+        relative: whether the rows do not notice where both bodies move as one.
+    """
+
+    block: Blocks
+    pair: Pairs
+    relative: bool = True
+
+
+class VelocityTerm(NamedTuple):
+    """What rows see of velocities themselves, one each.
+
+    Attributes:
+        in_v: which entry of v each row sees (k,).
+        entries: the derivatives of the rows in them (k,).
+    """
+
+    in_v: tuple[int, ...]
+    entries: Any
+
+
+Terms = Sequence[BodyTerm | VelocityTerm]
+"""What the rows of a group are the sum of."""
 
 
 class BodyCoordinates(abc.ABC):
@@ -108,8 +141,19 @@ class BodyCoordinates(abc.ABC):
         """Returns the rows J_b T of a group as an array."""
 
     @abc.abstractmethod
-    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:
+    def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
         """Returns the rows J_b T of several groups without forming zeros."""
+
+    def term_rows(self, q: Coordinates, motion: Kinematics, terms: Terms) -> Jacobian:
+        """Returns the rows of a group as an array."""
+        rows: Any = 0.0
+        for term in terms:
+            if isinstance(term, BodyTerm):
+                rows = rows + self.dense_rows(q, motion, term.block, term.pair)
+            else:
+                seen = jnp.asarray(np.eye(len(self.velocity_names))[np.asarray(term.in_v, int)], q.dtype)
+                rows = rows + term.entries[:, None] * seen
+        return rows
 
     @abc.abstractmethod
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:

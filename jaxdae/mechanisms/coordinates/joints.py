@@ -14,7 +14,7 @@ import numpy as np
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, VELOCITIES, Step, Structure, ball, place
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, PLACE, VELOCITIES, Step, Structure, ball, place
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.graph import Edge, spanning_tree
 from jaxdae.mechanisms.kinds import GROUND
@@ -142,7 +142,9 @@ class _Making:
         a, b = reversed(at_start) if edge.reversed else at_start
         scalars = iter(joint.coordinate(a, b, real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
         parent, child = (frame.then(end) for frame, end in zip(at_start, ends, strict=True))
-        return [next(scalars) if step.kind == AXIS else _quaternion(child.seen_from(parent)) for step in steps]
+        pose = child.seen_from(parent)
+        others = {BALL: _quaternion, PLACE: lambda frame: frame.place.array()}
+        return [next(scalars) if step.kind == AXIS else others[step.kind](pose) for step in steps]
 
     def coordinates(self, bodies: Sequence[str]) -> TreeCoordinates:
         """Returns the coordinates of all links that were hung."""

@@ -36,13 +36,14 @@ from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocit
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
+from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
 from jaxdae.mechanisms.coordinates.poses import poses_of, taken
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
-from jaxdae.operators import DenseMatrix, DenseRows, MassOperator
+from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 
@@ -321,10 +322,16 @@ class TreeCoordinates(BodyCoordinates):
                 rows[r] = rows[r] + small_matrix.product_transposed(jnp.stack(force, axis=-1), columns) * carried
         return jnp.stack(rows, axis=1).reshape(-1, columns.shape[0])
 
-    def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> DenseRows:
-        """Returns the rows of several groups."""
-        nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
-        return DenseRows(jnp.concatenate([nothing, *(self.dense_rows(q, motion, block, pair) for block, pair in parts)]))
+    def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Returns the rows of several groups: as pushes on links where M and J are best eliminated together, else as a matrix."""
+        order = order_of(
+            self.structure.levels, self.structure.last_columns[np.append(self.structure.body_links, self.structure.count)], groups
+        )
+        if not order.pays:
+            nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
+            return DenseRows(jnp.concatenate([nothing, *(self.term_rows(q, motion, terms) for terms in groups)]))
+        near = self.located(q)
+        return loop_rows(order, self.space, self.structure.levels, near.columns, near.bodies, groups)
 
     # How coordinates move.
 

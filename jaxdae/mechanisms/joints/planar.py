@@ -180,6 +180,7 @@ class Gear(Joint):
     """theta_b = ratio theta_a, both counted from the start pose; a negative ratio for external gears."""
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
+    relative: ClassVar[bool] = False
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame
+from jaxdae.geometry.spatial import Frame, Vector
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.coordinates.links import Step, axis, ball
+from jaxdae.mechanisms.coordinates.links import Step, axis, ball, place
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.relation import Relation
@@ -261,6 +261,33 @@ class Weld(SpatialJoint):
 
 
 @pytree
+class Free(SpatialJoint):
+    """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
+
+    In joint coordinates q is the place of that frame in a and its quaternion wxyz, v the velocity of its origin in the axes of a and its
+    angular velocity in its own axes: where a is the ground, qpos and qvel of a free joint in MuJoCo. A body that no joint connects moves
+    by its mass center instead. Joints with rows go before it where they can carry b as well. In absolute coordinates it does nothing.
+    """
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body that it moves against, ground mostly")
+    b: BodyName = fields.body("the body that moves", ground=False)
+    point_b: Place = fields.components("the origin of the frame in the frame of b", "m", value=(0.0, 0.0, 0.0))
+    axes_b: Any = fields.frame_axes("the axes of the frame", "b")
+
+    in_tree: ClassVar[bool] = True
+
+    def steps(self) -> tuple[Step, ...]:
+        """Returns any place and any orientation."""
+        return place(), ball()
+
+    def joint_frames(self) -> tuple[Frame, Frame]:
+        """Returns the frame of a and that in b."""
+        in_b = Frame.of_axes(Vector(*self.point_b), *(Vector(*self.axes_b[:, k]) for k in range(3)))
+        return parts.parallel(jnp.zeros_like(self.point_b)), in_b
+
+
+@pytree
 class Rod(RodBetweenPoints, SpatialJoint):
     """A massless rod between a point of a and a point of b; its length is the distance at the start pose by default."""
 
@@ -336,6 +363,7 @@ SPATIAL_JOINTS = (
     Ball,
     Planar,
     Weld,
+    Free,
     Rod,
     PointOnLine,
     PointOnPlane,

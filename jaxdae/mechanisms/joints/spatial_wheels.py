@@ -25,6 +25,7 @@ class Gear(SpatialJoint):
     """
 
     velocity_rows: ClassVar[dict[str, str]] = {"ratio": "rad/s"}
+    relative: ClassVar[bool] = False
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first wheel")

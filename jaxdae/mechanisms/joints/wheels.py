@@ -59,6 +59,7 @@ def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
 class LateralWheel(Joint):
     """A wheel without spin: a place of b does not slip across the heading."""
 
+    relative: ClassVar[bool] = False
     velocity_rows: ClassVar[dict[str, str]] = {"lateral": "m/s"}
 
     name: Name = fields.name("joint")
@@ -77,6 +78,8 @@ class LateralWheel(Joint):
 
 class _Spinning(Joint):
     """A wheel whose spin is the angle of a."""
+
+    relative: ClassVar[bool] = False
 
     def rolling(self, along: Any, moving_a: Twist, t: Any) -> Any:
         """Returns the rolling row in m/s."""
@@ -130,6 +133,7 @@ class TractionWheel(_Spinning):
 class RollerWheel(Joint):
     """A wheel with rollers around its rim: its contact does not slip along the axles of the rollers."""
 
+    relative: ClassVar[bool] = False
     velocity_rows: ClassVar[dict[str, str]] = {"rolling": "m/s"}
 
     name: Name = fields.name("joint")

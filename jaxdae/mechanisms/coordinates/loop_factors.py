@@ -1,0 +1,297 @@
+"""Accelerations and multipliers of a tree with loops, without M, J or the Delassus matrix: bodies and loops eliminated together.
+
+In (a, mu) with mu = -lam the saddle point is symmetric, [M J^T; J -C]. Its unknowns are eliminated from the leaves to the roots. What node
+k shows to its carrier is a quadratic form in its motion V and in the multipliers mu of the rows that are open there, with a matrix
+
+    G_k = [A  B^T]        A: the articulated inertia of all that k carries, with the loops that are closed in it,
+          [B  -E ]        B: the pushes of the open rows on V, through what is eliminated; E: their Delassus matrix so far,
+
+the sum of those of its children and of its own inertia and pushes. First the rows that close at k are eliminated, one by one, with pivots
+-(E_jj + C_j), then its velocity x, by V = V_parent + S x, with the pivot D = S . A S + armature:
+
+    G' = G + g_j g_j^T / (E_jj + C_j),   g_j the column of row j,         G'' = G' - U U^T / D,   U = G' S + entries of rows in x alone.
+
+Where a row closes, all velocities that it moves but common motions of its bodies, which it does not see, are eliminated. E is the Delassus
+matrix of these velocities then, positive definite on the rows that close where all rows are independent, so that the order of the tree
+needs no pivoting. Without rows this is the articulated-body algorithm. The right-hand sides (f, r) go the same way inward, the unknowns
+outward again, and the cost is linear in nodes, with the square of the size of G for each row that closes.
+
+The Delassus matrix itself is not sparse, even for loops that are far from each other: whatever pushes on a floating chain moves all of it.
+That is why it is not what is factorized.
+
+References:
+    R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7 and section 8.
+    A. S. Sathya, J. Carpentier, "Constrained articulated body dynamics algorithms", IEEE Trans. Robotics 41 (2025).
+    E. P. Popov, A. F. Vereshchagin, S. L. Zenkevich, "Manipulyatsionnye roboty" (1978), for the recursion with multipliers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxdae import small_matrix
+from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import worlds_back, worlds_last
+from jaxdae.checkpointing import FACTOR, named
+from jaxdae.levels import Levels
+from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
+from jaxdae.mechanisms.coordinates.loop_order import LoopOrder
+from jaxdae.typing import Rows, Velocity
+
+MATRICES_UP_TO = 48
+"""The number of velocities up to which one world is solved by matrices."""
+
+
+@pytree
+class LoopFactors:
+    """The factors of the saddle point of a tree with loops, as matrices of one small world, or of a batch or a large world by elimination.
+
+    Attributes:
+        order: who is eliminated when (static).
+        matrices: W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the Cholesky factor of the Delassus matrix (nc, nc).
+        eliminated: S of all nodes (nodes, k); g / sqrt(pivot) of what closes in each slot (nodes, k + width, width); the square roots of
+            these pivots (nodes, width); U / D (nodes, k + width); D (nodes,); and P (nodes, k + width, k + width), see `_transfers`.
+    """
+
+    order: LoopOrder = static()
+    matrices: tuple[Any, ...]
+    eliminated: tuple[Any, ...]
+
+    def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
+        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        order, count = self.order, len(self.matrices)
+
+        def one(*arguments: Any) -> tuple[Any, Any]:
+            if not _is_small(order):
+                return _solved(order, *arguments[count:])
+            inverse, scaled, delassus, f, r = *arguments[:count], *arguments[-2:]
+            free = small_matrix.matvec(inverse, f)
+            lam = small_matrix.rmatvec(delassus, small_matrix.matvec(delassus, r - small_matrix.matvec(scaled, free)))
+            return small_matrix.rmatvec(inverse, free + small_matrix.rmatvec(scaled, lam)), lam
+
+        solved = custom_vmap(one)
+
+        @solved.def_vmap
+        def worlds(size: int, batched: Any, *arguments: Any) -> Any:
+            if not any(batched[count:-2]):  # Only right-hand sides are: several of one world.
+                several = jax.vmap(lambda f, r: one(*arguments[:-2], f, r), [0 if x else None for x in batched[-2:]])
+                return several(*arguments[-2:]), (True, True)
+            found = _solved(order, *worlds_last(size, batched[count:], arguments[count:]))
+            return worlds_back(found), (True, True)
+
+        f = jnp.zeros((len(order.parents),), r.dtype) if f is None else f
+        return solved(*self.matrices, *self.eliminated, f, r)
+
+    def inconsistent(self, r: Rows) -> None:
+        """Returns None: the method needs full rank."""
+
+
+def _is_small(order: LoopOrder) -> bool:
+    return len(order.parents) <= MATRICES_UP_TO
+
+
+def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, compliance: Any) -> LoopFactors:
+    """Returns the factors of [M -J^T; J C]; NaN where a pivot is no more than rounding.
+
+    Args:
+        order: who is eliminated when.
+        mass: M, of the same tree.
+        pushes: of each row on its nodes, about the origins of the trees (nc, sides, k).
+        entries: of each row in velocities by themselves (nc, own).
+        compliance: C (nc,).
+    """
+    kind, levels, space = type(mass.inertia), mass.levels, mass.space
+
+    @custom_vmap
+    def factorized(*arguments: Any) -> tuple[Any, Any]:
+        columns, inertia, armature, pushes, entries, compliance = arguments
+        if not _is_small(order):
+            return _no_matrices(columns, compliance), _factorized(order, kind, *arguments)
+        matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
+        inverse = small_matrix.inverse_cholesky(matrix)
+        scaled = small_matrix.product_transposed(rows_matrix(order, levels, columns, pushes, entries), inverse)
+        gram = small_matrix.add_diagonal(small_matrix.product_transposed(scaled, scaled), compliance)
+        return (inverse, scaled, small_matrix.inverse_cholesky(gram)), _not_eliminated(order, columns)
+
+    @factorized.def_vmap
+    def worlds(size: int, batched: Any, *arguments: Any) -> Any:
+        if not any(batched):
+            found = factorized(*arguments)
+            return found, jax.tree.map(lambda _: False, found)
+        found = worlds_back(_factorized(order, kind, *worlds_last(size, batched, arguments)))
+        none = _no_matrices(*(argument[0] if of else argument for argument, of in ((arguments[k], batched[k]) for k in (0, -1))))
+        return (none, found), ((False,) * len(none), (True,) * len(found))
+
+    columns, inertia = jnp.stack(mass.columns, axis=1), jnp.stack(mass.inertia, axis=1)
+    return LoopFactors(order, *named(factorized(columns, inertia, mass.armature, pushes, entries, compliance), FACTOR))
+
+
+def _no_matrices(columns: Any, compliance: Any) -> tuple[Any, ...]:
+    nv, nc = columns.shape[0], compliance.shape[0]
+    return tuple(jnp.zeros(shape, columns.dtype) for shape in ((nv, nv), (nc, nv), (nc, nc)))
+
+
+def _not_eliminated(order: LoopOrder, columns: Any) -> tuple[Any, ...]:
+    nodes, k, width = order.levels.count, columns.shape[1], order.width
+    shapes = (nodes, k), (nodes, k + width, width), (nodes, width), (nodes, k + width), (nodes,), (nodes, k + width, k + width)
+    return tuple(jnp.zeros(shape, columns.dtype) for shape in shapes)
+
+
+def rows_matrix(order: LoopOrder, levels: Levels, columns: Any, pushes: Any, entries: Any) -> Any:
+    """Returns J (nc, nv) of rows with pushes (nc, sides, k) and entries (nc, own), where the velocities have the motions S (nv, k)."""
+    count = levels.count
+    carried = jnp.asarray(np.concatenate([levels.carried, np.zeros((1, count), bool)]), columns.dtype)
+    eye = jnp.asarray(np.eye(count + 1, count), columns.dtype)
+    rows = jnp.zeros((order.rows, count), columns.dtype)
+    for side, nodes in enumerate(order.padded(order.ends, pushes.shape[1]).T):
+        rows = rows + (pushes[:, side] @ columns.T) * carried[nodes]
+    for k, nodes in enumerate(order.padded(order.own, entries.shape[1]).T):
+        rows = rows + entries[:, k, None] * eye[nodes]
+    return rows
+
+
+def _constant(values: Any, like: Any, axes: int) -> Any:
+    """Returns constants as an array with so many axes of size one at the end."""
+    return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
+
+
+def _found(numbers: np.ndarray, entries: Any) -> Any:
+    """Returns the entries with these numbers; zero for the number of all of them."""
+    return jnp.concatenate([entries, jnp.zeros_like(entries, shape=(1, *entries.shape[1:]))])[numbers]
+
+
+def _is_closing(order: LoopOrder) -> np.ndarray:
+    return np.where(order.closed < order.rows, 1.0, 0.0)
+
+
+def _staying(closing: np.ndarray, wide: int) -> list[np.ndarray]:
+    """Returns which entries of G are left (nodes, k + width) when each slot is eliminated, without its own, and when all are."""
+    nodes, width = closing.shape
+    left = np.ones((nodes, wide))
+    found = []
+    for j in range(width):
+        left = left.copy()
+        left[:, wide - width + j] *= 1.0 - closing[:, j]
+        found.append(left)
+    return [*found, left]
+
+
+def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armature: Any, pushes: Any, entries: Any, compliance: Any) -> Any:
+    """Returns the arrays of an elimination; all arguments may have axes of worlds at their ends."""
+    pushes, entries = pushes.reshape(-1, *pushes.shape[2:]), entries.reshape(-1, *entries.shape[2:])
+    k, width, worlds = columns.shape[1], order.width, columns.ndim - 2
+    of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.levels.count))
+    closing = _is_closing(order)
+    columns = _found(order.velocities, columns)
+    push = sum((_found(table, pushes) for table in order.pushes), jnp.zeros((), columns.dtype))
+    entry = sum((_found(table, entries) for table in order.entries), jnp.zeros((), columns.dtype))
+    own = {
+        "column": columns,
+        "inertia": _found(order.velocities, inertia),
+        "armature": _found(order.velocities, armature),
+        "moves": jnp.broadcast_to(_constant(order.velocities < len(order.parents), columns, worlds), columns[:, 0].shape),
+        "push": jnp.broadcast_to(jnp.moveaxis(push, 1, 2) if order.pushes else push, (*columns.shape[:2], width, *columns.shape[2:])),
+        "entry": jnp.broadcast_to(entry, (columns.shape[0], width, *columns.shape[2:])),
+        "closing": _constant(closing, columns, worlds),
+        "soft": _found(order.closed, compliance),
+        "left": [_constant(left, columns, worlds) for left in _staying(closing, k + width)],
+    }
+
+    def step(own: Any, below: Any) -> tuple[Any, Any]:
+        front, carried, gross = below
+        s, closing, left = own["column"], own["closing"], own["left"]
+        corner = jnp.zeros((front.shape[0], width, width, *front.shape[3:]), front.dtype)
+        upper = jnp.concatenate([inertia_matrix(kind, own["inertia"]), own["push"]], axis=2)
+        lower = jnp.concatenate([jnp.swapaxes(own["push"], 1, 2), corner], axis=2)
+        front = front + jnp.concatenate([upper, lower], axis=1)
+        carried, gross = carried + own["inertia"], gross + own["soft"]
+        found, roots = [], []
+        for j in range(width):
+            pivot = own["soft"][:, j] - front[:, k + j, k + j]
+            # What a pivot is the difference of: rounding of it is no pivot.
+            regular: Any = jnp.where(pivot > of_rows * gross[:, j], pivot, jnp.nan)
+            safe: Any = jnp.where(closing[:, j] > 0.0, regular, 1.0)
+            roots.append(jnp.sqrt(safe))
+            found.append(closing[:, j, None] * left[j] * front[:, :, k + j] / roots[-1][:, None])
+            front = front + found[-1][:, :, None] * found[-1][:, None, :]
+        front = front * left[-1][:, :, None] * left[-1][:, None, :]
+        gross = gross * left[-1][:, k:]
+        ahead = jnp.concatenate([jnp.zeros_like(s), own["entry"]], axis=1) + jnp.sum(front[:, :, :k] * s[:, None], axis=2)
+        pivot = jnp.sum(s * ahead[:, :k], axis=1) + own["armature"]
+        whole = jnp.sum(s * jnp.sum(inertia_matrix(kind, carried) * s[:, None], axis=2), axis=1) + own["armature"]
+        regular = jnp.where(pivot > of_nodes * whole, pivot, jnp.nan)
+        safe = jnp.where(own["moves"] > 0.0, regular, 1.0)
+        part = ahead / jnp.sqrt(safe)[:, None]
+        front = front - part[:, :, None] * part[:, None, :]
+        return (front, carried, gross + part[:, k:] ** 2), (jnp.stack(found, axis=2), jnp.stack(roots, axis=1), ahead / safe[:, None], safe)
+
+    size = columns.shape[2:]
+    nothing = (
+        jnp.zeros((k + width, k + width, *size), columns.dtype),
+        jnp.zeros((inertia.shape[1], *size), columns.dtype),
+        jnp.zeros((width, *size), columns.dtype),
+    )
+    closing, roots, pushes, pivots = order.levels.inward(step, own, nothing)
+    return columns, closing, roots, pushes, pivots, _transfers(order, columns, closing, roots, pushes)
+
+
+def _transfers(order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes: Any) -> Any:
+    """Returns what the nodes make of right-hand sides that come from below: they pass on P b, and P^T takes what is above to them."""
+    k, wide = columns.shape[1], pushes.shape[1]
+    closes = _is_closing(order)
+    found = jnp.broadcast_to(_constant(np.eye(wide), columns, columns.ndim - 2), (len(closes), wide, wide, *columns.shape[2:]))
+    for j in range(order.width):
+        ahead = _constant(closes[:, j], columns, columns.ndim - 2) / _present(roots[:, j])
+        found = found + (closing[:, :, j] * ahead[:, None])[:, :, None] * found[:, None, k + j]
+    found = found * _constant(_staying(closes, wide)[-1], columns, columns.ndim - 2)[:, :, None]
+    return found - pushes[:, :, None] * jnp.sum(columns[:, :, None] * found[:, :k], axis=1)[:, None]
+
+
+def _solved(
+    order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes: Any, pivots: Any, transfers: Any, f: Any, r: Any
+) -> tuple[Any, Any]:
+    """Returns a (nv, ...) and lam (nc, ...).
+
+    Scans pass on sums alone. What a node eliminates, and what that is when all above it is zero, is found for all nodes at once.
+    """
+    k, width, size = columns.shape[1], order.width, f.shape[1:]
+    closes = _constant(_is_closing(order), columns, columns.ndim - 2)
+    nothing = jnp.zeros((k + width, *size), f.dtype)
+    f, r = _found(order.velocities, f), _found(order.closed, r)
+
+    def inward(own: Any, given: Any) -> tuple[Any, Any]:
+        transfer, added = own
+        return jnp.sum(transfer * given[:, None], axis=2) + added, given
+
+    at_rest = jnp.concatenate([jnp.zeros_like(columns), r], axis=1)
+    added = jnp.sum(transfers * at_rest[:, None], axis=2) - pushes * f[:, None]
+    b = at_rest + order.levels.inward(inward, (transfers, added), nothing)
+    found = []
+    for j in range(width):
+        found.append(closes[:, j] * b[:, k + j] / _present(roots[:, j]))
+        b = b + closing[:, :, j] * found[-1][:, None]
+    u = (f + jnp.sum(columns * b[:, :k], axis=1)) / _present(pivots)
+
+    at = [columns[:, i] * u for i in range(k)] + [jnp.zeros_like(u)] * width
+    for j in reversed(range(width)):
+        known = sum((closing[:, i, j] * at[i] for i in range(k + width)), -found[j])
+        at[k + j] = closes[:, j] * known / _present(roots[:, j])
+
+    def outward(own: Any, above: Any) -> tuple[Any, Any]:
+        transfer, added = own
+        at = jnp.sum(transfer * above[:, :, None], axis=1) + added
+        return at, (above, at[:, k:])
+
+    above, mu = order.levels.outward(outward, (transfers, jnp.stack(at, axis=1)), nothing)
+    x = u - jnp.sum(pushes * above, axis=1)
+    return x[order.places], -mu.reshape(-1, *size)[order.closings]
+
+
+def _present(pivot: Any) -> Any:
+    """Returns the pivot; one for empty places of a row, which have none."""
+    return jnp.where(pivot == 0.0, 1.0, pivot)

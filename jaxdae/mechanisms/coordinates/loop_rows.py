@@ -1,0 +1,176 @@
+"""The rows of loops in joint coordinates: pushes on links, never a matrix.
+
+A row of J pulls on all velocities that carry its bodies. Kept as what it pushes with on these bodies, forces about the origin of their
+tree, and as entries in velocities by themselves (relations between coordinates), J x and J^T y are sums over the tree, and M and J are
+eliminated together (`jaxdae.mechanisms.coordinates.loop_factors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from jaxdae._pytree import pytree, static
+from jaxdae.levels import Levels
+from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.articulated import TreeMass
+from jaxdae.mechanisms.coordinates.interface import BodyTerm, Terms, VelocityTerm
+from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
+from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
+from jaxdae.mechanisms.space import Plane, Space
+from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.typing import Leaf
+
+
+def order_of(levels: Levels, nodes: np.ndarray, groups: Sequence[Terms]) -> LoopOrder:
+    """Returns the order in which the rows of groups are eliminated in a tree.
+
+    Args:
+        levels: the velocities as nodes.
+        nodes: of each body, that of the ground last; the number of nodes for what stands still.
+        groups: what the rows see.
+    """
+    ends: list[tuple[int, ...]] = []
+    own: list[tuple[int, ...]] = []
+    grounded: list[bool] = []
+    for terms in groups:
+        on_bodies = [term for term in terms if isinstance(term, BodyTerm)]
+        seen = [term.in_v for term in terms if isinstance(term, VelocityTerm)]
+        pushed = [nodes[side] for term in on_bodies for side in term.pair.sides]
+        count = len(on_bodies[0].block[0][0]) if on_bodies else 1
+        elements = len(pushed[0]) if pushed else len(seen[0])
+        for k in (k for k in range(elements) for _ in range(count)):
+            ends.append(tuple(int(side[k]) for side in pushed))
+            own.append(tuple(int(at[k]) for at in seen))
+            grounded.append(not all(term.relative for term in on_bodies))
+    return loop_order(levels.parents, tuple(ends), tuple(own), tuple(grounded))
+
+
+def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
+    """Returns the rows of groups.
+
+    Args:
+        order: what `order_of` returned.
+        space: the plane or space.
+        levels: the velocities as nodes.
+        columns: their motions, each component (nv,), about the origins of the trees.
+        bodies: the frames of all bodies about the origins of their trees.
+        groups: what the rows see.
+    """
+    dtype, width = columns[0].dtype, len(columns)
+    sides, entries = (max(len(each) for each in numbers) for numbers in (order.ends, order.own))
+    pushes, seen = [], []
+    for terms in groups:
+        on_bodies = [
+            _forces(space, side, measures.frames_of(numbers, bodies))
+            for term in terms
+            if isinstance(term, BodyTerm)
+            for side, numbers in zip(term.block, term.pair.sides, strict=True)
+        ]
+        on_velocities = [term.entries for term in terms if isinstance(term, VelocityTerm)]
+        rows = len(on_bodies[0]) if on_bodies else len(on_velocities[0])
+        on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
+        on_velocities += [jnp.zeros((rows,), dtype)] * (entries - len(on_velocities))
+        pushes.append(jnp.stack(on_bodies, axis=1) if sides else jnp.zeros((rows, 0, width), dtype))
+        seen.append(jnp.stack(on_velocities, axis=1) if entries else jnp.zeros((rows, 0), dtype))
+    return LoopRows(
+        levels, jnp.stack(columns, axis=1), jnp.concatenate(pushes), jnp.concatenate(seen), order.ends, order.own, order.grounded
+    )
+
+
+def _forces(space: Plane | Space, side: Any, frames: Any) -> Any:
+    """Returns the forces (rows, width) with which the rows of a group push on the bodies of one side, about the origin of the tree."""
+    forces = [space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)]
+    return jnp.stack([jnp.stack(force, axis=-1) for force in forces], axis=1).reshape(-1, len(space.screw._fields))
+
+
+@pytree
+class LoopRows(JacobianOperator):
+    """J of a tree as pushes on nodes and entries in velocities.
+
+    Attributes:
+        levels: the velocities as nodes (static).
+        columns: their motions S (nv, k).
+        pushes: of each row on its nodes, about the origins of the trees (nc, sides, k).
+        entries: of each row in velocities by themselves (nc, own).
+        ends: the nodes of each row, the number of nodes for the ground, at most as many as `sides` (static).
+        own: the velocities of each row, at most as many as `entries` has (static).
+        grounded: whether each row sees a motion that all of its bodies have (static).
+    """
+
+    levels: Levels = static()
+    columns: Leaf
+    pushes: Leaf
+    entries: Leaf
+    ends: tuple[tuple[int, ...], ...] = static()
+    own: tuple[tuple[int, ...], ...] = static()
+    grounded: tuple[bool, ...] = static()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nc, nv)."""
+        return len(self.ends), self.levels.count
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.pushes.dtype
+
+    @property
+    def order(self) -> LoopOrder:
+        """Who is eliminated when."""
+        return loop_order(self.levels.parents, self.ends, self.own, self.grounded)
+
+    @property
+    def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes and the velocities of all rows (nc, sides) and (nc, own); the number of nodes where there are no more."""
+        return self.order.padded(self.ends, self.pushes.shape[1]), self.order.padded(self.own, self.entries.shape[1])
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x: what the pushes see of the motions of their nodes."""
+        moved = self.levels.pushed(self.columns * x[:, None])
+        ends, own = self._nodes
+        motions = jnp.concatenate([moved, jnp.zeros_like(moved[:1])])[ends]
+        return jnp.sum(self.pushes * motions, axis=(1, 2)) + jnp.sum(self.entries * jnp.append(x, jnp.zeros((), x.dtype))[own], axis=1)
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
+        (ends, own), count, width = self._nodes, self.levels.count, self.columns.shape[1]
+        forces = jax.ops.segment_sum((self.pushes * y[:, None, None]).reshape(-1, width), ends.reshape(-1), count + 1)[:-1]
+        pulled = jnp.sum(self.columns * self.levels.pulled(forces), axis=1)
+        if not self.entries.shape[1]:
+            return pulled
+        return pulled + jax.ops.segment_sum((self.entries * y[:, None]).reshape(-1), own.reshape(-1), count + 1)[:-1]
+
+    def as_dense(self) -> Float[Array, "nc nv"]:
+        """Returns the matrix as an array."""
+        return rows_matrix(self.order, self.levels, self.columns, self.pushes, self.entries)
+
+    def masked(self, active: Bool[Array, " nc"]) -> LoopRows:
+        """Returns J with zeros in the rows that are not active."""
+        pushes, entries = jnp.where(active[:, None, None], self.pushes, 0.0), jnp.where(active[:, None], self.entries, 0.0)
+        return LoopRows(self.levels, self.columns, pushes, entries, self.ends, self.own, self.grounded)
+
+    def between(self, start: int, stop: int) -> LoopRows:
+        """Returns the rows start, ..., stop - 1."""
+        of = slice(start, stop)
+        ends, own = self.ends[of], self.own[of]
+        sides, entries = (max((len(each) for each in numbers), default=0) for numbers in (ends, own))
+        return LoopRows(self.levels, self.columns, self.pushes[of, :sides], self.entries[of, :entries], ends, own, self.grounded[of])
+
+    def touched(self) -> Bool[Array, " nv"]:
+        """Returns which columns have entries in any row."""
+        return jnp.any(self.as_dense() != 0.0, axis=0)
+
+    def eliminated(self, mass: MassOperator, compliance: Float[Array, " nc"] | None) -> LoopFactors | None:
+        """Returns the factors of M and J together where M is of the same tree; None where it is not."""
+        if not isinstance(mass, TreeMass) or mass.levels != self.levels or not self.ends:
+            return None
+        soft = jnp.zeros(self.shape[:1], self.dtype) if compliance is None else compliance
+        return eliminated(self.order, mass, self.pushes, self.entries, soft)
