@@ -76,7 +76,8 @@ def entry_bytes(system: Any, real: int) -> int:
         real: bytes of a number.
     """
     entries = naming.of_system(system)
-    bodies = 0 if naming.is_absolute(system) else len(system.body_names) * (7 + 6 if system.space.dimension == 3 else 3 + 3)
+    mechanism = naming.mechanism_of(system)
+    bodies = 0 if naming.is_absolute(system) else len(mechanism.body_names) * (7 + 6 if mechanism.space.dimension == 3 else 3 + 3)
     numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies
     return real * (numbers + _SCALARS) + _STATUS
 
@@ -158,14 +159,15 @@ def _labels(system: Any) -> dict[str, Any]:
         "coordinate": entries.names,
         "unit": ("coordinate", [unit for _, unit in entries.coordinates]),
         "row": list(system.row_names),
-        "row_unit": ("row", list(system.row_units)),
+        "row_unit": ("row", list(system.names.row_units)),
     }
     if not entries.flat:
         labels["velocity"] = [name for name, _ in entries.velocities]
         labels["velocity_unit"] = ("velocity", [unit for _, unit in entries.velocities])
     if not naming.is_absolute(system):
-        bodies = system.body_names[: len(system.body_names) - len(system.rotors)]
-        labels |= {"body": list(bodies)} | _IN_BODIES[system.space.name]
+        mechanism = naming.mechanism_of(system)
+        bodies = mechanism.body_names[: len(mechanism.body_names) - len(mechanism.rotors)]
+        labels |= {"body": list(bodies)} | _IN_BODIES[mechanism.space.name]
     return labels
 
 
