@@ -185,17 +185,17 @@ def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_
             joints.append(js.RollingDisc(f"{name}_contact", "ground", name, axle, point_b=(0.0, 0.0, 0.0), radius=0.2, terrain=terrain))
         mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
         q = q.at[mechanism.names.coordinates.index("kingpin.angle")].set(p[4])
-        q, report = jv.place_on_terrain(mechanism, q, p[1:3], p[3])
+        q, _ = jv.place_on_terrain(mechanism, q, p[1:3], p[3])
         driven = "kingpin.angle_rate", "left_hub.angle_rate", "front_hub.angle_rate"
         v, slip = jv.LeastSlip(mechanism, driven).motion(jnp.zeros(()), q, p[5:])
-        seen = jnp.concatenate([q, v, slip, report.margin])
+        seen = jnp.concatenate([q, v, slip])
         return np.sin(1.0 + np.arange(seen.size)) @ seen
 
-    value, gradient = jax.jit(loss), jax.jit(jax.grad(loss))
+    found = jax.jit(jax.value_and_grad(loss))
     for angle, rates in ((0.5 * np.pi, (0.0, 0.0, 0.0)), (0.5 * np.pi, (0.3, 2.0, -1.0)), (0.0, (0.0, 3.0, 3.0))):
         p = jnp.array([0.1, 0.3, -0.4, 0.5, angle, *rates])
-        differences = [(value(p + d) - value(p - d)) / 2e-5 for d in 1e-5 * np.eye(p.size)]
-        np.testing.assert_allclose(gradient(p), differences, rtol=1e-7, atol=1e-7)
+        differences = [(found(p + d)[0] - found(p - d)[0]) / 2e-5 for d in 1e-5 * np.eye(p.size)]
+        np.testing.assert_allclose(found(p)[1], differences, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.long
