@@ -133,6 +133,16 @@ def feasible_velocity(system: AnySystem, state: State, u: Input, solver: SaddleP
     return _feasible_velocity(system, checked_state(state), u, solver)
 
 
+def held_velocity(system: System, state: State, u: Input, solver: SaddlePointSolver | None) -> Velocity:
+    """Returns the velocity that `kinematic_velocity` returns, NaN where it does not hold the rows.
+
+    That is cheaper than a status, which says whether the velocity is known where rows are dependent, and whether there is any motion.
+    """
+    check_kinematic(system)
+    check_solver(solver)
+    return _held_velocity(system, checked_state(state), u, solver)
+
+
 def check_kinematic(system: Any) -> None:
     """Raises TypeError where `system` is neither a `KinematicSystem` nor a wrapper around one."""
     check_is_system(system)
@@ -155,14 +165,28 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     return v, lam, status
 
 
+@jax.jit
+def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity:
+    system = system.at_input(u)
+    at = _at_rate(system, state, u)
+    v, _, here = _nearest(system, at, solver)
+    return jnp.where(jnp.any(_left(velocity_residual(system, at), at.v, v, here)), jnp.nan, v)
+
+
+def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
+    """Returns which hard rows (nc,) a velocity does not hold that is to correct a wanted one, whose residual is given."""
+    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
+    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+    return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
+
+
 def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
     """Returns what became of the wanted velocity at a state, v being the feasible one."""
     wanted, residual = at.v, velocity_residual(system, at)
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
     limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
     hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
-    left = residual + here.jacobian.times(v - wanted)
-    conflict = jnp.any(hard & (jnp.abs(left) > limit))
+    conflict = jnp.any(_left(residual, wanted, v, here))
     if residual.shape[0]:
         blocked, reliable = _freedom(wanted, v, here)
         conflict |= blocked

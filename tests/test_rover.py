@@ -170,6 +170,35 @@ def test_placement_is_differentiable_where_gaps_are_left():
 
 
 @pytest.mark.long
+def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_rest():
+    """A tricycle with a steered front wheel: pose and least slip by height of hills, place, heading, steering and spins."""
+    wheels = {"left": ("base_link", (-0.4, 0.5)), "right": ("base_link", (-0.4, -0.5)), "front": ("fork", (0.6, 0.0))}
+    up, axle = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)
+
+    def loss(p):
+        terrain = jv.Hills(jnp.stack([p[0], 0.5 * p[0]]), jnp.array([1.1, -0.7]), jnp.array([0.6, 1.9]), jnp.array([0.3, 1.0]))
+        bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in ("base_link", "fork", *wheels)]
+        joints = [js.Revolute("kingpin", "base_link", "fork", up, point_a=(0.6, 0.0, 0.0), point_b=(0.0, 0.0, 0.0))]
+        for name, (carrier, place) in wheels.items():
+            at = (0.0, 0.0, -0.1) if carrier == "fork" else (*place, -0.1)
+            joints.append(js.Revolute(f"{name}_hub", carrier, name, axle, point_a=at, point_b=(0.0, 0.0, 0.0)))
+            joints.append(js.RollingDisc(f"{name}_contact", "ground", name, axle, point_b=(0.0, 0.0, 0.0), radius=0.2, terrain=terrain))
+        mechanism, q = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
+        q = q.at[mechanism.names.coordinates.index("kingpin.angle")].set(p[4])
+        q, _ = jv.place_on_terrain(mechanism, q, p[1:3], p[3])
+        driven = "kingpin.angle_rate", "left_hub.angle_rate", "front_hub.angle_rate"
+        v, slip = jv.LeastSlip(mechanism, driven).motion(jnp.zeros(()), q, p[5:])
+        seen = jnp.concatenate([q, v, slip])
+        return np.sin(1.0 + np.arange(seen.size)) @ seen
+
+    found = jax.jit(jax.value_and_grad(loss))
+    for angle, rates in ((0.5 * np.pi, (0.0, 0.0, 0.0)), (0.5 * np.pi, (0.3, 2.0, -1.0)), (0.0, (0.0, 3.0, 3.0))):
+        p = jnp.array([0.1, 0.3, -0.4, 0.5, angle, *rates])
+        differences = [(found(p + d)[0] - found(p - d)[0]) / 2e-5 for d in 1e-5 * np.eye(p.size)]
+        np.testing.assert_allclose(found(p)[1], differences, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.long
 def test_what_cannot_be_placed_is_named():
     mechanism, q = car(jv.HeightMap(jnp.zeros((4, 4)), 1.0, (-1.5, -1.5)), FOUR)
     _, report = jv.place_on_terrain(mechanism, q, jnp.array([1.0, 0.0]), 0.0)

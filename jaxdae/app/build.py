@@ -18,7 +18,7 @@ import jaxdae
 from jaxdae import control, mechanisms
 from jaxdae.app import laws, naming
 from jaxdae.app.schema import Config, Vary
-from jaxdae.app.schema_mechanism import TYPES
+from jaxdae.app.schema_mechanism import DRIVE_TYPES, TYPES
 from jaxdae.app.schema_terrain import terrain
 from jaxdae.app.source import Location, find, value_at
 from jaxdae.geometry.rotation import quat_normalize
@@ -39,6 +39,11 @@ _METHODS = {
     "rk4": jaxdae.RungeKutta.rk4,
     "dormand_prince5": jaxdae.RungeKutta.dormand_prince5,
     "rkmk4": jaxdae.RungeKuttaMuntheKaas.rk4,
+}
+_FIRST_ORDER = {
+    "explicit_euler": jaxdae.Kinematic.euler,
+    "midpoint": jaxdae.Kinematic.midpoint,
+    "rk4": jaxdae.Kinematic.rk4,
 }
 _ROUTES = {
     "sequential": jaxdae.Sequential,
@@ -169,7 +174,8 @@ def construct(values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     values = laws.with_inputs(values)
     section = values["mechanism"]
     chosen = mechanisms.Joints(cut=tuple(section["cut"])) if section["coordinates"] == "joints" else mechanisms.Absolute()
-    system, q = mechanisms.mechanism(description(values), chosen)
+    made = mechanisms.kinematic_mechanism if section["order"] == "first" else mechanisms.mechanism
+    system, q = made(description(values), chosen)
     entries = naming.of_system(system)
     for name, position in values["start"]["positions"].items():
         q = q.at[entries.places[name]].set(jnp.asarray(position, q.dtype))
@@ -190,6 +196,7 @@ def description(values: dict[str, Any]) -> mechanisms.Description:
         bodies=[*(body(each) for each in section["bodies"]), *(mechanisms.Rotor(**each) for each in section.get("rotors", ()))],
         joints=[described(joint, space, ground) for joint in section["joints"]],
         forces=[described(force, space) for force in section["forces"]],
+        drives=[_described_drive(drive, space) for drive in section["drives"]],
         gravity=section["gravity"],
     )
 
@@ -237,6 +244,11 @@ def integrator(values: dict[str, Any]) -> Any:
     """Returns the integrator from a config as plain values."""
     solver, section = _solver(values["solver"]), values["integrator"]
     projection = _projection(section["projection"])
+    if values["mechanism"]["order"] == "first":
+        # Velocities are those that rows and drives leave, at every stage: there are none to project.
+        method = _FIRST_ORDER[section["type"]](solver=solver)
+        position = None if projection is None else projection.position
+        return method if position is None else jaxdae.Projected(method, jaxdae.Projection(position=position, velocity=None))
     if section["type"] == "adaptive":
         import diffrax
 
@@ -357,6 +369,11 @@ def described(element: dict[str, Any], space: str, ground: Any = None) -> Any:
     if "terrain" in given:
         given["terrain"] = ground if given["terrain"] is None else terrain(given["terrain"])
     return TYPES[space][element["type"]](**given)
+
+
+def _described_drive(element: dict[str, Any], space: str) -> Any:
+    """Returns a drive of `jaxdae.mechanisms` from plain values, which may be traced."""
+    return DRIVE_TYPES[space][element["type"]](**{key: value for key, value in element.items() if key != "type"})
 
 
 def _motion(type: str, **numbers: Any) -> Any:

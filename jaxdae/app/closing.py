@@ -89,7 +89,7 @@ def _off_terrain(config: Config, document: Document, worlds: Worlds) -> list[Pro
     system, _, state = worlds.one()
     if system.condition(state.t, state.q) is None:
         return []
-    report = terrain_report(system, state.q)
+    report = terrain_report(naming.mechanism_of(system), state.q)
     problems = []
     for name, inside, margin in zip(report.names, np.asarray(report.inside), np.asarray(report.margin), strict=True):
         if inside and margin > 0.0:
@@ -126,7 +126,7 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     row = system.row_names[int(np.argmax(residual))]
     joint = row.rsplit(".", 1)[0]
     place = _of_joint(config, joint)
-    unit = system.row_units[int(np.argmax(residual))]
+    unit = system.names.row_units[int(np.argmax(residual))]
     got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{where}"
     named = ", ".join([*config.start.fixed, *config.start.positions])
     held = f", or free {named}" if named else ""

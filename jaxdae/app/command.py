@@ -212,7 +212,8 @@ def check(
     checked, worlds = _load(config, set_)
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
-    parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {len(mechanism.forces)} forces"
+    acting = f"{len(mechanism.drives)} drives" if mechanism.order == "first" else f"{len(mechanism.forces)} forces"
+    parts = f"{len(mechanism.bodies)} bodies, {len(mechanism.joints)} joints, {acting}"
     lines = [f"{config}: {checked.name}: {parts}; {batch.size} worlds, {checked.steps} steps"]
     name, change = max(closing.moved(checked, worlds), key=lambda pair: abs(pair[1]), default=("none", 0.0))
     lines.append(f"loops close; closing them moved the coordinates by at most {abs(change):.3g} ({name})")

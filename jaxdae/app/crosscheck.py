@@ -13,7 +13,7 @@ from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
-from jaxdae.app.schema_mechanism import MOVABLE, TYPES, space_of
+from jaxdae.app.schema_mechanism import DRIVE_TYPES, MOVABLE, TYPES, space_of
 from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
 from jaxdae.mechanisms.kinds import Ground, JointName
 
@@ -53,6 +53,7 @@ class _Check:
         self.rotors = list(self._elements("rotors"))
         self.joints = list(self._elements("joints"))
         self.forces = list(self._elements("forces"))
+        self.drives = list(self._elements("drives"))
         self.body_names = [body["name"] for _, body in (*self.bodies, *self.rotors) if isinstance(body.get("name"), str)]
         self.rotor_names = [rotor["name"] for _, rotor in self.rotors if isinstance(rotor.get("name"), str)]
         self.space = space_of(self._at("mechanism"))
@@ -71,7 +72,12 @@ class _Check:
     # names
 
     def names(self) -> Iterator[Problem]:
-        for elements, what in (([*self.bodies, *self.rotors], "body"), (self.joints, "joint"), (self.forces, "force")):
+        for elements, what in (
+            ([*self.bodies, *self.rotors], "body"),
+            (self.joints, "joint"),
+            (self.forces, "force"),
+            (self.drives, "drive"),
+        ):
             seen: dict[str, Location] = {}
             for location, element in elements:
                 name = element.get("name")
@@ -89,7 +95,7 @@ class _Check:
                     seen[name] = place
 
     def references(self) -> Iterator[Problem]:
-        for location, element in (*self.joints, *self.forces):
+        for location, element in (*self.joints, *self.forces, *self.drives):
             for key in ("a", "b", "body"):
                 named = element.get(key)
                 known = self.body_names if key == "body" else [*self.body_names, GROUND]
@@ -108,7 +114,7 @@ class _Check:
                 yield self.document.problem(
                     (*location, "b"), f"{element['b']!r} on both sides", "two different bodies", "name another body"
                 )
-            kind = TYPES[self.space].get(str(element.get("type")))
+            kind = (TYPES[self.space] | DRIVE_TYPES[self.space]).get(str(element.get("type")))
             for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
                 yield from self._joint_reference(location, element, key)
 

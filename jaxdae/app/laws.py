@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 import jaxdae
 from jaxdae import control
+from jaxdae._pytree import function_field, pytree, static
 from jaxdae.app import driven, files, naming
 from jaxdae.app.history import read_table
 from jaxdae.app.problems import Problem, did_you_mean, show
@@ -33,7 +35,7 @@ def driven_names(values: dict[str, Any]) -> list[str]:
 def with_inputs(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the plain values of a config, where forces that are driven read inputs."""
     names = driven_names(values)
-    if not names:
+    if not names or values["mechanism"]["order"] == "first":
         return values
     forces = [
         driven.with_input(force, names.index(force["name"])) if force["name"] in names else force for force in values["mechanism"]["forces"]
@@ -51,6 +53,8 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
         method: the integrator.
     """
     table, law = values.get("controls"), values.get("control")
+    if values["mechanism"]["order"] == "first":
+        return control.Sampled(method, _of_drives(values, system, state))
     if table:
         columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
         return control.Sampled(method, control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1)))
@@ -100,10 +104,46 @@ def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
 
 
 def input_units(values: dict[str, Any]) -> list[str]:
-    """Returns the units of the inputs that are driven, in their order."""
+    """Returns the units of the forces that are driven, in their order."""
     forces, joints = ({x["name"]: x for x in values["mechanism"][key]} for key in ("forces", "joints"))
     driving = (forces[name] for name in driven_names(values))
     return ["N" if "joint" in force and joints[force["joint"]]["type"] == "prismatic" else "N m" for force in driving]
+
+
+@pytree
+class _Drives:
+    """The inputs of all drives: constant values, in place of some those of a law.
+
+    Attributes:
+        values: (nu,).
+        law: a law of some of them; None for none.
+        numbers: of which (static).
+    """
+
+    values: Any
+    law: Any = function_field(default=None)
+    numbers: tuple[int, ...] = static(default=())
+
+    def __call__(self, t: Any, state: Any) -> Any:
+        """Returns u (nu,)."""
+        return self.values if self.law is None else self.values.at[np.asarray(self.numbers)].set(self.law(t, state))
+
+
+def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
+    """Returns the law of the drives of a mechanism of first order: constant values, inputs over time, or a feedback law."""
+    section, table, law = values["mechanism"], values.get("controls"), values.get("control")
+    names = [drive["name"] for drive in section["drives"]]
+    constant = jnp.stack([jnp.asarray(section["rates"].get(name, 0.0), state.q.dtype) for name in names])
+    if not (table or law):
+        return _Drives(constant)
+    if table:
+        columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
+        found: Any = control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1))
+    else:
+        found = control.PD(**_output(law, system), kp=law["kp"], kd=law["kd"])
+        if law["lower"] is not None or law["upper"] is not None:
+            found = control.Saturated(found, law["lower"], law["upper"])
+    return _Drives(constant, found, tuple(names.index(name) for name in driven_names(values)))
 
 
 def _output(law: dict[str, Any], system: Any) -> dict[str, Any]:
@@ -171,20 +211,30 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
     given = [key for key in ("controls", "control", "optimize") if isinstance(value_at(document.data, (key,)), dict)]
     if len(given) > 1:
         yield document.problem((given[1],), f"{' and '.join(given)}", "one of them", "remove the others: they drive the same forces")
-    forces = value_at(document.data, ("mechanism", "forces"))
-    named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
-    motors = [name for name, force in named.items() if force.get("type") in driven.NUMBERS]
+    first = value_at(document.data, ("mechanism", "order")) == "first"
+    if first:
+        yield from _of_first_order(document)
+    elements = value_at(document.data, ("mechanism", "drives" if first else "forces"))
+    named = {f["name"]: f for f in elements if isinstance(value_at(f, ("name",)), str)} if isinstance(elements, list) else {}
+    motors = [name for name, element in named.items() if first or element.get("type") in driven.NUMBERS]
+    rates = value_at(document.data, ("mechanism", "rates"))
+    for name in rates if first and isinstance(rates, dict) else ():
+        if name not in motors:
+            yield document.problem(
+                ("mechanism", "rates", name), f"the unknown drive {name!r}", "a drive", did_you_mean(name, motors, "one"), key=True
+            )
+    what, expected = ("drive", "a drive") if first else ("force", " or ".join(f"a {kind}" for kind in driven.NUMBERS))
     table, law = value_at(document.data, ("controls", "inputs")), value_at(document.data, ("control", "inputs"))
     places: list[tuple[Location, Any]] = [(("controls", "inputs", name), name) for name in (table if isinstance(table, dict) else ())]
     places += [(("control", "inputs", k), name) for k, name in enumerate(law if isinstance(law, list) else ())]
     seen = set()
     for place, name in places:
         if name in seen:
-            yield document.problem(place, f"{name!r} a second time", "each force once", "remove one of them")
+            yield document.problem(place, f"{name!r} a second time", f"each {what} once", "remove one of them")
         elif isinstance(name, str) and name not in motors:
-            got = f"the force {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown force {name!r}"
-            yield document.problem(place, got, " or ".join(f"a {kind}" for kind in driven.NUMBERS), did_you_mean(name, motors, "one"))
-        elif isinstance(name, str) and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
+            got = f"the {what} {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown {what} {name!r}"
+            yield document.problem(place, got, expected, did_you_mean(name, motors, "one"))
+        elif isinstance(name, str) and not first and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
             yield document.problem(
                 place, f"the torque {name!r} of [0, 0, 0]", "a torque with a direction", "give its direction, such as [0, 0, 1]"
             )
@@ -196,3 +246,30 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
             yield document.problem(
                 ("control", "coordinates", k), f"the unknown coordinate {name!r}", "a coordinate of the mechanism", remedy
             )
+
+
+def _of_first_order(document: Document) -> Iterator[Problem]:
+    """Yields what a mechanism of first order cannot have: sections that are about forces, other methods, start velocities."""
+    for key in ("tune", "optimize"):
+        if value_at(document.data, (key,)) is not None:
+            yield document.problem((key,), f"{key} with order first", f"{key} with order second only", f"remove {key}")
+    law = value_at(document.data, ("control", "type"))
+    if law in _LAWS and law != "pd":
+        yield document.problem(("control", "type"), f"{law} with order first", "pd", "other laws are about forces")
+    if value_at(document.data, ("control", "gravity")) is True:
+        yield document.problem(("control", "gravity"), "gravity with order first", "no gravity", "remove it: nothing has a weight")
+    if value_at(document.data, ("start", "velocities")):
+        remedy = "remove it: velocities follow from the drives"
+        yield document.problem(("start", "velocities"), "start velocities with order first", "none", remedy)
+    stabilization = value_at(document.data, ("stabilization",))
+    if stabilization not in (None, "none") and value_at(stabilization, ("type",)) != "none":
+        yield document.problem(("stabilization",), "a stabilization with order first", "none", "remove it: it is about accelerations")
+    integrator = value_at(document.data, ("integrator",))
+    method = integrator if isinstance(integrator, str) else value_at(integrator, ("type",))
+    if isinstance(method, str) and method not in FIRST_ORDER:
+        got, expected = f"the integrator {method} with order first", ", ".join(FIRST_ORDER)
+        yield document.problem(("integrator",), got, f"one of {expected}", did_you_mean(method, FIRST_ORDER, "one"))
+
+
+FIRST_ORDER = ("explicit_euler", "midpoint", "rk4")
+"""The methods for mechanisms of first order."""

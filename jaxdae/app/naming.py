@@ -64,13 +64,20 @@ class Entries(NamedTuple):
 
 def of_system(system: Any) -> Entries:
     """Returns the names of a mechanism that was built."""
-    coordinates, velocities = system.coordinates.names, system.coordinates.velocity_names
+    found = mechanism_of(system).coordinates
+    coordinates, velocities = found.names, found.velocity_names
     return Entries(tuple(coordinates), tuple(velocities))
 
 
 def is_absolute(system: Any) -> bool:
     """Returns whether q and v of a mechanism are the poses and twists of its bodies: not where there are rotors, which have no pose."""
-    return isinstance(system.coordinates, tuple(FORMS.values())) and not system.rotors
+    mechanism = mechanism_of(system)
+    return isinstance(mechanism.coordinates, tuple(FORMS.values())) and not mechanism.rotors
+
+
+def mechanism_of(system: Any) -> Any:
+    """Returns the bodies and joints of a mechanism of either order."""
+    return system.mechanism if system.first_order else system
 
 
 def of_values(data: Any) -> Entries | None:

@@ -26,7 +26,9 @@ def draw_all(folder: pathlib.Path, config: Config, data: xr.Dataset) -> list[pat
     files = []
     with styled() as figure_class:
         joints = (coordinates,) if config.mechanism.coordinates == "joints" else ()
-        for drawing in (positions, *joints, violation, energy, overlay):
+        # Of first order there are no masses, and no energies.
+        energies = (energy,) if config.mechanism.order == "second" else ()
+        for drawing in (positions, *joints, violation, *energies, overlay):
             figure = drawing(figure_class, config, data)
             files.append(folder / f"{drawing.__name__}.png")
             figure.savefig(files[-1], bbox_inches="tight")

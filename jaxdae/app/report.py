@@ -10,17 +10,15 @@ from jaxdae.app.schema import Config
 def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns what a reader wants to know first, as label and value."""
     numbers, timing = record["results"], record["timing"]
-    batch = config.batch
+    batch, mechanism = config.batch, config.mechanism
+    acting, count = ("drives", len(mechanism.drives)) if mechanism.order == "first" else ("forces", len(mechanism.forces))
     projection = config.integrator.projection
     projected = "none"
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
         projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
     found = [
-        (
-            "bodies, joints, forces",
-            f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {len(config.mechanism.forces)}",
-        ),
+        (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}"),
         (
             "worlds",
             f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(v.path for v in batch.vary)} varied)" if batch.vary else ""),
@@ -36,9 +34,10 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ("precision", config.precision),
         ("largest violation, all worlds and steps", f"{numbers['largest_violation']:.3g} m or rad"),
         ("largest velocity violation", f"{numbers['largest_velocity_violation']:.3g} m/s or rad/s"),
-        (
-            "energy balance error, nominal world",
-            f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J",
+        *(
+            [("energy balance error, nominal world", f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J")]
+            if config.mechanism.order == "second"
+            else []
         ),
         ("status", ", ".join(f"{count} {name}" for name, count in numbers["status"].items())),
         ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compiling"),

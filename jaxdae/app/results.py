@@ -79,8 +79,10 @@ def entry_bytes(system: Any, real: int) -> int:
         real: bytes of a number.
     """
     entries = naming.of_system(system)
-    bodies = 0 if naming.is_absolute(system) else len(system.body_names) * (7 + 6 if system.space.dimension == 3 else 3 + 3)
-    numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies + (system.n_inputs or 0)
+    mechanism = naming.mechanism_of(system)
+    bodies = 0 if naming.is_absolute(system) else len(mechanism.body_names) * (7 + 6 if mechanism.space.dimension == 3 else 3 + 3)
+    inputs = 0 if system.first_order else system.n_inputs or 0
+    numbers = len(entries.coordinates) + 2 * len(entries.velocities) + len(system.row_names) + bodies + inputs
     return real * (numbers + _SCALARS) + _STATUS
 
 
@@ -165,14 +167,15 @@ def _labels(system: Any) -> dict[str, Any]:
         "coordinate": entries.names,
         "unit": ("coordinate", [unit for _, unit in entries.coordinates]),
         "row": list(system.row_names),
-        "row_unit": ("row", list(system.row_units)),
+        "row_unit": ("row", list(system.names.row_units)),
     }
     if not entries.flat:
         labels["velocity"] = [name for name, _ in entries.velocities]
         labels["velocity_unit"] = ("velocity", [unit for _, unit in entries.velocities])
     if not naming.is_absolute(system):
-        bodies = system.body_names[: len(system.body_names) - len(system.rotors)]
-        labels |= {"body": list(bodies)} | _IN_BODIES[system.space.name]
+        mechanism = naming.mechanism_of(system)
+        bodies = mechanism.body_names[: len(mechanism.body_names) - len(mechanism.rotors)]
+        labels |= {"body": list(bodies)} | _IN_BODIES[mechanism.space.name]
     return labels
 
 
@@ -208,7 +211,8 @@ def what_is_in(name: str, grid: Grid) -> str:
 
 def _inputs(config: Config) -> dict[str, Any]:
     values = config.model_dump()
-    names = laws.driven_names(values)
+    # The inputs of drives are rates, which the velocities of the results are already.
+    names = [] if values["mechanism"]["order"] == "first" else laws.driven_names(values)
     return {"input": names, "input_unit": ("input", laws.input_units(values))} if names else {}
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from jaxdae.app.schema_terrain import Ground as Terrain
 from jaxdae.mechanisms.build import TYPES as LIBRARY
 from jaxdae.mechanisms.describe import Element
+from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.wheels import WHEELS as PLANAR_WHEELS
 from jaxdae.mechanisms.joints.wheels_in_space import WHEELS as SPATIAL_WHEELS
 from jaxdae.mechanisms.kinds import Input, Kind, PerCoordinate
@@ -45,6 +46,9 @@ TYPES: dict[str, dict[str, type[Element]]] = {
     space: {kind.type_key(): kind for kinds in LIBRARY[space] for kind in kinds if _usable(kind)} for space in SPACES
 }
 """The types of joints and forces by their names in configs, in each space."""
+
+DRIVE_TYPES: dict[str, dict[str, type[Element]]] = {space: {kind.type_key(): kind for kind in DRIVES[space]} for space in SPACES}
+"""The types of drives by their names in configs, in each space."""
 
 WHEELS: dict[str, tuple[str, ...]] = {
     space: tuple(kind.type_key() for kind in kinds) for space, kinds in (("plane", PLANAR_WHEELS), ("space", SPATIAL_WHEELS))
@@ -253,7 +257,7 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
 
 
 def _model(kind: type[Element]) -> type[ElementSection]:
-    """Returns the section of a type of joint or force."""
+    """Returns the section of a type of joint, force or drive."""
     entries: dict[str, Any] = {name: _entry(field, kind.default_of(name)) for name, field in kind.kinds().items() if field.in_config}
     made = create_model(
         kind.__name__ if kind.space.name == "plane" else f"Spatial{kind.__name__}",
@@ -273,15 +277,26 @@ SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
 """The sections of all types of joints and forces by their names in configs, in each space."""
 
 
+DRIVE_SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
+    space: {key: _model(kind) for key, kind in kinds.items()} for space, kinds in DRIVE_TYPES.items()
+}
+"""The sections of all types of drives by their names in configs, in each space."""
+
+
 def _one_of(space: str, number: int) -> Any:
     """Returns the sections of the types of joints (0) or of forces (1) as one annotation."""
-    models = [SECTIONS[space][kind.type_key()] for kind in LIBRARY[space][number] if _usable(kind)]
+    return _any_of([SECTIONS[space][kind.type_key()] for kind in LIBRARY[space][number] if _usable(kind)])
+
+
+def _any_of(models: Iterable[Any]) -> Any:
+    """Returns sections as one annotation."""
     return Annotated[functools.reduce(operator.or_, models), Field(discriminator="type")]
 
 
 if TYPE_CHECKING:
-    PlanarJoint = PlanarForce = SpatialJoint = SpatialForce = Any
+    PlanarJoint = PlanarForce = SpatialJoint = SpatialForce = PlanarDrive = SpatialDrive = Any
 else:
+    PlanarDrive, SpatialDrive = (_any_of(DRIVE_SECTIONS[space].values()) for space in ("plane", "space"))
     PlanarJoint, PlanarForce = _one_of("plane", 0), _one_of("plane", 1)
     SpatialJoint, SpatialForce = _one_of("space", 0), _one_of("space", 1)
 
@@ -291,11 +306,30 @@ class _Mechanism(Section):
         default="absolute", description="absolute (the pose of every body) or joints (angles and slides of a spanning tree)"
     )
     cut: list[str] = Field(default=[], description="the joints that close the loops of the tree, by name; left out: as the tree grows")
+    order: Literal["first", "second"] = Field(
+        default="second", description="second (masses and forces) or first (velocities that drives give, without masses and forces)"
+    )
+    rates: dict[str, float] = Field(
+        default={},
+        description="the constant inputs of drives by name, in m/s or rad/s, slip angles in rad, zero where left out: {speed: 5.0}",
+    )
 
     @model_validator(mode="after")
     def _cut_where_there_is_a_tree(self) -> "_Mechanism":
         if self.cut and self.coordinates != "joints":
             raise ValueError(f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut")
+        return self
+
+    @model_validator(mode="after")
+    def _drives_where_velocities_are_driven(self) -> "_Mechanism":
+        mechanism: Any = self
+        if mechanism.order == "first" and mechanism.forces:
+            raise ValueError("forces with order first|forces with order second only|remove forces: drives move the mechanism")
+        if mechanism.order == "first" and not mechanism.drives:
+            raise ValueError("order first without drives|drives, a list of {type, name, ...}|say which velocities are driven")
+        for key in ("drives", "rates"):
+            if mechanism.order == "second" and getattr(mechanism, key):
+                raise ValueError(f"{key} with order second|{key} with order first only|add order: first, or remove {key}")
         return self
 
 
@@ -307,6 +341,7 @@ class PlanarMechanism(_Mechanism):
     bodies: list[Body] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
     rotors: list[Rotor] = Field(default=[], description="the spins of wheels, a list of {name, inertia, angle}")
     joints: list[PlanarJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
+    drives: list[PlanarDrive] = Field(default=[], description="the driven velocities with order first, a list of {type, name, ...}")
     forces: list[PlanarForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
 
 
@@ -318,6 +353,7 @@ class SpatialMechanism(_Mechanism):
     gravity: Triple = Field(default=(0.0, 0.0, -9.81), description="the acceleration of gravity in m/s^2, [x, y, z]")
     bodies: list[SpatialBody] = Field(min_length=1, description="the bodies, a list of {name, mass, inertia, pose}")
     joints: list[SpatialJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
+    drives: list[SpatialDrive] = Field(default=[], description="the driven velocities with order first, a list of {type, name, ...}")
     forces: list[SpatialForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
 
 

@@ -97,9 +97,11 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
     problems, missing, joints = [], False, []
     if "vehicle" in given:
         with double():
-            found, description = _vehicle(plain(given["vehicle"]), plain(given["terrain"]) if "terrain" in given else None)
+            of_first_order = "order" in given and given["order"].value == "first"
+            ground = plain(given["terrain"]) if "terrain" in given else None
+            found, description = _vehicle(plain(given["vehicle"]), ground, of_first_order)
             if description is not None:
-                _write(section, description, given["vehicle"])
+                _write(section, description, given["vehicle"], of_first_order)
         problems += [_problem(given["vehicle"], ("vehicle", *place), *words) for place, *words in found]
         missing = description is None
     if "wheels" in given:
@@ -129,7 +131,7 @@ def _problem(at: yaml.Node, place: tuple[str | int, ...], got: str, expected: st
     return Problem(where, ".".join(["mechanism", *words]), got, expected, remedy, mark.line + 1 if in_file else 0)
 
 
-def _vehicle(given: Any, ground: Any) -> tuple[list[Any], Description | None]:
+def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Description | None]:
     """Returns what is wrong with a vehicle, and its description where nothing is."""
     if not isinstance(given, dict):
         return [((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")], None
@@ -137,7 +139,7 @@ def _vehicle(given: Any, ground: Any) -> tuple[list[Any], Description | None]:
     if name not in _MAKERS:
         came = "no type" if "type" not in given else f"the unknown type {name!r}"
         return [(("type",), came, f"one of {', '.join(_MAKERS)}", did_you_mean(name, _MAKERS))], None
-    found = list(_mistakes(PARAMETERS[name], given))
+    found = list(_mistakes(PARAMETERS[name], given, massless))
     if found:
         return found, None
     numbers = {key: value for key, value in given.items() if key != "type"}
@@ -152,7 +154,7 @@ def _vehicle(given: Any, ground: Any) -> tuple[list[Any], Description | None]:
         return [((), str(error).removeprefix(f"{name}: "), f"parameters of a vehicle of type {name}", "")], None
 
 
-def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any]) -> Found:
+def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless: bool) -> Found:
     known = {key: each for key, each in parameters.items() if key != "terrain"}
     for key, value in given.items():
         if key == "type":
@@ -169,7 +171,8 @@ def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any]) -> Found
         elif re.search(r"\bin kg\b|radius|separation|\btrack\b", f"{key} {known[key].text}") and not np.all(np.asarray(value) > 0.0):
             yield (key,), show(value), "numbers > 0", f"{key}: {known[key].text}"
     for key, each in known.items():
-        if each.required and key not in given:
+        needed = each.default is ... if massless else each.required
+        if needed and key not in given:
             yield (key,), "nothing", "finite numbers", f"add {key}: {each.text}"
 
 
@@ -184,11 +187,11 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _write(section: yaml.MappingNode, description: Description, at: yaml.Node) -> None:
-    """Puts a vehicle into a section, before what is there."""
+def _write(section: yaml.MappingNode, description: Description, at: yaml.Node, of_first_order: bool) -> None:
+    """Puts a vehicle into a section, before what is there; of first order with its drives, and with masses of one where it has none."""
     bodies: list[dict[str, Any]] = []
     rotors: list[dict[str, Any]] = []
-    for body in description.bodies:
+    for body in (body.with_unit_mass() if of_first_order else body for body in description.bodies):
         each = {"name": body.name, "inertia": np.asarray(body.inertia, float).tolist()}
         if body.turns_only:
             rotors.append(each | {"angle": float(body.angle)})
@@ -198,7 +201,8 @@ def _write(section: yaml.MappingNode, description: Description, at: yaml.Node) -
             bodies.append(each | {"mass": float(body.mass), "pose": np.asarray(body.pose, float).tolist(), "free": True})
     joints = [values(joint) for joint in description.joints]
     mark = at.start_mark
-    for key, entries in (("bodies", bodies), ("rotors", rotors), ("joints", joints)):
+    drives = [values(drive) for drive in description.drives] if of_first_order else []
+    for key, entries in (("bodies", bodies), ("rotors", rotors), ("joints", joints), ("drives", drives)):
         if entries:
             added(section, key, node(entries, mark), first=True)
     present = {key.value for key, _ in section.value}

@@ -86,7 +86,7 @@ def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
 
 
 @jax.custom_jvp
-def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) -> Contact:
+def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None = None) -> Contact:
     """Returns where a thin disc touches a terrain.
 
     Args:
@@ -94,30 +94,49 @@ def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) -> 
         center: of the disc in m.
         axle: a unit vector along its axis; not normal to the surface, where the disc lies flat.
         radius: in m.
+        guess: of d, a unit vector normal to the axle, where one is known; by default that of `rim_start`.
 
-    Differentiable with respect to everything, to all orders that the terrain has.
+    Differentiable with respect to everything but the guess, which changes nothing, to all orders that the terrain has.
     """
-    return _rim_contact(terrain, center, axle, radius)
+    return _rim_contact(terrain, center, axle, radius, guess)
 
 
 @jax.jit
-def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any) -> Contact:
-    def found(direction: Vector) -> tuple[Vector, Contact]:
-        """Returns a better direction, and the contact if the given one is right."""
-        across = axle.cross(direction)
-        place = center - direction.times(radius)
-        height, normal = normal_at(terrain, place.x, place.y)
-        sine, cosine = -normal.dot(across), normal.dot(direction)
-        change = _turned(terrain, place, normal, across).times(-radius)
-        ratio = sine / cosine
-        rate = 1.0 - (change.dot(across) + ratio * change.dot(direction)) / (cosine * (1.0 + ratio * ratio))
-        step = jnp.arctan2(sine, cosine) / jnp.maximum(rate, _SLOWEST)
-        turned = _unit(direction.times(jnp.cos(step)) - across.times(jnp.sin(step)))
-        return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
+def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None) -> Contact:
+    start = rim_start(terrain, center, axle) if guess is None or terrain.flat else guess
+    if terrain.flat:
+        return _on_plane(terrain, center - start.times(radius))
+    return _iterated(lambda direction: rim_correction(terrain, center, axle, radius, direction), start)
 
+
+def rim_start(terrain: Terrain, center: Vector, axle: Vector) -> Vector:
+    """Returns a first guess of d of a disc: the normal of the terrain under its center, turned into the plane of the disc."""
     normal = normal_at(terrain, center.x, center.y)[1]
-    start = _unit(normal - axle.times(axle.dot(normal)))
-    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
+    return _unit(normal - axle.times(axle.dot(normal)))
+
+
+def rim_correction(terrain: Terrain, center: Vector, axle: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
+    """Returns a better d of a disc by a step of Newton's method, and the contact if the given one is right.
+
+    Args:
+        terrain: the terrain.
+        center: of the disc in m.
+        axle: a unit vector along its axis.
+        radius: in m.
+        direction: d, a unit vector from the contact to the center, normal to the axle.
+
+    Not to be differentiated: its results are those of an iteration.
+    """
+    across = axle.cross(direction)
+    place = center - direction.times(radius)
+    height, normal = normal_at(terrain, place.x, place.y)
+    sine, cosine = -normal.dot(across), normal.dot(direction)
+    change = _turned(terrain, place, normal, across).times(-radius)
+    ratio = sine / cosine
+    rate = 1.0 - (change.dot(across) + ratio * change.dot(direction)) / (cosine * (1.0 + ratio * ratio))
+    step = jnp.arctan2(sine, cosine) / jnp.maximum(rate, _SLOWEST)
+    turned = _unit(direction.times(jnp.cos(step)) - across.times(jnp.sin(step)))
+    return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
 
 
 def _iterated(found: Any, start: Vector) -> Contact:
@@ -143,9 +162,9 @@ def _on_plane(terrain: Terrain, place: Vector) -> Contact:
 
 @jax.jit
 def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
-    terrain, center, axle, radius = primals
-    terrain_dot, center_dot, axle_dot, radius_dot = tangents
-    out = rim_contact(terrain, center, axle, radius)
+    terrain, center, axle, radius, guess = primals
+    terrain_dot, center_dot, axle_dot, radius_dot, _ = tangents
+    out = rim_contact(terrain, center, axle, radius, guess)
     place, normal = out.place, out.normal
     direction = (center - place).times(1.0 / radius)
     across = axle.cross(direction)
@@ -162,49 +181,67 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
 
 
 @jax.custom_jvp
-def ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
+def ball_contact(terrain: Terrain, center: Vector, radius: Any, guess: Vector | None = None) -> Contact:
     """Returns where a sphere touches a terrain.
 
     Args:
         terrain: the terrain.
         center: of the sphere in m.
         radius: in m.
+        guess: of d, a unit vector, where one is known; by default that of `ball_start`.
 
-    Differentiable with respect to everything, to all orders that the terrain has.
+    Differentiable with respect to everything but the guess, which changes nothing, to all orders that the terrain has.
     """
-    return _ball_contact(terrain, center, radius)
+    return _ball_contact(terrain, center, radius, guess)
 
 
 @jax.jit
-def _ball_contact(terrain: Terrain, center: Vector, radius: Any) -> Contact:
-    def found(direction: Vector) -> tuple[Vector, Contact]:
-        """Returns a better direction, and the contact if the given one is right."""
-        # Components across the direction, in axes that turn with it; e1 is in the plane of x and z.
-        e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
-        e2 = direction.cross(e1)
-        place = center - direction.times(radius)
-        height, normal = normal_at(terrain, place.x, place.y)
-        ahead = normal.dot(direction)
-        value = -normal.dot(e1) / ahead, -normal.dot(e2) / ahead
-        columns = []
-        for axis, (one, other) in ((e1, (1.0, 0.0)), (e2, (0.0, 1.0))):
-            change = _turned(terrain, place, normal, axis).times(radius)
-            along = change.dot(direction)
-            columns.append((one + (change.dot(e1) + value[0] * along) / ahead, other + (change.dot(e2) + value[1] * along) / ahead))
-        margin = _smallest_eigenvalue(columns[0], columns[1])
-        # As far as there are two contacts, a step to the normal itself.
-        u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
-        return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
+def _ball_contact(terrain: Terrain, center: Vector, radius: Any, guess: Vector | None) -> Contact:
+    start = ball_start(terrain, center) if guess is None or terrain.flat else guess
+    if terrain.flat:
+        return _on_plane(terrain, center - start.times(radius))
+    return _iterated(lambda direction: ball_correction(terrain, center, radius, direction), start)
 
-    start = normal_at(terrain, center.x, center.y)[1]
-    return _on_plane(terrain, center - start.times(radius)) if terrain.flat else _iterated(found, start)
+
+def ball_start(terrain: Terrain, center: Vector) -> Vector:
+    """Returns a first guess of d of a sphere: the normal of the terrain under its center."""
+    return normal_at(terrain, center.x, center.y)[1]
+
+
+def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
+    """Returns a better d of a sphere by a step of Newton's method, and the contact if the given one is right.
+
+    Args:
+        terrain: the terrain.
+        center: of the sphere in m.
+        radius: in m.
+        direction: d, a unit vector from the contact to the center.
+
+    Not to be differentiated: its results are those of an iteration.
+    """
+    # Components across the direction, in axes that turn with it; e1 is in the plane of x and z.
+    e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
+    e2 = direction.cross(e1)
+    place = center - direction.times(radius)
+    height, normal = normal_at(terrain, place.x, place.y)
+    ahead = normal.dot(direction)
+    value = -normal.dot(e1) / ahead, -normal.dot(e2) / ahead
+    columns = []
+    for axis, (one, other) in ((e1, (1.0, 0.0)), (e2, (0.0, 1.0))):
+        change = _turned(terrain, place, normal, axis).times(radius)
+        along = change.dot(direction)
+        columns.append((one + (change.dot(e1) + value[0] * along) / ahead, other + (change.dot(e2) + value[1] * along) / ahead))
+    margin = _smallest_eigenvalue(columns[0], columns[1])
+    # As far as there are two contacts, a step to the normal itself.
+    u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
+    return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
 
 
 @jax.jit
 def _ball_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
-    terrain, center, radius = primals
-    terrain_dot, center_dot, radius_dot = tangents
-    out = ball_contact(terrain, center, radius)
+    terrain, center, radius, guess = primals
+    terrain_dot, center_dot, radius_dot, _ = tangents
+    out = ball_contact(terrain, center, radius, guess)
     place, normal = out.place, out.normal
     sliding = center_dot - normal.times(radius_dot)
     height_dot, own = _own_change(terrain, terrain_dot, place, normal)

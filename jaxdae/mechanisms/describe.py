@@ -218,6 +218,9 @@ class Force(Element):
 
     quasi: ClassVar[bool] = False
 
+    derivatives: ClassVar[Derivatives] = AUTODIFF
+    """How what is measured is differentiated."""
+
     @property
     def inputs(self) -> tuple[int, ...]:
         """The inputs that the elements of a group read, -1 for none."""

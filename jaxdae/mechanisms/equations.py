@@ -398,9 +398,9 @@ class Mechanism(System):
 
 def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any, Any, Blocks]:
     """Returns what forces measure (k, rows), its rate, and the derivatives of the rate in the twists."""
+    derivatives, arguments = group.derivatives, (group, pair, motion, t)
     if group.quasi:
-        rate = fr.velocity_values(type(group).rate, group, pair, motion, t)
-        return jnp.zeros_like(rate), rate, fr.velocity_blocks(type(group).rate, group, pair, motion, t)
+        rate = derivatives.velocity_values(type(group).rate, *arguments)
+        return jnp.zeros_like(rate), rate, derivatives.velocity_blocks(type(group).rate, *arguments)
     measure = type(group).coordinate
-    arguments = group, pair, motion, t
-    return fr.values(measure, *arguments), fr.rates(measure, *arguments), fr.blocks(measure, *arguments)
+    return derivatives.values(measure, *arguments), derivatives.rates(measure, *arguments), derivatives.blocks(measure, *arguments)

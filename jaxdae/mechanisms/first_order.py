@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.kinematic import KinematicSystem, feasible_velocity
+from jaxdae.kinematic import KinematicSystem, feasible_velocity, held_velocity
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.build import Description, built
@@ -263,8 +263,9 @@ def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput:
 class Embedded(KinematicSystem):
     """A system of first order without rows: its rate is the velocity that rows and drives of the system inside leave.
 
-    The rate is NaN where `kinematic_status` of the system inside is not OK, and a rollout stops with that status: CONFLICTING_ROWS where
-    wheels fight. Rows at position level are not watched: `Joints()` has none but those of loops.
+    The rate is NaN where it does not hold the rows of the system inside, and a rollout stops where `kinematic_status` is not OK at the
+    begin or the end of a step: with CONFLICTING_ROWS where wheels fight. Rows at position level are not watched: `Joints()` has none
+    but those of loops.
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
@@ -291,18 +292,15 @@ class Embedded(KinematicSystem):
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the velocity (nv,)."""
-        v, status = self._moving(t, x, u)
-        return jnp.where(status == Status.OK, v, jnp.nan)
+        return held_velocity(self.system, self._still(t, x, u), u, self.solver)
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
         """Returns the status of the velocity, as `kinematic_status` has it."""
-        # The compiled program has this once: it is what the rate begins with.
-        return self._moving(t, x, u)[1]
+        # The compiled program has what both begin with once.
+        return feasible_velocity(self.system, self._still(t, x, u), u, self.solver)[2]
 
-    def _moving(self, t: Scalar, x: Coordinates, u: Input) -> tuple[Velocity, Count]:
-        state = State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
-        v, _, status = feasible_velocity(self.system, state, u, self.solver)
-        return v, status
+    def _still(self, t: Scalar, x: Coordinates, u: Input) -> State:
+        return State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns W of the system inside."""

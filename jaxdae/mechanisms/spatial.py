@@ -13,6 +13,7 @@ from jaxdae.mechanisms.forces.spatial import (
     RotationalSpring,
     Torque,
 )
+from jaxdae.mechanisms.forces.spatial_tires import BrushTire, MagicFormulaTire
 from jaxdae.mechanisms.joints.relation import Relation
 from jaxdae.mechanisms.joints.spatial import (
     Ball,
@@ -45,6 +46,7 @@ __all__ = [
     "Ball",
     "BevelGear",
     "Body",
+    "BrushTire",
     "Bushing",
     "ConstantVelocity",
     "Cylindrical",
@@ -54,6 +56,7 @@ __all__ = [
     "Gear",
     "JointForce",
     "LinearSpring",
+    "MagicFormulaTire",
     "Motor",
     "Planar",
     "PointOnCurve",

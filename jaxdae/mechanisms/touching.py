@@ -21,7 +21,7 @@ References:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,11 +34,29 @@ from jaxdae.mechanisms.measures import Blocks, Derivatives, Kinematics, Pairs
 
 
 class Touch(NamedTuple):
-    """A place in the world, and unit vectors of the world: the normal of the surface of a, out of it, and those of the velocity rows."""
+    """A place in the world, unit vectors of the world, and the center of what touches there.
+
+    The vectors are the normal of the surface of a, out of it, and those of the velocity rows. A row is a component of the velocity of b
+    over a along a vector, at a place.
+    """
 
     place: Vector
     normal: Vector
     others: tuple[Vector, ...]
+    center: Vector
+
+    def of_height(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Returns the direction and the place of the rate of the row at position level."""
+        return ((self.normal, self.place),)
+
+    def of_rolling(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Returns the directions and the places of the rows at velocity level."""
+        return tuple((e, self.place) for e in self.others)
+
+    def of_tire(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Returns the directions and the places of what a tire sees: slip forward and to the left, and the center forward."""
+        left, forward = self.others
+        return (forward, self.place), (left, self.place), (forward, self.center)
 
 
 # Compiled as units, as in `measures`; static: what is asked of the contact, and which bodies touch.
@@ -55,21 +73,12 @@ def _velocity(a: Frame, b: Frame, moving: tuple[Twist, Twist], place: Vector) ->
     return moving[1].at(b, place) - moving[0].at(a, place)
 
 
-def _normal(touch: Touch) -> tuple[Vector, ...]:
-    return (touch.normal,)
-
-
-def _others(touch: Touch) -> tuple[Vector, ...]:
-    return touch.others
-
-
 @_unit
 def _values(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kinematics) -> Array:
     """Returns the components of the velocity (k, rows)."""
     a, b = measures.ends(pair, motion)
-    touch = _touches(group, a, b)
-    velocity = _velocity(a, b, measures.both(pair, motion.velocity), touch.place)
-    return jnp.stack([e.dot(velocity) for e in chosen(touch)], axis=-1)
+    twists = measures.both(pair, motion.velocity)
+    return jnp.stack([e.dot(_velocity(a, b, twists, place)) for e, place in chosen(_touches(group, a, b))], axis=-1)
 
 
 @_unit
@@ -79,10 +88,13 @@ def _biases(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kin
     along = tuple(frame.along(twist) for frame, twist in zip(at, twists, strict=True))
     touch, rate = jax.jvp(lambda a, b: _touches(group, a, b), at, along)
     changes = (None, None) if motion.bias is None else measures.both(pair, motion.bias)
-    on_a, on_b = (_acceleration(*side, touch.place, rate.place) for side in zip(at, twists, changes, strict=True))
-    velocity, acceleration = _velocity(*at, twists, touch.place), on_b - on_a
-    rows = zip(chosen(rate), chosen(touch), strict=True)
-    return jnp.stack([de.dot(velocity) + e.dot(acceleration) for de, e in rows], axis=-1)
+
+    def bias(e: Vector, place: Vector, turning: Vector, moving: Vector) -> Any:
+        on_a, on_b = (_acceleration(*side, place, moving) for side in zip(at, twists, changes, strict=True))
+        return turning.dot(_velocity(*at, twists, place)) + e.dot(on_b - on_a)
+
+    rows = zip(chosen(touch), chosen(rate), strict=True)
+    return jnp.stack([bias(*row, *change) for row, change in rows], axis=-1)
 
 
 def _acceleration(frame: Frame, twist: Twist, change: Twist | None, place: Vector, moving: Vector) -> Vector:
@@ -95,12 +107,22 @@ def _acceleration(frame: Frame, twist: Twist, change: Twist | None, place: Vecto
 def _blocks(chosen: Callable[[Touch], Any], group: Any, pair: Pairs, motion: Kinematics) -> Blocks:
     """Returns the rows as forces on both bodies, in the axes of twists."""
     a, b = measures.ends(pair, motion)
-    touch = _touches(group, a, b)
+    return pushing(a, b, chosen(_touches(group, a, b)))
+
+
+def pushing(a: Frame, b: Frame, rows: Sequence[tuple[Vector, Vector]]) -> Blocks:
+    """Returns rows as forces on both bodies, in the axes of twists.
+
+    Args:
+        a: the frames of the first bodies, stacked (k,).
+        b: those of the second bodies.
+        rows: the direction of each row in the world, and the place of the world where its force acts: on b, with the opposite one on a.
+    """
 
     def forces(frame: Frame, sign: float) -> list[tuple[Any, ...]]:
-        arm, rows = touch.place - frame.place, [e.times(sign) for e in chosen(touch)]
-        turning = [frame.turned_back(arm.cross(e)) for e in rows]
-        return [tuple(getattr(e, axis) for e in vectors) for vectors in (rows, turning) for axis in "xyz"]
+        pushes = [e.times(sign) for e, _ in rows]
+        turning = [frame.turned_back((place - frame.place).cross(e)) for e, (_, place) in zip(pushes, rows, strict=True)]
+        return [tuple(getattr(e, axis) for e in vectors) for vectors in (pushes, turning) for axis in "xyz"]
 
     return [forces(a, -1.0), forces(b, 1.0)]
 
@@ -114,13 +136,21 @@ def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
     return derivative
 
 
-TOUCHING = Derivatives(
-    values=measures.values,
-    rates=_without_measure(_values, _normal),
-    biases=_without_measure(_biases, _normal),
-    blocks=_without_measure(_blocks, _normal),
-    velocity_values=_without_measure(_values, _others),
-    velocity_biases=_without_measure(_biases, _others),
-    velocity_blocks=_without_measure(_blocks, _others),
-)
+def _touching(moving: Callable[[Touch], Any]) -> Derivatives:
+    """Returns the derivatives of what touches, with these rows at velocity level."""
+    return Derivatives(
+        values=measures.values,
+        rates=_without_measure(_values, Touch.of_height),
+        biases=_without_measure(_biases, Touch.of_height),
+        blocks=_without_measure(_blocks, Touch.of_height),
+        velocity_values=_without_measure(_values, moving),
+        velocity_biases=_without_measure(_biases, moving),
+        velocity_blocks=_without_measure(_blocks, moving),
+    )
+
+
+TOUCHING = _touching(Touch.of_rolling)
 """The derivatives of a joint whose `touch` says what it touches with. Its row at position level is the clearance along the normal."""
+
+TIRES = _touching(Touch.of_tire)
+"""The derivatives of what a tire sees."""

@@ -21,9 +21,11 @@ from jaxdae.vehicles.constructors import (
     skid_steer,
     truck_and_trailers,
 )
+from jaxdae.vehicles.height_loads import HeightLoads
 from jaxdae.vehicles.layout import Wheels, wheels, wheels_of
 from jaxdae.vehicles.least_slip import LeastSlip
 from jaxdae.vehicles.load_transfer import LoadTransfer
+from jaxdae.vehicles.loads import LoadReport
 from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covariance, steering_angles, wheel_noise, wheel_rates
 from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
 from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
@@ -38,6 +40,7 @@ __all__ = [
     "Cylinder",
     "DynamicSingleTrack",
     "EquivalentBicycle",
+    "HeightLoads",
     "HeightMap",
     "Hills",
     "IndependentRows",
@@ -46,6 +49,7 @@ __all__ = [
     "LeastResidual",
     "LeastSlip",
     "LinearBicycle",
+    "LoadReport",
     "LoadTransfer",
     "Plane",
     "Segway",

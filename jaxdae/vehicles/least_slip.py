@@ -3,10 +3,10 @@
 Of hard rows H v = h and soft rows S v = s the least squares are those of
 
     [ S^T S   H^T ] [ v  ]   [ S^T s ]
-    [ H       0   ] [ mu ] = [ h     ]
+    [ H       0   ] [ mu ] = [ h     ],
 
-which has one solution where the rows of H are independent and no velocity is without effect on both H and S. The residual S v - s is what
-slips: wheels of a rover on uneven ground cannot all roll.
+with velocities that are driven known beforehand. It has one solution where the rows of H are independent and no velocity is without effect
+on both H and S. The residual S v - s is what slips: wheels of a rover on uneven ground cannot all roll.
 
 References:
     N. Seegmiller, A. Kelly, "Enhanced 3D kinematic modeling of wheeled mobile robots", Robotics: Science and Systems, 2014 (all rows
@@ -23,15 +23,18 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
+from jaxdae.operators import DenseMatrix, DenseRows
+from jaxdae.saddle_point import SchurComplement, solve_saddle_point
 from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Square, Velocity
 
 SLIPPING = (".lateral", ".rolling")
 """How the names of rows end that are soft."""
 
 
-def constrained_least_squares(hard: Any, wanted: Any, soft: Any, target: Any) -> Any:
-    """Returns x (n,) with hard x = wanted and the smallest |soft x - target|.
+def constrained_normal_equations(hard: Any, wanted: Any, soft: Any, target: Any) -> tuple[Any, Any]:
+    """Returns x (n,) with hard x = wanted and the smallest |soft x - target|, and the multipliers mu (h,) of the hard rows.
 
     Args:
         hard: (h, n), independent rows.
@@ -39,11 +42,12 @@ def constrained_least_squares(hard: Any, wanted: Any, soft: Any, target: Any) ->
         soft: (s, n).
         target: (s,).
 
-    NaN where the solution is not unique. Differentiable.
+    NaN where the solution is not unique. Differentiable. By Cholesky factorizations of S^T S + H^T H (n, n), to which H^T h is added on
+    the right so that nothing changes, and of its Schur complement (h, h): positive definite, and fast in batches.
     """
-    rows, count = hard.shape
-    matrix = jnp.block([[soft.T @ soft, hard.T], [hard, jnp.zeros((rows, rows), hard.dtype)]])
-    return jnp.linalg.solve(matrix, jnp.concatenate([soft.T @ target, wanted]))[:count]
+    matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
+    x, lam = solve_saddle_point(SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
+    return x, -lam
 
 
 @pytree
@@ -86,12 +90,14 @@ class LeastSlip(KinematicSystem):
         soft = np.array([row.endswith(SLIPPING) for row in rows], bool)
         still = jnp.zeros((len(names),), x.dtype)
         jacobian = mechanism.constraint_jacobian(t, x, still)
+        driven = np.array([names.index(name) for name in self.driven], int)
+        free = np.setdiff1d(np.arange(len(names)), driven)
+        # What is driven is known, and is moved to the right-hand sides with what rows do by themselves.
         own = jnp.concatenate([mechanism.constraint_rate(t, x, still), mechanism.velocity_constraint(t, x, still)])
-        driven = jnp.eye(len(names), dtype=x.dtype)[np.array([names.index(name) for name in self.driven], int)]
-        hard = jnp.concatenate([jacobian[~soft], driven])
-        wanted = jnp.concatenate([-own[~soft], u])
-        v = constrained_least_squares(hard, wanted, jacobian[soft], -own[soft])
-        return v, jacobian[soft] @ v + own[soft]
+        own = own + jacobian[:, driven] @ u
+        others = constrained_normal_equations(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft])[0]
+        v = picked(np.argsort(np.concatenate([free, driven])), jnp.concatenate([others, u]))
+        return v, jacobian[soft][:, free] @ others + own[soft]
 
     @property
     def slip_names(self) -> tuple[str, ...]:

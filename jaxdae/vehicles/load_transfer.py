@@ -7,11 +7,11 @@ wheels at places p, seen from the mass center of the whole mechanism, balance we
 
 with a_c the acceleration of the mass center, which tires make of these loads. It is a fixed point: one iteration multiplies errors by about
 friction times h over the distance of wheels, 0.1 to 0.3 for cars. Of all loads that balance, `wheel_loads` takes those of least squares.
+Mechanisms in space know of heights themselves, see `HeightLoads`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -24,7 +24,9 @@ from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
+from jaxdae.vehicles import loads as of_tires
 from jaxdae.vehicles.commonroad import wheel_loads
+from jaxdae.vehicles.loads import LoadReport
 from jaxdae.wrapper import Wrapper
 
 
@@ -33,7 +35,7 @@ class LoadTransfer(Wrapper):
     """A mechanism in the plane whose tires carry what its acceleration leaves them.
 
     The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used. A wheel that
-    would have to pull carries nothing: then the others carry more than the weight, and the vehicle would tip in truth.
+    would have to pull carries nothing: then the others carry more than the weight, the vehicle would tip in truth, and `report` says so.
 
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all on a line.
@@ -53,10 +55,18 @@ class LoadTransfer(Wrapper):
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns f (nv,) of the mechanism with these loads, in N and N m."""
-        return self._carrying(self.loads(State(t, q, v), u)).force(t, q, v, u)
+        return of_tires.carrying(self.system, self.loads(State(t, q, v), u)).force(t, q, v, u)
 
     def loads(self, state: State, u: Input = None) -> Array:
         """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""
+        return jnp.maximum(self._balance(state, u)[0], 0.0)
+
+    def report(self, state: State, u: Input = None) -> LoadReport:
+        """Returns the loads, which wheels would have to pull, and a status."""
+        return of_tires.report(self.system, *self._balance(state, u))
+
+    def _balance(self, state: State, u: Input) -> tuple[Array, Array]:
+        """Returns the loads that balance (k,) in N, negative ones among them, and the last relative change of the iteration ()."""
         mechanism, q = self.system, state.q
         mass: Any = jnp.sum(mechanism.mass)
         frames = mechanism.frames(q)
@@ -70,18 +80,22 @@ class LoadTransfer(Wrapper):
         places = jnp.concatenate(points) - center
 
         def balanced(acceleration: Any) -> Array:
-            return jnp.maximum(wheel_loads(mass, places, self.height, acceleration, self.gravity), 0.0)
+            return wheel_loads(mass, places, self.height, acceleration, self.gravity)
 
-        def improved(loads: Any, _: Any) -> tuple[Any, None]:
-            a, _ = forward_dynamics(self._carrying(loads), state, u, solver=self.solver)
-            return balanced(self._acceleration(q, state.v, a)), None
+        def improved(pair: Any, _: Any) -> tuple[Any, None]:
+            wanted, _ = pair
+            a, _ = forward_dynamics(of_tires.carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
+            better = balanced(self._acceleration(q, state.v, a))
+            return (better, jnp.max(jnp.abs(better - wanted)) / jnp.max(jnp.abs(better))), None
 
-        return jax.lax.scan(improved, balanced(jnp.zeros_like(center)), None, length=self.iterations)[0]
+        start = balanced(jnp.zeros_like(center)), jnp.ones((), q.dtype)
+        (wanted, change), _ = jax.lax.scan(improved, start, None, length=self.iterations)
+        return wanted, jax.lax.stop_gradient(change)
 
     @property
     def tire_names(self) -> tuple[str, ...]:
         """The names of the tires that have a load."""
-        return tuple(name for group in self._tires().values() for name in group.names)
+        return of_tires.tire_names(self.system)
 
     def _tires(self) -> dict[str, Any]:
         """Returns the groups of tires that have a load.
@@ -89,23 +103,14 @@ class LoadTransfer(Wrapper):
         Raises:
             ValueError: fewer than three tires.
         """
-        found = {key: group for key, group in self.system.forces.items() if hasattr(group, "load")}
-        count = sum(len(group.names) for group in found.values())
+        found = of_tires.loaded_tires(self.system)
+        count = len(self.tire_names)
         if count < 3:
             raise ValueError(
                 f"LoadTransfer needs three or more tires with a load, such as BrushTire, not all on a line; this mechanism has {count}."
                 " Of a single track axle_loads has the loads"
             )
         return found
-
-    def _carrying(self, loads: Any) -> Mechanism:
-        """Returns the mechanism with these loads (k,)."""
-        forces, first = dict(self.system.forces), 0
-        for key, group in self._tires().items():
-            behind = first + len(group.names)
-            forces[key] = dataclasses.replace(group, load=loads[first:behind])
-            first = behind
-        return dataclasses.replace(self.system, forces=forces)
 
     def _center(self, q: Any) -> Array:
         """Returns the mass center (2,) in m."""

@@ -6,12 +6,24 @@ With y = (z, pitch, roll, suspension) and the orientation Rz(yaw) Ry(pitch) Rx(r
 
 Three contacts, or as many as the suspension has freedoms left, make all gaps zero. Four wheels on a rigid body cannot all stand on uneven
 ground: then gaps remain, and are reported. The iteration is that of Gauss and Newton, which is not differentiated; the derivative is that
-of the conditions of the minimum, with the second derivatives of the gaps where these are not zero. The iteration has the
-derivatives of the gaps from the rows of the heights, in closed form.
+of the conditions of the minimum, with the second derivatives of the gaps where these are not zero.
+
+The contacts are found along with the pose: every correction of y is followed by one correction of each contact from where it was last. A
+gap does not change with the contact to first order, so that a contact which lags behind by e has a gap that is wrong by e^2, and the
+iteration converges as fast as with contacts that are found anew each time. With the slopes S of the gaps and H of the other rows, h,
+a correction d is that of
+
+    [ S^T S + H^T H   H^T ] [ d  ]     [ S^T gap + H^T h ]
+    [ H               0   ] [ mu ] = - [ h               ],
+
+where H^T H changes no solution and makes the first block positive definite. The slope of a gap is the height row over the z of the normal:
+the contact p moves on the wheel in the surface, n . p' = n . c with c the velocity of the material point there, so that p_z - h grows
+by n . c / n_z.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -22,9 +34,11 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.touching import pushing
 from jaxdae.mechanisms.values import hint
 from jaxdae.status import Status
 from jaxdae.typing import Leaf
+from jaxdae.vehicles.least_slip import constrained_normal_equations
 
 _ITERATIONS = 60
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
@@ -63,14 +77,22 @@ def terrain_report(mechanism: Mechanism, q: Any, t: Any = 0.0) -> TerrainReport:
         ValueError: a mechanism without wheels on terrain.
     """
     q = jnp.asarray(q)
-    t = jnp.asarray(t, q.dtype)
+    return _report(mechanism, q, jnp.asarray(t, q.dtype), None)
+
+
+def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport:
+    """Returns the report; guesses are the directions from the contacts to the centers by groups, None where nobody knows."""
     groups = _standing(mechanism)
-    gap = _gaps(mechanism, q, t)[0]
-    motion = _still(mechanism, q)
-    room = jnp.concatenate([measures.values(type(group).room, group, pair, motion, t) for group, pair in groups])
+    found = [_stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)]
+    gap, inside, margin = (jnp.concatenate(parts) for parts in zip(*found, strict=True))
+    status = _without_wheels(mechanism).condition(t, q)
+    status = jnp.asarray(Status.OK, jnp.int32) if status is None else status
+    for _, on_terrain, of_group in found:
+        for good, failure in ((on_terrain, Status.OFF_TERRAIN), (of_group > 0.0, Status.TWO_CONTACTS)):
+            beyond = (status == Status.OK) & ~jnp.all(good)
+            status = jnp.where(beyond, jnp.asarray(failure, jnp.int32), status)
     names = tuple(name for group, _ in groups for name in group.names)
-    status: Any = mechanism.condition(t, q)
-    return TerrainReport(gap, room[:, 0] > 0.0, room[:, 1], jnp.sqrt(jnp.sum(gap**2)), status, names)
+    return TerrainReport(gap, inside, margin, jnp.sqrt(jnp.sum(gap**2)), status, names)
 
 
 def place_on_terrain(
@@ -127,56 +149,73 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 
     def at(y: Any, arguments: Any) -> Any:
         _, q, place, yaw = arguments
-        return q.at[pose].set(jnp.concatenate([place, y[:1], _quaternion(yaw, y[1], y[2])])).at[others].set(y[3:])
+        numbers = np.arange(q.shape[0])
+        numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
+        return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
 
-    def gaps(y: Any, arguments: Any) -> Any:
-        return _gaps(arguments[0], at(y, arguments), t)[0]
-
-    def rows(y: Any, arguments: Any) -> Any:
-        return _other_rows(arguments[0], at(y, arguments), t)
-
-    def conditions(x: Any, arguments: Any) -> Any:
+    def conditions(x: Any, arguments: Any, guesses: Any) -> Any:
         """Returns the derivatives of |gap|^2 / 2 + mu . rows."""
         y, mu = x[: 3 + others.size], x[3 + others.size :]
-        value, pull = jax.vjp(lambda y: (gaps(y, arguments), rows(y, arguments)), y)
+
+        def measured(y: Any) -> tuple[Any, Any]:
+            placed = at(y, arguments)
+            return _gaps(arguments[0], placed, guesses), _without_wheels(arguments[0]).constraint(t, placed)
+
+        value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])
 
     still = jax.lax.stop_gradient(arguments)
+    rest = _without_wheels(still[0])
 
-    def step(y: Any) -> tuple[Any, Any]:
+    def step(y: Any, guesses: Any) -> tuple[Any, Any, Any]:
+        """Returns a correction of y, the multipliers, and better guesses of the contacts."""
         at_y = at(y, still)
-        (gap, upward), row = _gaps(still[0], at_y, t), _other_rows(still[0], at_y, t)
-        soft, hard = (part @ _velocities(still[0], y, where) for part in _slopes(still[0], at_y, upward, t))
-        zero = jnp.zeros((hard.shape[0],) * 2, y.dtype)
-        matrix = jnp.block([[soft.T @ soft, hard.T], [hard, zero]])
-        solved = jnp.linalg.solve(matrix, -jnp.concatenate([soft.T @ gap, row]))
-        return solved[: y.shape[0]], solved[y.shape[0] :]
+        motion = _still(still[0], at_y)
+        found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(still[0]), guesses)]
+        gap = jnp.concatenate([each[1] for _, each in found])
+        slopes = jnp.concatenate([still[0].coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
+        row = rest.constraint(t, at_y)
+        rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
+        soft, hard = (_along(still[0], part, y, where) for part in (slopes, rows))
+        change, mu = constrained_normal_equations(hard, -row, soft, -gap)
+        return change, mu, [each[0] for _, each in found]
 
     def body(carry: Any) -> Any:
-        y, _, _, count = carry
-        change, mu = step(y)
+        y, _, before, _, guesses, count = carry
+        change, mu, guesses = step(y, guesses)
+        size = jnp.max(jnp.abs(change))
         # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
-        shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(change)), 1e-3))
-        return y + shorter * change, mu, jnp.max(jnp.abs(change)), count + 1
+        shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
+        # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
+        ratio = jnp.where(jnp.isfinite(before), size / before, 1.0)
+        left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
+        return y + shorter * change, mu, size, left, guesses, count + 1
 
     tolerance = 4.0 * float(jnp.finfo(q.dtype).eps)
+
+    def goes_on(carry: Any) -> Any:
+        y, _, _, left, _, count = carry
+        # Not a number goes on, and is no pose in the end.
+        return ~(left <= tolerance * (1.0 + jnp.max(jnp.abs(y)))) & (count < _ITERATIONS)
+
     first = jnp.concatenate([still[1][pose[2:3]], jnp.zeros((2,), q.dtype), still[1][others]])
-    count = rows(first, still).shape[0]
-    start = first, jnp.zeros((count,), q.dtype), jnp.asarray(jnp.inf, q.dtype), 0
-    y, mu, size, _ = jax.lax.while_loop(
-        lambda carry: (carry[2] > tolerance * (1.0 + jnp.max(jnp.abs(carry[0])))) & (carry[3] < _ITERATIONS), body, start
-    )
+    motion = _still(still[0], at(first, still))
+    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(still[0])]
+    count = jax.eval_shape(lambda q: rest.constraint(t, q), q).shape[0]
+    infinite = jnp.asarray(jnp.inf, q.dtype)
+    start = first, jnp.zeros((count,), q.dtype), infinite, infinite, guesses, 0
+    y, mu, _, left, guesses, _ = jax.lax.while_loop(goes_on, body, start)
     root = jnp.concatenate([y, mu])
 
     def tangent(linear: Any, rhs: Any) -> Any:
         return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
 
-    x = jax.lax.custom_root(lambda x: conditions(x, arguments), root, lambda _, x: x, tangent)
+    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), root, lambda _, x: x, tangent)
     q = at(x[: 3 + others.size], arguments)
-    report = terrain_report(mechanism, q)
-    open_rows = jnp.max(jnp.abs(_other_rows(mechanism, q, t)), initial=0.0)
+    report = _report(mechanism, q, t, guesses)
+    open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6
-    found = (size <= limit) & (open_rows <= limit)
+    found = (left <= limit) & (open_rows <= limit)
     status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
     return q, TerrainReport(report.gap, report.inside, report.margin, report.norm, status, report.names)
 
@@ -184,56 +223,74 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
     """Returns the groups of wheels on terrain."""
     count = len(mechanism.body_names)
-    found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if hasattr(group, "gap")]
+    found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if _is_wheel(group)]
     if not found:
         raise ValueError("the mechanism has no wheels on terrain: give it joints such as RollingDisc or SlidingSphere")
     return found
+
+
+def _is_wheel(group: Any) -> bool:
+    return hasattr(group, "gap")
+
+
+def _without_wheels(mechanism: Mechanism) -> Mechanism:
+    """Returns the mechanism without its wheels on terrain, whose rows are those that hold beside the heights."""
+    return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not _is_wheel(group)})
+
+
+def _guessed(groups: Any, guesses: Any) -> Any:
+    """Returns pairs of groups and guesses of their contacts."""
+    return zip(groups, [None] * len(groups) if guesses is None else guesses, strict=True)
 
 
 def _still(mechanism: Mechanism, q: Any) -> measures.Kinematics:
     return mechanism.coordinates.kinematics(q, jnp.zeros((len(mechanism.coordinates.velocity_names),), q.dtype))
 
 
-def _gaps(mechanism: Mechanism, q: Any, t: Any) -> tuple[Any, Any]:
-    """Returns the vertical gaps beneath all wheels (k,), and the z of the normals there (k,)."""
+# Compiled as units, and one contact for everything that is asked of it.
+_unit = partial(jax.jit, static_argnums=1)
+
+
+@_unit
+def _first_guesses(group: Any, pair: measures.Pairs, motion: measures.Kinematics) -> Any:
+    """Returns first guesses of the directions from the contacts to the centers, vectors of stacked entries (k,)."""
+    return jax.vmap(lambda wheel, a, b: wheel.first_guess(a, b))(group, *measures.ends(pair, motion))
+
+
+@_unit
+def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, measures.Blocks]:
+    """Returns better guesses of the contacts, the vertical gaps (k,), and the derivatives of these in the twists of both bodies."""
+    a, b = measures.ends(pair, motion)
+    better, contact = jax.vmap(lambda wheel, guess, a, b: wheel.corrected(guess, a, b))(group, guess, a, b)
+    upward = a.turned(contact.normal).times(1.0 / contact.normal.z)
+    return better, contact.clearance / contact.normal.z, pushing(a, b, [(upward, a.place + a.turned(contact.place))])
+
+
+@_unit
+def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, Any]:
+    """Returns the vertical gaps (k,), whether the terrain is known at the contacts (k,), and the margins to a second contact (k,)."""
+
+    def stood(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any, Any]:
+        contact = wheel.contact(a, b, guess)
+        return wheel.gap(contact), wheel.terrain.inside(contact.place.x, contact.place.y), contact.margin
+
+    return jax.vmap(stood)(group, *measures.ends(pair, motion), guess)
+
+
+def _gaps(mechanism: Mechanism, q: Any, guesses: Any) -> Any:
+    """Returns the vertical gaps beneath all wheels (k,)."""
     motion = _still(mechanism, q)
-    found = jnp.concatenate([measures.values(type(group).gap, group, pair, motion, t) for group, pair in _standing(mechanism)])
-    return found[:, 0], found[:, 1]
+    return jnp.concatenate([_stood(group, pair, motion, guess)[0] for (group, pair), guess in _guessed(_standing(mechanism), guesses)])
 
 
-def _slopes(mechanism: Mechanism, q: Any, upward: Any, t: Any) -> tuple[Any, Any]:
-    """Returns the derivatives of gaps and of all other rows at position level in the directions of velocities, (k, nv) and (h, nv).
-
-    The contact p moves on the wheel in the surface, n . p' = n . c, so that a gap p_z - h grows by n . c / n_z, the height row over n_z.
-    """
-    heights = _heights(mechanism)
-    rows = mechanism.constraint_jacobian(t, q, jnp.zeros((len(mechanism.coordinates.velocity_names),), q.dtype))[: heights.size]
-    return rows[heights] / upward[:, None], rows[~heights]
-
-
-def _velocities(mechanism: Mechanism, y: Any, where: Any) -> Any:
-    """Returns the velocities (nv, 3 + suspension) that the rates of z, pitch, roll and the suspension are."""
+def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
+    """Returns rows (k, 3 + suspension) in the rates of z, pitch, roll and the suspension, from those in velocities (k, nv)."""
     names, coordinates = mechanism.names.velocities, mechanism.names.coordinates
     body = coordinates[where[0][0]].rsplit(".", 1)[0]
-    vz, wx, wy, wz = (names.index(f"{body}.{name}") for name in ("vz", "omega_x", "omega_y", "omega_z"))
-    own = np.array([names.index(f"{coordinates[k]}_rate") for k in where[1]], int)
+    vz, wx, wy, wz = (rows[:, names.index(f"{body}.{name}")] for name in ("vz", "omega_x", "omega_y", "omega_z"))
+    own = [rows[:, names.index(f"{coordinates[k]}_rate")] for k in where[1]]
     # omega_body = (roll', 0, 0) + Rx(roll)^T (0, pitch', 0).
-    matrix = jnp.zeros((len(names), y.shape[0]), y.dtype).at[vz, 0].set(1.0).at[wx, 2].set(1.0)
-    matrix = matrix.at[wy, 1].set(jnp.cos(y[2])).at[wz, 1].set(-jnp.sin(y[2]))
-    return matrix.at[own, 3 + np.arange(own.size)].set(1.0)
-
-
-def _heights(mechanism: Mechanism) -> np.ndarray:
-    """Returns which rows at position level are heights of wheels (ng,)."""
-    heights = {f"{name}.height" for group, _ in _standing(mechanism) for name in group.names}
-    names = mechanism.row_names
-    levels = [name for group in mechanism.joints.values() for name in group.names for _ in group.velocity_rows]
-    return np.array([name in heights for name in names[: len(names) - len(levels)]], bool)
-
-
-def _other_rows(mechanism: Mechanism, q: Any, t: Any) -> Any:
-    """Returns the residuals at position level (h,) that are no heights of wheels."""
-    return mechanism.constraint(t, q)[~_heights(mechanism)]
+    return jnp.stack([vz, wy * jnp.cos(y[2]) - wz * jnp.sin(y[2]), wx, *own], axis=1)
 
 
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> Any:

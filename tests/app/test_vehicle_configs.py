@@ -1,23 +1,29 @@
 """Configs with `vehicle:`, `wheels:` and `terrain:`: what they stand for, and every mistake that they can have."""
 
 import copy
+import pathlib
 
 import jax
 import numpy as np
 import pytest
+import typer.testing
+import xarray as xr
 import yaml
 
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
 from jaxdae.app import build
+from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.crosscheck import crosscheck
 from jaxdae.app.problems import ConfigError
+from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_terrain import KINDS, TERRAINS, terrain
 from jaxdae.app.source import Document, find
 from jaxdae.app.units import unit_of
 from jaxdae.app.vehicle import PARAMETERS
+from jaxdae.mechanisms.joints.drives import DRIVES
 
 DRIVE = {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1, "mass": 20, "inertia": 1, "wheel_inertia": 0.02}
 BICYCLE = {"type": "bicycle", "wheelbase": 2.5, "mass": 1000, "inertia": 900, "fork_mass": 10, "fork_inertia": 1}
@@ -196,6 +202,60 @@ def test_a_rolling_row_needs_spin_and_radius(tmp_path, wheel, expected):
     (line,) = messages({"bodies": CHASSIS, "wheels": [wheel]}, tmp_path)
     assert "mechanism.wheels.left" in line
     assert expected in line
+
+
+FIRST = {"order": "first", "coordinates": "joints", "vehicle": {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1}}
+
+
+@pytest.mark.long
+def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
+    (tmp_path / "u.csv").write_text("t,right_motor\n0,4.0\n0.5,6.0\n")
+    mechanism = FIRST | {"rates": {"left_motor": 4.0}}
+    values = {"name": "test", "mechanism": mechanism, "duration": 1, "dt": 0.05, "save_every": 10, "output": {"plots": False}}
+    values |= {"integrator": {"type": "rk4", "projection": "none"}, "controls": "u.csv"}
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = typer.testing.CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "energy" not in (folder / "report.md").read_text()
+    with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
+        names, q, v = list(data.coordinate.values), data.q.values[0], data.v.values[0]
+        assert np.all(data.status.values == 0)
+        # Half a second straight at 0.4 m/s, then on an arc: v = 0.5 m/s, omega = 0.4 rad/s.
+        np.testing.assert_allclose(q[1, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], [0.2, 0.0, 0.0], atol=1e-14)
+        end = [0.2 + 1.25 * np.sin(0.2), 1.25 * (1.0 - np.cos(0.2)), 0.2]
+        np.testing.assert_allclose(q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, atol=1e-9)
+        np.testing.assert_allclose(v[2, names.index("base_link.theta")], 0.4, rtol=1e-13)
+        assert list(data.row.values)[-2:] == ["left_motor.rate", "right_motor.rate"]
+
+
+def test_the_table_of_drives_is_that_of_their_fields():
+    text = (pathlib.Path(__file__).parents[2] / "configs" / "README.md").read_text()
+    assert table(DRIVES["plane"]) in text, "put this table into configs/README.md:\n" + table(DRIVES["plane"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "others", "place", "text"),
+    [
+        ({"order": "second"}, {}, "mechanism.vehicle.mass", "got nothing"),
+        ({"rates": {"left": 1.0}}, {}, "mechanism.rates.left", "the unknown drive 'left'"),
+        (
+            {"forces": [{"type": "torque", "name": "m", "a": "ground", "b": "left_wheel", "torque": 1}]},
+            {},
+            "mechanism",
+            "forces with order",
+        ),
+        ({"drives": [{"type": "spin_rate", "name": "spin", "spin": "middle"}]}, {}, "mechanism.drives.spin.spin", "unknown rotor 'middle'"),
+        ({}, {"integrator": "rattle"}, "integrator", "one of explicit_euler, midpoint, rk4"),
+        ({}, {"controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "controls.inputs.motor", "the unknown drive 'motor'"),
+        ({}, {"start": {"velocities": {"base_link.x": 1.0}}}, "start.velocities", "velocities follow from the drives"),
+    ],
+)
+def test_mistakes_of_first_order_are_named(changed, others, place, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
+    found = messages(FIRST | changed, tmp_path, **others)
+    assert any(place in line and text in line for line in found), found
 
 
 @pytest.mark.long

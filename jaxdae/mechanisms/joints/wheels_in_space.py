@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.contact import Contact, ball_contact, rim_contact
+from jaxdae.geometry.contact import Contact, ball_contact, ball_correction, ball_start, rim_contact, rim_correction, rim_start
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
@@ -55,9 +55,17 @@ class OnTerrain(SpatialJoint):
         """The name of the group that the element belongs to: by the kind of terrain."""
         return f"{self.type_key()}_{type(self.terrain).__name__.lower()}"
 
-    def contact(self, a: Frame, b: Frame) -> Contact:
-        """Returns where it touches the terrain, in the frame of a."""
+    def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
+        """Returns where it touches the terrain, in the frame of a; faster with a guess of the direction from there to the center."""
         raise NotImplementedError(f"{type(self).__name__}.contact")
+
+    def first_guess(self, a: Frame, b: Frame) -> Vector:
+        """Returns a guess of the direction from the contact to the center, in the frame of a."""
+        raise NotImplementedError(f"{type(self).__name__}.first_guess")
+
+    def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
+        """Returns a better direction from the contact to the center, and the contact if the given one is right, in the frame of a."""
+        raise NotImplementedError(f"{type(self).__name__}.corrected")
 
     def center(self, a: Frame, b: Frame) -> Vector:
         """Returns the center in the frame of a."""
@@ -67,11 +75,10 @@ class OnTerrain(SpatialJoint):
         """Returns the clearance in m; the multiplier is the normal force in N."""
         return (self.contact(a, b).clearance,)
 
-    def gap(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns how far it is above the ground, vertically, in m; negative where it is in the ground; and the z of the normal."""
+    def gap(self, contact: Contact) -> Any:
+        """Returns how far a contact is above the ground, vertically, in m; negative where it is in the ground."""
         # Not from the clearance, whose derivatives are exact on the ground only.
-        contact = self.contact(a, b)
-        return contact.place.z - self.terrain.height(contact.place.x, contact.place.y), contact.normal.z
+        return contact.place.z - self.terrain.height(contact.place.x, contact.place.y)
 
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
@@ -101,17 +108,21 @@ class OnTerrain(SpatialJoint):
     def touch(self, a: Frame, b: Frame) -> Touch:
         """Returns the contact in the world with the directions of all rows."""
         contact = self.contact(a, b)
-        others: tuple[Vector, ...] = ()
-        if self.velocity_rows:
-            forward = self.forward(contact, a, b)
-            others = contact.normal.cross(forward), forward
-        return Touch(a.place + a.turned(contact.place), a.turned(contact.normal), tuple(a.turned(e) for e in others))
+        forward = self.forward(contact, a, b)
+        others = contact.normal.cross(forward), forward
+        place = a.place + a.turned(contact.place)
+        return Touch(place, a.turned(contact.normal), tuple(a.turned(e) for e in others), b.point(self.point_b))
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the slip to the left and forward in m/s; the multipliers are the forces of the ground on the wheel there in N."""
-        touch = self.touch(a, b)
-        velocity = moving_b.at(b, touch.place) - moving_a.at(a, touch.place)
-        return tuple(e.dot(velocity) for e in touch.others)
+        rows = self.touch(a, b).of_rolling() if self.velocity_rows else ()
+        return tuple(e.dot(moving_b.at(b, place) - moving_a.at(a, place)) for e, place in rows)
+
+
+def _across(direction: Vector, axle: Vector) -> Vector:
+    """Returns the part of a direction across an axle, of length 1."""
+    across = direction - axle.times(axle.dot(direction))
+    return across.times(1.0 / jnp.sqrt(across.dot(across)))
 
 
 @pytree
@@ -131,9 +142,19 @@ class DiscOnTerrain(OnTerrain):
         """Returns the axle in the frame of a."""
         return a.turned_back(b.direction(self.axis))
 
-    def contact(self, a: Frame, b: Frame) -> Contact:
+    def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Returns where the rim touches the terrain, in the frame of a."""
-        return rim_contact(self.terrain, self.center(a, b), self.axle(a, b), self.radius)
+        axle = self.axle(a, b)
+        return rim_contact(self.terrain, self.center(a, b), axle, self.radius, None if guess is None else _across(guess, axle))
+
+    def first_guess(self, a: Frame, b: Frame) -> Vector:
+        """Returns the direction of the normal under the center, in the plane of the disc."""
+        return rim_start(self.terrain, self.center(a, b), self.axle(a, b))
+
+    def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
+        """Returns a better direction, normal to the axle, and the contact if the given one, made so, is right."""
+        axle = self.axle(a, b)
+        return rim_correction(self.terrain, self.center(a, b), axle, self.radius, _across(direction, axle))
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
         """Returns the direction in which the disc rolls."""
@@ -153,9 +174,17 @@ class SphereOnTerrain(OnTerrain):
     radius: Number = fields.number("the radius of the sphere", "m", kw_only=True, above=0.0)
     terrain: Any = fields.terrain("the terrain")
 
-    def contact(self, a: Frame, b: Frame) -> Contact:
+    def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Returns where the sphere touches the terrain, in the frame of a."""
-        return ball_contact(self.terrain, self.center(a, b), self.radius)
+        return ball_contact(self.terrain, self.center(a, b), self.radius, guess)
+
+    def first_guess(self, a: Frame, b: Frame) -> Vector:
+        """Returns the direction of the normal under the center."""
+        return ball_start(self.terrain, self.center(a, b))
+
+    def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
+        """Returns a better direction, and the contact if the given one is right."""
+        return ball_correction(self.terrain, self.center(a, b), self.radius, direction)
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
         """Returns the direction of x of a, in the surface."""

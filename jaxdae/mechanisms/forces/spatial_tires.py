@@ -1,0 +1,169 @@
+"""Forces of the ground on wheels in space that slip: tires of thin discs on terrain.
+
+A `SlidingDisc` holds the height of a wheel and nothing else. With its contact p, the direction t in which it rolls, l = n x t to the
+left of it, and c the velocity of the material point of the wheel at p, its tire sees
+
+    w_x = t . c,      w_y = l . c,      v_x = t . (velocity of the center),      rim speed V_r = v_x - w_x,
+
+and answers with F_x along t and F_y along l at p, by the laws of `jaxdae.mechanisms.forces.tires`. The wheel is the body that spins, so
+that F_x turns it as well: virtual work does both.
+
+The normal load F_z is a number here. That of a moving vehicle is the multiplier of the height row, `jaxdae.vehicles.HeightLoads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxdae._pytree import pytree
+from jaxdae.geometry.spatial import Frame, Twist
+from jaxdae.mechanisms import describe, fields
+from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
+from jaxdae.mechanisms.forces.tires import SLOW, BrushContact, MagicFormulaContact
+from jaxdae.mechanisms.joints.wheels_in_space import SlidingDisc
+from jaxdae.mechanisms.kinds import Known
+from jaxdae.mechanisms.measures import Derivatives
+from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.touching import TIRES, Touch
+from jaxdae.mechanisms.values import hint
+
+
+@pytree(kw_only=True)
+class TerrainContact(describe.Force):
+    """A tire between a, the body with the terrain, and b, the wheel."""
+
+    space: ClassVar[Plane | Space] = SPACE
+    quasi: ClassVar[bool] = True
+    derivatives: ClassVar[Derivatives] = TIRES
+
+    name: Name = fields.name("force")
+    a: BodyName = fields.body("the body with the terrain, or ground")
+    b: BodyName = fields.body("the wheel")
+    joint: Any = fields.inner()
+    stands_on: Any = fields.index("the name of the joint whose height row holds the wheel")
+    load: Number = fields.number("F_z", "N", value=1.0)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of terrain."""
+        wheel: Any = self.joint
+        return f"{self.type_key()}_{type(wheel.terrain).__name__.lower()}"
+
+    def touch(self, a: Frame, b: Frame) -> Touch:
+        """Returns the contact of the wheel."""
+        wheel: Any = self.joint
+        return wheel.touch(a, b)
+
+    def rate(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns w_x, w_y and v_x in m/s."""
+        rows = self.touch(a, b).of_tire()
+        return tuple(e.dot(moving_b.at(b, place) - moving_a.at(a, place)) for e, place in rows)
+
+    def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
+        """Returns F_x and F_y in N, and zero."""
+        force_x, force_y = self.forces(rate[0], rate[1], rate[2])
+        return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
+
+    def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
+        """Returns F_x and F_y in N from slip speeds w_x, w_y and the speed v_x in m/s."""
+        raise NotImplementedError(f"{type(self).__name__}.forces")
+
+
+@pytree(kw_only=True)
+class BrushOnTerrain(TerrainContact):
+    """F of a brush."""
+
+    stiffness: Number = fields.number("C", "N", value=0.0)
+    friction: Number = fields.number("mu", value=1.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+
+    forces = BrushContact.forces  # pyright: ignore[reportAssignmentType]
+
+
+@pytree(kw_only=True)
+class MagicFormulaOnTerrain(TerrainContact):
+    """F of the Magic Formula."""
+
+    stiffness: Number = fields.number("B", value=10.0)
+    shape: Number = fields.number("C", value=1.9)
+    peak: Number = fields.number("D_y", value=1.0)
+    peak_longitudinal: Number = fields.number("D_x", value=1.0)
+    curvature: Number = fields.number("E", value=0.97)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
+
+    forces = MagicFormulaContact.forces  # pyright: ignore[reportAssignmentType]
+
+
+class TireOnWheel(describe.Force):
+    """A tire of a wheel on terrain as it is described."""
+
+    space: ClassVar[Plane | Space] = SPACE
+    contact: ClassVar[type[TerrainContact]]
+    law: ClassVar[tuple[str, ...]]
+
+    wheel: Any
+
+    @property
+    def conserves_energy(self) -> bool:
+        """False: slip takes energy."""
+        return False
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields a wheel that there is not."""
+        if self.wheel not in names.coordinates:
+            yield f"wheel is {self.wheel!r}, which is no joint{hint(self.wheel, list(names.coordinates))}"
+
+    def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
+        """Returns the tire between the terrain and its wheel.
+
+        Raises:
+            ValueError: a joint that is no `SlidingDisc`.
+        """
+        wheel = joints[self.wheel]
+        if not isinstance(wheel, SlidingDisc):
+            raise ValueError(
+                f"force {self.name!r}: wheel must be a SlidingDisc, whose tire alone holds it sideways, {self.wheel!r} is a"
+                f" {type(wheel).__name__}"
+            )
+        numbers = {name: getattr(self, name) for name in self.law}
+        return self.contact(name=self.name, a=wheel.a, b=wheel.b, joint=wheel, stands_on=self.wheel, **numbers)  # pyright: ignore[reportCallIssue]
+
+
+@pytree(kw_only=True)
+class BrushTire(TireOnWheel):
+    """A brush of elastic bristles on a disc that slides on terrain, with parabolic pressure: Fiala's tire, with combined slip."""
+
+    contact: ClassVar[type[TerrainContact]] = BrushOnTerrain
+    law: ClassVar[tuple[str, ...]] = ("stiffness", "friction", "load", "slow")
+
+    name: Name = fields.name("force")
+    wheel: Any = fields.wheel("the sliding disc that has the tire")
+    stiffness: Number = fields.number("the force over a small slip, in both directions,", "N", above=0.0)
+    friction: Number = fields.number("the coefficient of friction", above=0.0)
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+
+
+@pytree(kw_only=True)
+class MagicFormulaTire(TireOnWheel):
+    """Pacejka's Magic Formula on a disc that slides on terrain, one curve for combined slip."""
+
+    contact: ClassVar[type[TerrainContact]] = MagicFormulaOnTerrain
+    law: ClassVar[tuple[str, ...]] = ("stiffness", "shape", "peak", "peak_longitudinal", "curvature", "load", "slow")
+
+    name: Name = fields.name("force")
+    wheel: Any = fields.wheel("the sliding disc that has the tire")
+    load: Number = fields.number("the normal load", "N", above=0.0)
+    stiffness: Number = fields.number("the factor of stiffness B", value=10.0)
+    shape: Number = fields.number("the factor of shape C", value=1.9)
+    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0)
+    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0)
+    curvature: Number = fields.number("the factor of curvature E", value=0.97)
+    slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
+
+
+TERRAIN_TIRES = (BrushTire, MagicFormulaTire)
