@@ -133,7 +133,7 @@ def feasible_velocity(system: AnySystem, state: State, u: Input, solver: SaddleP
     return _feasible_velocity(system, checked_state(state), u, solver)
 
 
-def held_velocity(system: System, state: State, u: Input, solver: SaddlePointSolver | None) -> Velocity:
+def held_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None) -> Velocity:
     """Returns the velocity that `kinematic_velocity` returns, NaN where it does not hold the rows.
 
     That is cheaper than a status, which says whether the velocity is known where rows are dependent, and whether there is any motion.

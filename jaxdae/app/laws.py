@@ -134,15 +134,15 @@ def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
     section, table, law = values["mechanism"], values.get("controls"), values.get("control")
     names = [drive["name"] for drive in section["drives"]]
     constant = jnp.stack([jnp.asarray(section["rates"].get(name, 0.0), state.q.dtype) for name in names])
-    if not (table or law):
-        return _Drives(constant)
     if table:
         columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
         found: Any = control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1))
-    else:
+    elif law:
         found = control.PD(**_output(law, system), kp=law["kp"], kd=law["kd"])
         if law["lower"] is not None or law["upper"] is not None:
             found = control.Saturated(found, law["lower"], law["upper"])
+    else:
+        return _Drives(constant)
     return _Drives(constant, found, tuple(names.index(name) for name in driven_names(values)))
 
 
