@@ -40,10 +40,10 @@ EPS = np.finfo(float).eps
 
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
-    # Relations are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space.
-    elsewhere = {"relation", "rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere"}
+    # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space.
+    elsewhere = {"relation", "tendon_relation", "rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere"}
     assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()} | elsewhere
-    assert {kind.type_key() for kind in forces} == {force.type_key() for elements in FORCES.values() for force in elements}
+    assert {kind.type_key() for kind in forces} == {force.type_key() for elements in FORCES.values() for force in elements} | {"tendon"}
 
 
 # Compiling all types at once takes half a minute, a few of them seconds: one with two axes, one with a thread, one at velocity level.

@@ -13,7 +13,8 @@ from jaxdae.mechanisms.forces.spatial import (
     RotationalSpring,
     Torque,
 )
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.forces.tendon import Tendon
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial import (
     Ball,
     BevelGear,
@@ -71,6 +72,8 @@ __all__ = [
     "Screw",
     "SlidingDisc",
     "SlidingSphere",
+    "Tendon",
+    "TendonRelation",
     "Torque",
     "Universal",
     "Weld",

@@ -13,6 +13,8 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Scalar, Velocity
@@ -71,6 +73,11 @@ class BodyCoordinates(abc.ABC):
     @abc.abstractmethod
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Returns the rows J_b T of a group as an array."""
+
+    def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
+        """Returns the rows J_b T of several groups as an array."""
+        nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
+        return jnp.concatenate([nothing, *(self.dense_rows(q, motion, *part) for part in parts)])
 
     @abc.abstractmethod
     def block_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> JacobianOperator:

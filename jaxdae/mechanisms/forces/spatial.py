@@ -21,6 +21,7 @@ from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
+from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -383,4 +384,5 @@ SPATIAL_FORCES = (
     Drag,
     Bushing,
     Actuator,
+    Tendon,
 )
