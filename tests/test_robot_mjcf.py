@@ -201,6 +201,7 @@ def test_named_states(tree):
         np.testing.assert_allclose(qpos, expected, atol=1e-15)
         np.testing.assert_array_equal(qvel, theirs.key_qvel[k])
     assert robot.start == robot.report.keyframes["home"].positions
+    assert "links without mass between several joints of one body: wrist/1, wrist/2" in robot.report.notes
 
 
 def test_the_base_that_is_asked_for(tree, tmp_path):

@@ -211,6 +211,9 @@ class _Reading:
         }
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
         notes = [*doubts, *([f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else [])]
+        between = [link for link in self.links if link not in self.bodies]
+        if between:
+            notes.append(f"links without mass between several joints of one body: {', '.join(between)}")
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
         return Graph(
