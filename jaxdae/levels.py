@@ -3,7 +3,8 @@
 Every node but the roots has a parent one level above its own. The nodes stand in grids, a level a row, and a recursion is a scan over the
 rows whose carry is one row: the program does not depend on how many nodes there are, and the work is that of the grids. There are a few
 grids, one below the other, where a single one would have many empty places: a humanoid is narrow at its base, wide at its limbs, and narrow
-at its hands. What a recursion reads and returns are arrays (nodes, ...).
+at its hands. The first child of a node stands in the same place of the next row, so that along limbs nothing has to be found. What a
+recursion reads and returns are arrays (nodes, ...).
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _PRODUCTS_UP_TO = 16
 
 _UNROLL = 4
 """How many levels a step of a scan takes at most, where rows are short: a step costs half a microsecond."""
+
+_RUNS = 32
+"""How many runs of rows are copied one by one; beyond, all rows are found by indices, an entry at a time."""
 
 _LONG = 256
 """The number of entries from which a row is long."""
@@ -68,14 +72,22 @@ class Levels:
         return np.bincount(self._depths, minlength=self._depths.max(initial=-1) + 1)
 
     @functools.cached_property
+    def _rows(self) -> list[np.ndarray]:
+        """The nodes of each level, in the order of their parents."""
+        found: list[np.ndarray] = []
+        place = np.zeros(self.count + 1, int)
+        for level in range(len(self._widths)):
+            nodes = np.flatnonzero(self._depths == level)
+            nodes = nodes[np.argsort(place[np.asarray(self.parents, int)[nodes]], kind="stable")]
+            place[nodes] = np.arange(len(nodes))
+            found.append(nodes)
+        return found
+
+    @functools.cached_property
     def _straight(self) -> np.ndarray:
-        """Whether the parents of a level are in the same order as their children, one each, the first ones of their level (levels,)."""
-        place = np.concatenate([np.arange(width) for width in self._widths]) if self.count else np.zeros(0, int)
-        of = np.empty(self.count + 1, int)
-        of[np.argsort(self._depths, kind="stable")] = place
-        of[-1] = -1
-        same = of[:-1] == of[np.asarray(self.parents, int)]
-        return np.asarray([level == 0 or bool(np.all(same[self._depths == level])) for level in range(len(self._widths))], bool)
+        """Whether no two nodes of a level have the same parent (levels,)."""
+        parents = [np.asarray(self.parents, int)[nodes].tolist() for nodes in self._rows]
+        return np.asarray([level == 0 or len(set(above)) == len(above) for level, above in enumerate(parents)], bool)
 
     @functools.cached_property
     def _cuts(self) -> tuple[int, ...]:
@@ -105,10 +117,17 @@ class Levels:
         """The node in each place of each grid (levels, width); the number of nodes where there is none."""
         grids = []
         for begin, end in itertools.pairwise(self._cuts):
-            slots = np.full((end - begin, self._widths[begin:end].max(initial=0)), self.count)
-            for row, level in zip(slots, range(begin, end), strict=True):
-                nodes = np.flatnonzero(self._depths == level)
-                row[: len(nodes)] = nodes
+            slots = np.full((end - begin, self._widths[begin:end].max(initial=0)), self.count, int)
+            for number, level in enumerate(range(begin, end)):
+                row, rest = slots[number], self._rows[level].tolist()
+                if number:  # First children stand below their parents.
+                    above = slots[number - 1].tolist()
+                    for node in list(rest):
+                        place = above.index(self.parents[node])
+                        if row[place] == self.count:
+                            row[place] = node
+                            rest.remove(node)
+                row[np.flatnonzero(row == self.count)[: len(rest)]] = rest
             grids.append(slots)
         return grids
 
@@ -143,8 +162,7 @@ class Levels:
 
     def _laid(self, entry: Any) -> list[Any]:
         """Returns an entry (nodes, ...) as grids (levels, width, ...); zero in empty places."""
-        if not np.array_equal(self._order, np.arange(self.count)):
-            entry = jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[self._order]
+        entry = _ordered(entry, self._order)
         ends = np.cumsum([slots.size for slots in self._slots])
         return [entry[end - slots.size : end].reshape(*slots.shape, *entry.shape[1:]) for slots, end in zip(self._slots, ends, strict=True)]
 
@@ -152,7 +170,7 @@ class Levels:
         """Returns what `_laid` laid."""
         flat = [grid.reshape(slots.size, *grid.shape[2:]) for slots, grid in zip(self._slots, grids, strict=True)]
         entry = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
-        return entry if np.array_equal(self._places, np.arange(entry.shape[0])) else entry[self._places]
+        return _ordered(entry, self._places)
 
     def pushed(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that carry it."""
@@ -231,9 +249,37 @@ class Levels:
     def _passed(self, given: Any, number: int, dtype: Any, *, inward: bool) -> Any:
         """Returns what the grid above or below gives to this grid."""
         upper, lower = (number, number + 1) if inward else (number - 1, number)
-        width = self._slots[upper].shape[1]
-        above = _finding(self._above[lower][0], width, dtype)
+        width, places = self._slots[upper].shape[1], self._above[lower][0]
+        if max(width, len(places)) <= _PRODUCTS_UP_TO:
+            return jax.tree.map(lambda x: _picked(x, places, width, inward=inward), given)
+        above = _finding(places, width, dtype)
         return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
+
+
+def _ordered(entry: Any, numbers: np.ndarray) -> Any:
+    """Returns the rows of an entry (n, ...) with these numbers; zeros for the number n. A few runs of rows are copied as such."""
+    count = entry.shape[0]
+    if np.array_equal(numbers, np.arange(count)):
+        return entry
+    # A run goes on while numbers do, or while there is nothing.
+    goes_on = np.where(numbers[1:] == count, numbers[:-1] == count, np.diff(numbers) == 1)
+    ends = np.flatnonzero(np.append(~goes_on, True)) + 1
+    if not len(numbers) or len(ends) > _RUNS:
+        return jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[numbers]
+    runs = [(int(numbers[begin]), int(end - begin)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    shape = entry.shape[1:]
+    return jnp.concatenate([entry[at : at + k] if at < count else jnp.zeros((k, *shape), entry.dtype) for at, k in runs])
+
+
+def _picked(entry: Any, above: np.ndarray, width: int, *, inward: bool) -> Any:
+    """Returns sums (width, ...) over children, or what the parents have (nodes, ...), from rows that are picked one by one.
+
+    Products with 0/1 matrices would do, but the compiler then computes what enters them as a matrix, an entry at a time.
+    """
+    rows = [jax.lax.slice_in_dim(entry, k, k + 1) for k in range(entry.shape[0])]
+    wanted = [np.flatnonzero(above == place) for place in range(width)] if inward else [[place] if place >= 0 else [] for place in above]
+    nothing = jnp.zeros_like(entry[:1])
+    return jnp.concatenate([sum((rows[k] for k in some[1:]), rows[some[0]]) if len(some) else nothing for some in wanted])
 
 
 def _unroll(levels: int) -> int:

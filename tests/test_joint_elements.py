@@ -31,11 +31,17 @@ def in_plane():
         jm.Revolute("C", "b", "c", at=somewhere()),
         jm.Revolute("D", "c", "d", at=somewhere(), friction=0.2),
         jm.Prismatic("loop", "d", "ground", somewhere(), at=somewhere(), **ALL),
-        jm.Relation("own", "A", "B", (0.1, 0.7, 0.2, -0.1, 0.05)),
+        jm.TendonRelation("own", ("A", "loop"), (1.0, 0.3), ("B",), (0.8,), (0.1, 0.7, 0.2, -0.1, 0.05)),
     ]
+    feedback = {"ratio": 1.7, "gain": (0.9, 0.2, -0.1), "bias": (0.1, -0.4, -0.3), "most_force": 5.0}
+    slack = {"slack_from": -0.4, "slack_to": 0.1}
+    cable = jm.Tendon(
+        "cable", ("A", "loop", "B"), (0.5, -1.2, 0.7), 2.0, 0.3, **slack, friction=0.1, friction_speed=0.7, input=1, **feedback
+    )
     motors = [jm.Motor("motor", "A", ratio=-5.0, rotor_inertia=0.02, torque=0.3, input=0), jm.Motor("push", "loop", 3.0, 0.1, input=1)]
     bodies = [jm.Body(name, 1.0 + rng.random(), 0.3 + rng.random(), rng.normal(size=3)) for name in "abcd"]
-    return jm.Description(bodies=bodies, joints=joints, forces=[*motors, jm.Drag("air", "d", somewhere(), linear=0.1, quadratic=0.3)])
+    forces = [*motors, cable, jm.Drag("air", "d", somewhere(), linear=0.1, quadratic=0.3)]
+    return jm.Description(bodies=bodies, joints=joints, forces=forces)
 
 
 def in_space():
@@ -359,6 +365,8 @@ WRONG = {
     "joint 'C': other_along is 'slide', which is no coordinate of 'B' (there is: angle)": jm.Relation("C", "A", "B", other_along="slide"),
     "joint 'C': relates the coordinate of 'A' to itself: name another joint, or another coordinate": jm.Relation("C", "A", "A"),
     "joint 'C': coefficients must be a list of finite numbers, got ()": jm.Relation("C", "A", "B", ()),
+    "joint 'C': joints is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.TendonRelation("C", ("A", "D"), (1.0, 1.0)),
+    "joint 'C': weights must be one number for each of the 2 joints, got (1.0,)": jm.TendonRelation("C", ("A", "B")),
     "joint 'C': coefficients must be a list of finite numbers, got (0.0, nan)": jm.Relation("C", "A", "B", (0.0, np.nan)),
     "joint 'C': reference must be a finite number, got 'zero'": jm.Relation("C", "A", "B", reference="zero"),
     "joint 'C': armature must not be negative, got -0.1": jm.Revolute("C", "a", "b", (0, 0), armature=-0.1),

@@ -125,6 +125,9 @@ TREE = """
     <body name="welded" pos="-0.1 0 0.1"><inertial pos="0 0 0" mass="0.4" diaginertia="0.001 0.001 0.002"/></body>
   </body>
 </worldbody>
+<tendon><fixed name="cable" stiffness="7" damping="0.3" springlength="-0.1 0.05">
+  <joint joint="first" coef="0.8"/><joint joint="third" coef="-1.3"/><joint joint="grip" coef="0.5"/>
+</fixed></tendon>
 <actuator>
   <motor joint="first" gear="3" ctrlrange="-0.5 0.5"/>
   <position name="servo" joint="second" kp="12" kv="0.7" forcerange="-2 2"/>
@@ -133,9 +136,10 @@ TREE = """
   <motor site="thruster" gear="1 -2 3 0.1 0.2 -0.3"/>
   <motor joint="ball" gear="0.1 0.3 -0.2"/>
   <general joint="root" gear="1 2 3 0.4 0.5 0.6" gainprm="2"/>
+  <position tendon="cable" kp="3" kv="0.2" gear="1.7" forcerange="-1 1"/>
 </actuator>
 <keyframe>
-  <key name="home" qpos="0.1 0.2 0.9 0.5 0.5 -0.5 0.5 0.2 0.3 0.01 0.6 0 0.8 0 0.4" ctrl="1 2 3 4 5 6 7"/><key name="other"/>
+  <key name="home" qpos="0.1 0.2 0.9 0.5 0.5 -0.5 0.5 0.2 0.3 0.01 0.6 0 0.8 0 0.4" ctrl="1 2 3 4 5 6 7 8"/><key name="other"/>
 </keyframe>
 </mujoco>
 """
@@ -188,7 +192,7 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
 def test_named_states(tree):
     robot, mechanism, q, theirs = tree
     assert list(robot.report.keyframes) == ["home", "other"]
-    assert robot.report.keyframes["home"].controls == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    assert robot.report.keyframes["home"].controls == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
     for k, key in enumerate(robot.report.keyframes.values()):
         state = robots.joint_state(mechanism, q, key.positions, key.rates)
         qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
@@ -197,6 +201,7 @@ def test_named_states(tree):
         np.testing.assert_allclose(qpos, expected, atol=1e-15)
         np.testing.assert_array_equal(qvel, theirs.key_qvel[k])
     assert robot.start == robot.report.keyframes["home"].positions
+    assert "links without mass between several joints of one body: wrist/1, wrist/2" in robot.report.notes
 
 
 def test_the_base_that_is_asked_for(tree, tmp_path):
@@ -240,13 +245,14 @@ def test_what_is_refused(name, tmp_path):
 def test_what_is_not_used_is_told_with_its_line(tmp_path):
     rest = """
     <equality><joint joint1="j" active="false"/></equality>
-    <tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>
+    <tendon><spatial name="t" limited="true" range="0 1"><site site="s"/><site site="g"/></spatial></tendon>
     <actuator><motor tendon="t"/><intvelocity joint="j" actrange="-1 1"/></actuator>"""
-    path = file(tmp_path, BALL, rest)
+    sites = '<site name="g"/>' + BALL.replace("</body>", '<site name="s"/></body>')
+    path = file(tmp_path, sites, rest)
     found = {(one.what, one.line) for one in robots.load(path).report.ignored}
-    assert {("geom", 2), ("equality with active=false", 3), ("tendon", 4)} < found
-    assert {("actuator on a tendon", 5), ("actuator with activation", 5)} < found
-    with pytest.raises(robots.RobotFileError, match=r":4: <tendon> is not used \(1 times\)"):
+    assert {("geom", 2), ("equality with active=false", 3), ("spatial tendon", 4)} < found
+    assert {("actuator on a spatial tendon", 5), ("actuator with activation", 5)} < found
+    with pytest.raises(robots.RobotFileError, match=r":4: <spatial tendon> is not used \(1 times\)"):
         robots.load(path, strict=True)
 
 
@@ -263,6 +269,10 @@ def test_joints_that_are_held_and_coupled(tmp_path):
         '<body><joint name="j" ref="10"/><geom size="0.1" pos="0 0 1"/><body><joint name="k"/><geom size="0.1" pos="0 0 1"/></body></body>'
     )
     rest = '<equality><joint joint1="j" polycoef="0.2 0 0 0 0"/><joint joint1="k" joint2="j" polycoef="0.1 0.5 2 0 0"/></equality>'
+    tendons = '<tendon><fixed name="s"><joint joint="j" coef="2"/><joint joint="k" coef="-1"/></fixed>' + (
+        '<fixed name="t"><joint joint="k" coef="3"/></fixed></tendon>'
+    )
+    rest = rest.replace("</equality>", '<tendon tendon1="s" tendon2="t" polycoef="0.1 0.5 2 0 0"/></equality>') + tendons
     mechanism, q = jm.mechanism(robots.load(file(tmp_path, body, rest)).description, jm.Joints())
     ref = np.radians(10.0)
     for j, k in ((ref, 0.0), (ref + 0.2, 0.1 + 0.5 * 0.2 + 2 * 0.04)):
@@ -270,6 +280,7 @@ def test_joints_that_are_held_and_coupled(tmp_path):
         rows = dict(zip(mechanism.names.rows, np.asarray(mechanism.constraint(state.t, state.q)), strict=True))
         offset = j - ref
         expected = {"motion": offset - 0.2, "relation": k - (0.1 + 0.5 * offset + 2 * offset**2)}
+        expected["tendons"] = 2 * offset - k - (0.1 + 0.5 * 3 * k + 2 * (3 * k) ** 2)
         np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), atol=1e-15)
 
 

@@ -93,6 +93,40 @@ def test_hinges_in_a_loop_are_reduced_where_nothing_acts_along_them():
     assert [loop.rows for loop in robots.load(MODELS / "four_bar_gripper.urdf", loops=damped).report.loops] == [5]
 
 
+FLAT = {  # what closes a chain of so many parallel hinges, and how many rows are independent
+    "weld": (4, lambda end: js.Weld("end", end, "ground", at=(0.3, 0.1, 0.2)), 3),
+    "slider across": (3, lambda end: js.Prismatic("end", end, "ground", axis=(0.6, 0.0, 0.8), at=(0.3, 0.1, 0.2)), 2),
+    "slider along": (4, lambda end: js.Prismatic("end", end, "ground", axis=(0.0, 1.0, 0.0), at=(0.3, 0.1, 0.2)), 3),
+}
+
+
+@pytest.mark.parametrize("name", ["slider across", *(pytest.param(name, marks=pytest.mark.long) for name in ("weld", "slider along"))])
+def test_welds_and_sliders_of_planar_loops_are_reduced(name, tmp_path):
+    """To as many rows as there are independent ones, which leave the same motions."""
+    count, closing, rank = FLAT[name]
+    box = '<inertial><origin xyz="0.1 0.02 0"/><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    links, hinges = ['<link name="l0"/>'], []
+    for k in range(count):
+        links.append(f'<link name="l{k + 1}">{box}</link>')
+        at = f'<origin xyz="0.1 {0.03 * k} {0.1 * (k % 2)}" rpy="0 {0.3 * k} 0"/><axis xyz="0 1 0"/>'
+        hinges.append(f'<joint name="j{k}" type="continuous"><parent link="l{k}"/><child link="l{k + 1}"/>{at}</joint>')
+    path = tmp_path / "chain.urdf"
+    path.write_text(f"<robot>{''.join(links + hinges)}</robot>")
+    robot = robots.load(path, loops=[closing(f"l{count}")])
+    (loop,) = robot.report.loops
+    assert (loop.rows, loop.rows_in_file) == (rank, 6 if name == "weld" else 5)
+    hinged = [joint for joint in robot.description.joints if not joint.name.startswith("end")]
+    whole = dataclasses.replace(robot.description, joints=[*hinged, closing(f"l{count}")], loops=("end",))
+    spaces = []
+    for description in (robot.description, whole):
+        mechanism, q = jm.mechanism(description, jm.Joints())
+        jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, 0.0 * q))
+        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), 0.0, atol=1e-15)
+        spaces.append(np.linalg.pinv(jacobian, rcond=1e-9) @ jacobian)
+    assert np.linalg.matrix_rank(spaces[0], tol=1e-9) == rank
+    np.testing.assert_allclose(spaces[0], spaces[1], atol=1e-12)
+
+
 def test_pinocchio_orders_joints_by_name_and_mujoco_by_link(tmp_path):
     """With a continuous joint as cosine and sine, and a base velocity in the axes of the base."""
     box = '<inertial><origin xyz="0.1 0.2 0"/><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'

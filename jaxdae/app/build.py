@@ -210,7 +210,8 @@ def _spatial_body(body: dict[str, Any]) -> mechanisms.SpatialBody:
     known = concrete(quaternion)
     # What is known stays known where a mechanism is built inside of a program.
     unit = quat_normalize(vector(quaternion)) if known is None else known / np.linalg.norm(known)
-    return mechanisms.SpatialBody(body["name"], body["mass"], body["inertia"], body["pose"]["place"], unit)
+    mass, inertia = (nothing if body[key] is None else body[key] for key, nothing in (("mass", 0.0), ("inertia", (0.0, 0.0, 0.0))))
+    return mechanisms.SpatialBody(body["name"], mass, inertia, body["pose"]["place"], unit)
 
 
 def orientation(pose: dict[str, Any]) -> Any:

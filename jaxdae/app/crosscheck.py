@@ -15,7 +15,7 @@ from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import DRIVE_TYPES, MOVABLE, TYPES, space_of
 from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
-from jaxdae.mechanisms.kinds import Ground, JointName
+from jaxdae.mechanisms.kinds import Ground, JointName, JointNames
 
 GROUND = "ground"
 _MOST_STEPS = 100_000_000
@@ -117,19 +117,24 @@ class _Check:
             kind = (TYPES[self.space] | DRIVE_TYPES[self.space]).get(str(element.get("type")))
             for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointName)]:
                 yield from self._joint_reference(location, element, key)
+            for key in [] if kind is None else [key for key, field in kind.kinds().items() if isinstance(field, JointNames)]:
+                for number in range(len(given) if isinstance(given := element.get(key), list) else 0):
+                    yield from self._joint_reference((*location, key), given, number)
 
     def _stands_on_nothing(self, element: dict) -> bool:
         kind = TYPES[self.space].get(str(element.get("type")))
         needs = kind is not None and any(isinstance(field, Ground) for field in kind.kinds().values())
         return needs and element.get("terrain") is None and self._at("mechanism", "terrain") is None
 
-    def _joint_reference(self, location: Location, element: dict, key: str) -> Iterator[Problem]:
-        named = element.get(key)
+    def _joint_reference(self, location: Location, element: Any, key: str | int) -> Iterator[Problem]:
+        named = element[key] if isinstance(key, int) else element.get(key)
         types, movable_types = TYPES[self.space], MOVABLE[self.space]
         if not isinstance(named, str):
             return
         joints = {joint["name"]: joint for _, joint in self.joints if isinstance(joint.get("name"), str)}
         movable = [name for name, joint in joints.items() if joint.get("type") in movable_types]
+        if named in movable and isinstance(key, int):
+            return
         if named in movable:
             where = "along" if key == "joint" else f"{key}_along"
             along, known = element.get(where), list(getattr(types[joints[named]["type"]], "coordinates", ()))

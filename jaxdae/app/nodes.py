@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from jaxdae import robots
-from jaxdae.mechanisms.kinds import BodyName, Ground, JointName
+from jaxdae.mechanisms.kinds import BodyName, Ground, JointName, JointNames
 from jaxdae.mechanisms.places import JointAxes
 
 _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str"))
@@ -76,6 +76,8 @@ def values(element: Any, names: Mapping[str, str] | None = None) -> dict[str, An
             continue
         if isinstance(kind, BodyName | JointName):
             found[name] = names.get(value, value)
+        elif isinstance(kind, JointNames):
+            found[name] = [names.get(one, one) for one in value]
         elif isinstance(kind, JointAxes):
             found[name] = robots.matrix_quaternion(np.asarray(value, float)).tolist()
         elif name == "motion":

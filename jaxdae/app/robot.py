@@ -146,8 +146,7 @@ def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, A
     bodies = [
         {
             "name": names[body.name],
-            "mass": float(body.mass),
-            "inertia": np.asarray(body.inertia, float).tolist(),
+            **_inertial(body),
             "pose": {"place": poses[body.name][0], "quaternion": poses[body.name][1]},
             "free": True,
         }
@@ -171,6 +170,14 @@ def _write(section: yaml.MappingNode, found: robots.Robot, poses: Mapping[str, A
     if description.loops and form == "joints":
         defaults["cut"] = [names[name] for name in description.loops]
     section.value += [(nodes.node(key, path), nodes.node(value, path)) for key, value in defaults.items() if key not in present]
+
+
+def _inertial(body: jm.SpatialBody) -> dict[str, Any]:
+    """Returns mass and inertia as a config has them, left out where there is none."""
+    mass, inertia = float(body.mass), np.asarray(body.inertia, float)
+    given = {"mass": mass} if mass else {}
+    given |= {"inertia": inertia.tolist()} if np.any(inertia) else {}
+    return given if len(given) == 2 else given | {"massless": True}
 
 
 def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]) -> None:

@@ -155,12 +155,27 @@ class SpatialBody(Section):
     """A rigid body in space."""
 
     name: Name = Field(description="the name of the body, a word; not 'ground'")
-    mass: float = Field(gt=0, description="the mass in kg")
-    inertia: Annotated[Moments | Matrix, BeforeValidator(_inertia)] = Field(
-        description="about the center of mass in the axes of the body in kg m^2: three principal moments, or a symmetric matrix"
+    mass: float | None = Field(default=None, gt=0, description="the mass in kg")
+    inertia: Annotated[Moments | Matrix, BeforeValidator(_inertia)] | None = Field(
+        default=None,
+        description="about the center of mass in the axes of the body in kg m^2: three principal moments, or a symmetric matrix",
+    )
+    massless: bool = Field(
+        default=False,
+        description="true where mass or inertia is left out because there is none, between joints whose coordinates carry more",
     )
     pose: SpatialPose = Field(description="the start pose, {place: [x, y, z], quaternion: [w, x, y, z]} or {place: ..., rpy: [r, p, y]}")
     free: bool = Field(default=False, description="true where nothing is meant to connect the body to the ground")
+
+    @model_validator(mode="after")
+    def _mass_and_inertia(self) -> "SpatialBody":
+        missing = [key for key in ("mass", "inertia") if getattr(self, key) is None]
+        if missing and not self.massless:
+            remedy = "massless: true where there is none, with coordinates: joints"
+            raise ValueError(f"no {' and no '.join(missing)}|{' and '.join(missing)}|add {' and '.join(missing)}, or {remedy}")
+        if self.massless and not missing:
+            raise ValueError("massless with mass and inertia|a body without mass or inertia|remove massless, or what it does not have")
+        return self
 
 
 class Polynomial(Section):
@@ -212,6 +227,7 @@ _ANNOTATIONS: dict[str, Any] = {
     "text": str,
     "number": float,
     "numbers": Annotated[tuple[float, ...], Strict(False), Field(min_length=1)],
+    "texts": Annotated[tuple[str, ...], Strict(False)],
     "truth": bool,
     "motion": Annotated[Polynomial | Sinusoid, Field(discriminator="type")],
     "quaternion": Annotated[Quadruple, BeforeValidator(_no_null_vector)],
@@ -355,6 +371,16 @@ class SpatialMechanism(_Mechanism):
     joints: list[SpatialJoint] = Field(default=[], description="the joints, a list of {type, name, ...}")
     drives: list[SpatialDrive] = Field(default=[], description="the driven velocities with order first, a list of {type, name, ...}")
     forces: list[SpatialForce] = Field(default=[], description="springs, torques and forces, a list of {type, name, ...}")
+
+    @model_validator(mode="after")
+    def _massless_in_a_tree(self) -> "SpatialMechanism":
+        found = [body.name for body in self.bodies if body.massless]
+        if found and self.coordinates != "joints":
+            listed = ", ".join(found)
+            raise ValueError(
+                f"bodies without mass ({listed}) with coordinates {self.coordinates}|coordinates joints|give them mass and inertia"
+            )
+        return self
 
 
 def space_of(mechanism: Any) -> str:

@@ -9,12 +9,13 @@ from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, KinematicMechanism, kinematic_mechanism
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
+from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.forces.tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula
 from jaxdae.mechanisms.joint_reactions import Reactions, reactions
 from jaxdae.mechanisms.joints.drives import JointRate, SlipAngle, SlipRatio, Speed, SpinRate, YawRate
 from jaxdae.mechanisms.joints.planar import Gear, PointOnLine, Prismatic, RackAndPinion, Revolute, Rod, Skate, Weld
 from jaxdae.mechanisms.joints.prescribed import PrescribedMotion
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.wheels import MecanumWheel, OmniWheel, Wheel
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.motions import Polynomial, Sinusoid
@@ -62,6 +63,8 @@ __all__ = [
     "SpatialBody",
     "Speed",
     "SpinRate",
+    "Tendon",
+    "TendonRelation",
     "Torque",
     "TorsionalSpring",
     "ViscousTire",

@@ -21,13 +21,15 @@ from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
+from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.relations import groups_of
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
+from jaxdae.mechanisms.tendons import Sides
 from jaxdae.mechanisms.values import is_there, real, vector
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -169,8 +171,10 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     joints = [functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints]
     by_name = {joint.name: joint for joint in joints}
     relations = [joint for joint in joints if isinstance(joint, Relation)]
-    joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation)]
-    forces = [force.resolved(by_name) for force in forces]
+    related = [joint for joint in joints if isinstance(joint, TendonRelation)]
+    joints = [joint.resolved(by_name) for joint in joints if not isinstance(joint, Relation | TendonRelation)]
+    tendons = [force for force in forces if isinstance(force, Tendon)]
+    forces = [force.resolved(by_name) for force in forces if not isinstance(force, Tendon)]
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
@@ -181,10 +185,13 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     def own(name: str, number: int) -> tuple[int, int] | None:
         return form.own(name, number) if name in in_tree else None
 
+    sides = Sides(by_name, own, frames, numbers)
+    over_joints = sides.tendons(tendons)
+    read = [k for group in (*force_groups.values(), *([over_joints] if over_joints else [])) for k in group.inputs]
     made = Mechanism(
         body_names=names,
         rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
-        n_inputs=max((k for group in force_groups.values() for k in group.inputs), default=-1) + 1,
+        n_inputs=max(read, default=-1) + 1,
         space=space,
         coordinates=form,
         mass=jnp.stack([real(body.mass) for body in bodies]),
@@ -192,8 +199,10 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         gravity=vector(gravity),
         joints=joint_groups,
         carrying=carrying_groups,
-        relations=groups_of(relations, by_name, own, frames, numbers),
+        # Sorted, as JAX sorts them.
+        relations=dict(sorted((groups_of(relations, by_name, own, frames, numbers) | sides.relations(related)).items())),
         forces=force_groups,
+        tendons=over_joints,
         turns=_turns(forces, force_groups, own),
     )
     return made, q, drive_groups

@@ -30,6 +30,7 @@ from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.relations import Relations, with_turns
 from jaxdae.mechanisms.space import PLANE, Plane, Space
+from jaxdae.mechanisms.tendons import Tendons
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.small_matrix import UNROLLED_UP_TO
@@ -54,6 +55,7 @@ class Mechanism(System):
         joints: groups by type, such as `mechanism.joints["revolute"].point_a` (k, 2); leaf path "joints.revolute.point_a".
         forces: groups by type, such as `mechanism.forces["torque"].torque` (k,).
         relations: groups of rows between coordinates of joints, below those of the joints at position level.
+        tendons: what acts along weighted sums of coordinates of joints; None where there is none.
         turns: which groups of forces measure what is in q, where full turns count, and where each element is, -1 where it is not (static).
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
     """
@@ -75,6 +77,7 @@ class Mechanism(System):
     forces: dict[str, Any]
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
+    tendons: Tendons | None = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
 
     # Names.
@@ -258,10 +261,10 @@ class Mechanism(System):
         if self._has_positions:
             return super().constraint_jacobian(t, q, v)
         motion = self.coordinates.kinematics(q, v)
-        rows = [self.coordinates.term_rows(q, motion, terms) for terms in self._terms(t, q, motion)]
+        rows = [self.coordinates.group_rows(q, motion, self._terms(t, q, motion))]
         if self._has_velocities:
             rows.append(velocity_rows_jacobian(self, t, q, v))
-        return jnp.concatenate(rows) if rows else jnp.zeros((0, v.shape[0]), q.dtype)
+        return jnp.concatenate(rows)
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
@@ -302,6 +305,8 @@ class Mechanism(System):
         motion = self.coordinates.kinematics(q, v)
         total = self.applied(t, q, v, u, motion)
         pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        if self.tendons is not None:
+            pulled = pulled + self.tendons.pull(self.coordinates, motion, (t, q, v), u)
         return pulled if own is None else pulled + own
 
     def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
@@ -346,6 +351,8 @@ class Mechanism(System):
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
         for group, pair in self._groups({key: group for key, group in self.joints.items() if group.springs}):
             total = total + elements.energy(group, pair, motion, t)
+        if self.tendons is not None:
+            total = total + self.tendons.energy(self.coordinates, motion, q, t)
         own = self.coordinates.elastic_energy(q)
         return total if own is None else total + own
 

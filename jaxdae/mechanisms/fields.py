@@ -17,6 +17,7 @@ from jaxdae.mechanisms.kinds import (
     Inner,
     Input,
     JointName,
+    JointNames,
     Kind,
     Motion,
     Number,
@@ -47,6 +48,11 @@ def rotor(text: str, **default: Any) -> Any:
 def joint(text: str) -> Any:
     """Declares the name of a joint that has a coordinate."""
     return _static(JointName(text=text))
+
+
+def joint_names(text: str, **default: Any) -> Any:
+    """Declares the names of joints that have a coordinate."""
+    return _static(JointNames(text=text), **default)
 
 
 def wheel(text: str) -> Any:

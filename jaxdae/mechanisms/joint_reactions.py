@@ -69,7 +69,7 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
     Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
     """
     motion = mechanism.coordinates.kinematics(state.q, state.v)
-    loops, related, along = _of_rows(mechanism, state, lam, motion)
+    loops, related, along = _of_rows(mechanism, state, lam, u, motion)
     found = [(group.names, *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
     if isinstance(mechanism.coordinates, TreeCoordinates):
         wrenches = [everywhere for *_, everywhere in loops] + related
@@ -80,13 +80,16 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
     return Reactions(sum(names, ()), jnp.concatenate(forces), jnp.concatenate(torques))
 
 
-def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
-    """Returns what multipliers do.
+def _of_rows(
+    mechanism: Mechanism, state: State, lam: Any, u: Any, motion: Kinematics
+) -> tuple[list[tuple[Any, Pairs, Any, Any]], list[Any], Any]:
+    """Returns what multipliers and tendons do.
 
     These are the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,); the wrenches of
-    relations between measured coordinates on all bodies; and the efforts (nv,) of relations on the coordinates themselves.
+    relations and tendons between measured coordinates on all bodies; and the efforts (nv,) of both on the coordinates themselves.
     """
-    used, loads, related, along = 0, [], [], jnp.zeros_like(state.v)
+    used, loads, along = 0, [], jnp.zeros_like(state.v)
+    pulls: list[tuple[Any, Any]] = []
     for rows, measure, derivative in (("rows", "residual", "blocks"), ("velocity_rows", "velocity_residual", "velocity_blocks")):
         for group in mechanism.joints.values():
             count = len(getattr(group, rows))
@@ -99,12 +102,17 @@ def _of_rows(mechanism: Mechanism, state: State, lam: Any, motion: Kinematics) -
         for group in mechanism.relations.values() if rows == "rows" else ():
             own = lam[used : used + len(group.names)]
             used += own.size
-            for side, effort in group.efforts(mechanism.coordinates, motion, state.q, state.t, own):
-                if isinstance(side, Own):
-                    along = along.at[np.asarray(side.in_v)].add(effort)
-                else:
-                    block, pair = side.blocks(motion, state.t)
-                    related.append(mechanism.virtual_work(block, pair, effort[:, None]))
+            pulls.extend(group.efforts(mechanism.coordinates, motion, state.q, state.t, own))
+    if mechanism.tendons is not None:
+        acting = mechanism.tendons.acting(mechanism.coordinates, motion, (state.t, state.q, state.v), u)
+        pulls.extend(mechanism.tendons.lengths.pulls(acting))
+    related = []
+    for side, effort in pulls:
+        if isinstance(side, Own):
+            along = along.at[np.asarray(side.in_v)].add(effort)
+        else:
+            block, pair = side.blocks(motion, state.t)
+            related.append(mechanism.virtual_work(block, pair, effort[:, None]))
     return loads, related, along
 
 
@@ -144,7 +152,7 @@ def _of_tree(
         sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
         on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
         force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
-        if group.acts or mechanism.relations:
+        if group.acts or mechanism.relations or mechanism.tendons is not None:
             columns = np.asarray([tree.structure.axes_of_joint(name) for name in group.names], int)
             acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
             own_force, own_torque = _at_points(mechanism, group, pair, motion, acting)

@@ -178,6 +178,18 @@ class JointName(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class JointNames(Kind):
+    """The names of joints that have a coordinate."""
+
+    plain: ClassVar[str] = "texts"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields unknown names, and joints without a coordinate."""
+        for name in value if isinstance(value, tuple | list) else [value]:
+            yield from JointName(text=self.text).mistakes(name, names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CoordinateName(Kind):
     """The name of a coordinate of a joint."""
 
@@ -434,6 +446,5 @@ class Motion(Function):
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
     """Yields the name of a coordinate that a joint does not have; None is its first one."""
-    known = names.coordinates.get(joint, ())
-    if known and along is not None and along not in known:
+    if (known := names.coordinates.get(joint, ())) and along is not None and along not in known:
         yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"

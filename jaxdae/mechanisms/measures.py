@@ -143,6 +143,9 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
     """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
     kind = type(motion.frame)
+    if motion.frame[0].shape[0] > _MULTIPLIED_UP_TO:
+        both_sides = frames_of(np.concatenate(pair.sides), motion.frame)
+        return tuple(kind(*(entry[part] for entry in both_sides)) for part in _halves(pair))
     costly = dict(zip(kind.COSTLY, _select_costly(pair, [getattr(motion.frame, name) for name in kind.COSTLY]), strict=True))
     named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
     entries = [(costly[name] if name in costly else _select(pair, entry), still) for name, entry, still in named]
@@ -159,6 +162,12 @@ def frames_of(numbers: np.ndarray, frames: Any) -> Any:
     return type(frames)(*jnp.concatenate([jnp.stack(frames), ground], axis=1)[:, numbers])
 
 
+def _halves(pair: Pairs) -> tuple[slice, slice]:
+    """Returns where both sides are of all elements one after the other."""
+    count = len(pair.a)
+    return slice(0, count), slice(count, 2 * count)
+
+
 def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
     """Returns the entry, which is zero where there is ground, with the value of the ground there."""
     return entry + jnp.asarray(np.where(is_ground, value, 0.0), entry.dtype) if value and np.any(is_ground) else entry
@@ -166,6 +175,9 @@ def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
 
 def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
     """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
+    if twist[0].shape[0] > _MULTIPLIED_UP_TO:
+        padded = jnp.pad(jnp.stack(twist), ((0, 0), (0, 1)))[:, np.concatenate(pair.sides)]
+        return tuple(type(twist)(*padded[:, part]) for part in _halves(pair))
     entries = [_select(pair, entry) for entry in twist]
     a, b = (type(twist)(*(entry[k] for entry in entries)) for k in range(2))
     return a, b

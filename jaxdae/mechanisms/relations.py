@@ -78,11 +78,15 @@ class Measured:
         block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
         return [[(direction[self.number],) for direction in side] for side in block], pair
 
-    def term(self, motion: Kinematics, t: Any, factor: Any) -> BodyTerm:
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[BodyTerm]:
         """Returns what rows see that have their derivatives times a factor (k,)."""
         block, pair = self.blocks(motion, t)
         scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
-        return BodyTerm(scaled, pair, self.joints.relative)
+        return [BodyTerm(scaled, pair, self.joints.relative)]
+
+    def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
+        """Returns the coordinates with efforts (k,) along them."""
+        return ((self, efforts),)
 
 
 @pytree
@@ -112,9 +116,13 @@ class Own:
         """Returns zeros (k,): their second derivatives are accelerations."""
         return jnp.zeros((len(self.in_v),), motion.frame[0].dtype)
 
-    def term(self, motion: Kinematics, t: Any, factor: Any) -> VelocityTerm:
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[VelocityTerm]:
         """Returns what rows see that have their derivatives times a factor (k,)."""
-        return VelocityTerm(self.in_v, factor)
+        return [VelocityTerm(self.in_v, factor)]
+
+    def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
+        """Returns the coordinates with efforts (k,) along them."""
+        return ((self, efforts),)
 
 
 def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
@@ -139,8 +147,8 @@ class Relations:
     Attributes:
         names: of the relations (static).
         unit: of the rows, m or rad (static).
-        first: the coordinates that follow.
-        second: the coordinates that are followed.
+        first: the coordinates that follow, or weighted sums of them (`jaxdae.mechanisms.tendons`).
+        second: the coordinates that are followed, or such sums.
         coefficients: of the polynomials (k, m).
         reference: what is taken from the first ones (k,), in m or rad.
         other_reference: what is taken from the second ones (k,), in m or rad.
@@ -148,8 +156,8 @@ class Relations:
 
     names: tuple[str, ...] = static()
     unit: str = static()
-    first: Measured | Own
-    second: Measured | Own
+    first: Any
+    second: Any
     coefficients: Leaf
     reference: Leaf
     other_reference: Leaf
@@ -191,12 +199,12 @@ class Relations:
     def terms(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Terms:
         """Returns what the rows of J are the sum of."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        return [self.first.term(motion, t, jnp.ones_like(slope)), self.second.term(motion, t, -slope)]
+        return [*self.first.terms(motion, t, jnp.ones_like(slope)), *self.second.terms(motion, t, -slope)]
 
     def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates of both sides with what multipliers (k,) do along them, in N or N m."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        return (self.first, lam), (self.second, -slope * lam)
+        return *self.first.pulls(lam), *self.second.pulls(-slope * lam)
 
 
 def groups_of(
@@ -227,7 +235,7 @@ def groups_of(
             placed = joint.placed(frames, numbers)
             at_start = placed.coordinate(frames[joint.a], frames[joint.b], real(0.0))[number]
             place = own(name, number)
-            sides.append(Own((place[0],), (place[1],)) if place else _measured(placed, number))
+            sides.append(Own((place[0],), (place[1],)) if place else measured_coordinate(placed, number))
             references.append(at_start if given is None else real(given))
             units.append(list(joint.coordinates.values())[number])
         coefficients = vector(relation.coefficients)
@@ -237,30 +245,32 @@ def groups_of(
     return {key: _stacked(found[key]) for key in sorted(found)}
 
 
-def _measured(placed: Any, number: int) -> Measured:
-    """Returns a coordinate of one joint."""
+def measured_coordinate(placed: Any, number: int) -> Measured:
+    """Returns a coordinate of one joint, an element of a group."""
     unit = list(placed.coordinates.values())[number]
     inner = dataclasses.replace(placed, name=(), a=(), b=(), **dict.fromkeys(placed.elements()))
     return Measured(inner, number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
 
 
+def stacked_coordinates(single: Sequence[Any]) -> Any:
+    """Returns single coordinates of the same key as one stack (k,)."""
+    if isinstance(single[0], Own):
+        return Own(*(sum((getattr(one, name) for one in single), ()) for name in ("in_q", "in_v")))
+    joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in single))
+    a, b = (sum((getattr(one, name) for one in single), ()) for name in ("a", "b"))
+    return Measured(joints, single[0].number, a, b, single[0].wraps)
+
+
 def _stacked(single: Sequence[Relations]) -> Relations:
     """Returns one group of single relations of the same form."""
-
-    def sides(ends: Sequence[Any]) -> Any:
-        if isinstance(ends[0], Own):
-            return Own(*(sum((getattr(end, name) for end in ends), ()) for name in ("in_q", "in_v")))
-        joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(end.joints for end in ends))
-        return Measured(joints, ends[0].number, sum((end.a for end in ends), ()), sum((end.b for end in ends), ()), ends[0].wraps)
-
     coefficients, reference, other_reference = (
         jnp.stack([getattr(one, name) for one in single]) for name in ("coefficients", "reference", "other_reference")
     )
     return Relations(
         sum((one.names for one in single), ()),
         single[0].unit,
-        sides([one.first for one in single]),
-        sides([one.second for one in single]),
+        stacked_coordinates([one.first for one in single]),
+        stacked_coordinates([one.second for one in single]),
         coefficients,
         reference,
         other_reference,

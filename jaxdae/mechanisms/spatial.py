@@ -14,7 +14,8 @@ from jaxdae.mechanisms.forces.spatial import (
     Torque,
 )
 from jaxdae.mechanisms.forces.spatial_tires import BrushTire, MagicFormulaTire
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.forces.tendon import Tendon
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial import (
     Ball,
     BevelGear,
@@ -76,6 +77,8 @@ __all__ = [
     "Screw",
     "SlidingDisc",
     "SlidingSphere",
+    "Tendon",
+    "TendonRelation",
     "Torque",
     "Universal",
     "Weld",

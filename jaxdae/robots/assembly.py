@@ -242,11 +242,12 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
             continue
         flat = reduced(joint, tree.branches, tree.free, graph.links)
         rows = len(joint.kind.rows)
-        reports.append(Loop(joint.name, joint.kind.type_key(), joint.parent, joint.child, 2 if flat else rows, rows))
+        fewer = sum(len(one.kind.rows) for one in flat.joints) if flat else rows
+        reports.append(Loop(joint.name, joint.kind.type_key(), joint.parent, joint.child, fewer, rows))
         if flat is None:
             made.append(joint)
             continue
-        made.append(flat.joint)
+        made.extend(flat.joints)
         if flat.sine > EXACT:
             notes.append(f"loop {joint.name}: hinges that are parallel to {flat.sine:.1g} rad were taken for parallel ones")
         if abs(flat.gap) > 1e-6:

@@ -13,13 +13,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import jaxdae.mechanisms.spatial as js
 from jaxdae.assembly import initialize
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND, Description, Joints, mechanism
 from jaxdae.mechanisms.kinds import BodyName
 from jaxdae.mechanisms.values import hint, real
 from jaxdae.robots.graph import HERE, Graph, Joint, Pose
+from jaxdae.robots.parallel import REDUCIBLE
 from jaxdae.robots.source import Source
 from jaxdae.robots.states import joint_state
 from jaxdae.status import SimulationError
@@ -29,8 +29,6 @@ OPEN = 1e-9
 
 _REACH = 1e3
 """An opening of so many times the size of a robot is a mistake that no assembly mends."""
-
-_REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical)
 
 
 def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
@@ -65,7 +63,7 @@ def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
     numbers = {name: k for k, name in enumerate(frames)}
     made, rest = [], []
     for loop in loops:
-        plain = isinstance(loop, _REDUCIBLE) and not any(np.any(np.asarray(x)) for x in _acting(loop).values())
+        plain = isinstance(loop, REDUCIBLE) and not any(np.any(np.asarray(x)) for x in _acting(loop).values())
         ends = loop.a, loop.b
         if not plain or any(end in graph.frames for end in ends):
             rest.append(loop)

@@ -4,8 +4,9 @@ Defaults, included files, orientations, units and inertias of geoms are what the
 and joints. Bodies are links. Several joints of one body act in sequence, each in the body as those before it have turned it: links without
 mass between them. Coordinates are those of MuJoCo: with q = `ref` a body is where the file puts it, and springs pull to `springref`.
 
-Equalities close loops: `connect` a ball between the two anchors, `weld` a weld, `joint` a polynomial. They hold to round-off; `solref` and
-`solimp` say how soft they are in MuJoCo and are not used. Dry friction (`frictionloss`) is smooth here, see `docs/space.md`.
+Equalities close loops: `connect` a ball between the two anchors, `weld` a weld, `joint` and `tendon` a polynomial. They hold to
+round-off; `solref` and `solimp` say how soft they are in MuJoCo and are not used. Dry friction (`frictionloss`) is smooth here, see
+`docs/space.md`. Fixed tendons are weighted sums of coordinates (`jaxdae.robots.mjcf_tendons`).
 
 References:
     https://mujoco.readthedocs.io/en/stable/XMLreference.html and computation/index.html
@@ -27,6 +28,7 @@ from jaxdae.mechanisms import GROUND, Polynomial
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
 from jaxdae.robots.mjcf_actuators import actuators
+from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
 from jaxdae.robots.source import Node, RobotFileError, Source
 
 _ASSETS = {"mesh": "meshdir", "hfield": "meshdir", "skin": "meshdir", "texture": "texturedir"}
@@ -34,6 +36,7 @@ _LISTED = ("geoms", "cameras", "lights", "sensors", "materials", "meshes", "text
 _NUMBERS = (
     *("body_pos", "body_quat", "body_mass", "body_ipos", "body_iquat", "body_inertia", "body_gravcomp", "jnt_pos", "jnt_axis", "jnt_range"),
     *("jnt_stiffness", "dof_damping", "dof_armature", "dof_frictionloss", "qpos0", "qpos_spring", "eq_data", "site_pos", "site_quat"),
+    *("tendon_stiffness", "tendon_damping", "tendon_frictionloss", "tendon_lengthspring", "tendon_length0", "wrap_prm"),
     *(
         "actuator_gainprm",
         "actuator_biasprm",
@@ -157,7 +160,9 @@ class _Reading:
         self.bodies = self._names("body", model.nbody, [GROUND])
         self.joints = self._names("joint", model.njnt, [])
         self.equalities = self._names("equality", model.neq, self.joints)
-        self.lines = {name: [_line(item) for item in getattr(spec, name)] for name in ("bodies", "joints", "equalities", "actuators")}
+        self.tendons = fixed_tendons(mujoco, model, self.joints)
+        listed = ("bodies", "joints", "equalities", "actuators", "tendons")
+        self.lines = {name: [_line(item) for item in getattr(spec, name)] for name in listed}
         self.links: dict[str, Link] = {}
         self.poses: list[Pose] = [HERE]
         self.made: list[Joint] = []
@@ -188,9 +193,11 @@ class _Reading:
             self._body(body)
         couplings, rows = self._equalities()
         names = [self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}" for k in range(model.nu)]
-        found, left_out = actuators(self.mujoco, model, names, self.joints, self.bodies, self._chain)
-        self.forces += found
-        self.unused += [(what, self._at("actuators", number)) for what, number in left_out]
+        pulled = passive(model, self._names("tendon", model.ntendon, names), self.tendons)
+        driven = actuators(self.mujoco, model, names, self.joints, self.bodies, self._chain, self.tendons)
+        for kind, (found, left_out) in (("tendons", pulled), ("actuators", driven)):
+            self.forces += found
+            self.unused += [(what, self._at(kind, number)) for what, number in left_out]
         sites = {}
         for k in range(model.nsite):
             name = self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_SITE, k)
@@ -204,6 +211,9 @@ class _Reading:
         }
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
         notes = [*doubts, *([f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else [])]
+        between = [link for link in self.links if link not in self.bodies]
+        if between:
+            notes.append(f"links without mass between several joints of one body: {', '.join(between)}")
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
         return Graph(
@@ -337,6 +347,8 @@ class _Reading:
                 coefficients = tuple(float(c) for c in np.trim_zeros(data[:5], "b")) or (0.0,)
                 other = float(model.qpos0[model.jnt_qposadr[second]])
                 couplings.append(Coupling(name, line, self.joints[first], self.joints[second], coefficients, reference, other))
+            elif kind == kinds.mjEQ_TENDON and (made := relation(model, name, first, second, data, self.tendons)):
+                rows.append(made)
             else:
                 self.unused.append((f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}", line))
         return couplings, rows
@@ -358,8 +370,6 @@ class _Reading:
         for name in _LISTED:
             for item in getattr(self.spec, name, ()):
                 found.setdefault(_SINGULAR.get(name, name.removesuffix("s")), []).append(_line(item))
-        for item in self.spec.tendons:
-            found.setdefault("tendon", []).append(_line(item))
         option = self.model.opt
         if option.density or option.viscosity:
             found.setdefault("option density or viscosity", []).append(0)

@@ -5,12 +5,14 @@ With the length L = gear q and the rate V = gear q' of what it moves, an actuato
     F = clip((g0 + g1 L + g2 V) clip(u) + b0 + b1 L + b2 V),      gear F along the coordinate,
 
 which `Actuator` of `jaxdae.mechanisms.spatial` is: motors, position and velocity servos, general ones with affine gain and bias. Those on
-balls, free bodies and sites are wrenches along their gear, without feedback. Input k is control k of MuJoCo.
+balls, free bodies and sites are wrenches along their gear, without feedback. On a fixed tendon L and V are its length and rate times the
+gear. Input k is control k of MuJoCo.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,13 @@ from jaxdae.robots.graph import quaternion_matrix
 
 
 def actuators(
-    mujoco: Any, model: Any, names: Sequence[str], joints: Sequence[str], bodies: Sequence[str], ends: Callable[[int], tuple[str, str]]
+    mujoco: Any,
+    model: Any,
+    names: Sequence[str],
+    joints: Sequence[str],
+    bodies: Sequence[str],
+    ends: Callable[[int], tuple[str, str]],
+    tendons: Mapping[int, tuple[tuple[str, ...], tuple[float, ...]]],
 ) -> tuple[list[Any], list[tuple[str, int]]]:
     """Returns the forces of all actuators, and what was left out with the numbers of the actuators.
 
@@ -32,6 +40,7 @@ def actuators(
         joints: the names of joints.
         bodies: the names of bodies.
         ends: returns the links that a joint connects, by its number.
+        tendons: the joints and their coefficients of fixed tendons, by their numbers.
     """
     made: list[Any] = []
     unused: list[tuple[str, int]] = []
@@ -66,6 +75,14 @@ def actuators(
             parent, child, free = GROUND, bodies[model.site_bodyid[at]], False
             axes, place = quaternion_matrix(model.site_quat[at]), np.array(model.site_pos[at])
             force, torque, turned = axes @ gear[:3], axes @ gear[3:], True
+        elif transmission == kinds.mjTRN_TENDON and at in tendons:
+            # What is passive of the tendon is an element of its own.
+            pulled = js.Tendon(names[k], *tendons[at], slack_from=0.0, slack_to=0.0, input=k, ratio=float(gear[0]), gain=gain, bias=bias)
+            made.append(dataclasses.replace(pulled, **_bounds(model, k)))
+            continue
+        elif transmission == kinds.mjTRN_TENDON:
+            unused.append(("actuator on a spatial tendon", k))
+            continue
         else:
             unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
             continue
@@ -84,19 +101,16 @@ def actuators(
 
 def _servo(model: Any, k: int, name: str, joint: str, gear: float, gain: np.ndarray, bias: np.ndarray) -> js.Actuator:
     """Returns the actuator of a hinge or a slide."""
-    force = map(float, model.actuator_forcerange[k]) if model.actuator_forcelimited[k] else (None, None)
-    control = map(float, model.actuator_ctrlrange[k]) if model.actuator_ctrllimited[k] else (None, None)
-    least, most = force
-    least_input, most_input = control
-    return js.Actuator(
-        name,
-        joint,
-        input=k,
-        ratio=float(gear),
-        gain=gain,
-        bias=bias,
-        least_force=least,
-        most_force=most,
-        least_input=least_input,
-        most_input=most_input,
-    )
+    return js.Actuator(name, joint, input=k, ratio=float(gear), gain=gain, bias=bias, **_bounds(model, k))
+
+
+def _bounds(model: Any, k: int) -> dict[str, Any]:
+    """Returns the bounds of an actuator by the names of their fields."""
+    found: dict[str, Any] = {}
+    for what, limited, table in (
+        ("force", model.actuator_forcelimited, model.actuator_forcerange),
+        ("input", model.actuator_ctrllimited, model.actuator_ctrlrange),
+    ):
+        if limited[k]:
+            found |= dict(zip((f"least_{what}", f"most_{what}"), map(float, table[k]), strict=True))
+    return found

@@ -6,13 +6,18 @@ anything, those across n; the one along n asks for a distance that no motion cha
 anyway. Both are therefore a point on a line along n, whose two rows are independent: the same forces do the same work, and solvers that
 need full rank work. Slides across n on the way keep all of that.
 
+A weld asks for the angle between the links as well, and so does a slider, along n or across it. With e a direction across n that is fixed
+in both links, the angle is zero where two points of the second link, a meter apart along e, are in the plane of the first one through the
+joint that is spanned by n and e: a weld, and a slider along n, are a point on a line and a point in a plane, and a slider across n, along
+e, is two points in a plane. These rows are independent too; that of the second point is the sine of the angle, times a meter.
+
 A joint that closes a loop with a distance along n can never be closed: a mistake of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +28,9 @@ from jaxdae.robots.graph import HERE, Branch, Joint, Link, Pose, axes_with_z
 PARALLEL = 1e-5
 """The sine of the angle below which axes are parallel: files write angles with five digits, and hinges that are not quite parallel lock."""
 
+REDUCIBLE = (js.Ball, js.Revolute, js.Cylindrical, js.Weld, js.Prismatic)
+"""The types of joints that have fewer rows in a loop of parallel hinges."""
+
 EXACT = 1e-9
 """The sine above which it is said that axes were taken for parallel ones."""
 
@@ -30,7 +38,7 @@ EXACT = 1e-9
 class Reduced(NamedTuple):
     """A joint of a loop in the plane: what takes its place, how far it is open along the axes in m, and the largest sine between axes."""
 
-    joint: Joint
+    joints: tuple[Joint, ...]
     gap: float
     sine: float
 
@@ -61,7 +69,7 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
         free: links that move freely.
         links: by name.
     """
-    if joint.kind not in (js.Ball, js.Revolute, js.Cylindrical) or joint.numbers:
+    if joint.kind not in REDUCIBLE or joint.numbers:
         return None  # What acts along its coordinates would be lost.
     above = {branch.child: branch for branch in branches}
     way = _way((joint.parent, joint.child), above)
@@ -84,15 +92,33 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
             return None
         sines.append(float(abs(axis @ n)) if kind is js.Prismatic else float(np.linalg.norm(np.cross(axis, n))))
     a, b = world(joint.parent).then(joint.in_parent), world(joint.child).then(joint.in_child)
-    if joint.kind is not js.Ball:
+    slides_along = joint.kind is js.Prismatic and bool(np.linalg.norm(np.cross(a.rotation[:, 2], n)) < PARALLEL)
+    if joint.kind in (js.Revolute, js.Cylindrical) or slides_along:
         sines.append(float(np.linalg.norm(np.cross(a.rotation[:, 2], n))))
+    holds_angle = joint.kind in (js.Weld, js.Prismatic)
+    if holds_angle:  # Both links are to see n in the same direction of the joint.
+        sines.append(float(np.linalg.norm(a.rotation.T @ n - b.rotation.T @ n)))
+    if joint.kind is js.Prismatic and not slides_along:
+        sines.append(float(abs(a.rotation[:, 2] @ n)))
     if max(sines) >= PARALLEL:
         return None
-    frames = (Pose(axes_with_z(n), end.place).seen_from(world(link)) for end, link in ((a, joint.parent), (b, joint.child)))
-    in_parent, in_child = frames
-    gap = 0.0 if joint.kind is js.Cylindrical else float((b.place - a.place) @ n)
-    line = Joint(joint.name, joint.line, js.PointOnLine, joint.parent, joint.child, in_parent, in_child, closes=True)
-    return Reduced(line, gap, max(sines))
+
+    def made(name: str, kind: Any, axis: np.ndarray, away: np.ndarray) -> Joint:
+        """Returns a joint with this axis in the world and a point of the child so far from that of the joint, in its axes."""
+        in_parent = Pose(axes_with_z(axis), a.place).seen_from(world(joint.parent))
+        in_child = Pose(axes_with_z(axis), b.place + b.rotation @ away).seen_from(world(joint.child))
+        return Joint(name, joint.line, kind, joint.parent, joint.child, in_parent, in_child, closes=True)
+
+    gap = 0.0 if joint.kind is js.Cylindrical or slides_along else float((b.place - a.place) @ n)
+    here, along = np.zeros(3), np.eye(3)[2]
+    if not holds_angle:
+        return Reduced((made(joint.name, js.PointOnLine, n, here),), gap, max(sines))
+    if joint.kind is js.Weld or slides_along:
+        along = axes_with_z(a.rotation.T @ n)[:, 0]
+    across = np.cross(n, a.rotation @ along)
+    first = (js.PointOnLine, n) if joint.kind is js.Weld or slides_along else (js.PointOnPlane, across)
+    held = made(joint.name, *first, here), made(f"{joint.name} angle", js.PointOnPlane, across, along)
+    return Reduced(held, gap, max(sines))
 
 
 def _root(link: str, above: Mapping[str, Branch]) -> str:

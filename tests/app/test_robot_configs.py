@@ -10,6 +10,7 @@ import jaxdae.mechanisms as jm
 from jaxdae import robots
 from jaxdae.app import build
 from jaxdae.app.command import app
+from jaxdae.app.config import load
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document, read
@@ -113,3 +114,26 @@ def test_names_that_configs_do_not_allow(tmp_path):
     config.write_text(f"name: test\nmechanism:\n  file: robot.urdf\n{END}")
     names = [body.name for body in Config.model_validate(read(str(config)).data).mechanism.bodies]
     assert names == ["column", "left_arm_1", "left_arm_1_2", "finger", "thumb"]
+
+
+UNIVERSAL = """<mujoco><worldbody><body><joint name="first" axis="1 0 0"/><joint name="second" axis="0 1 0"/>
+<geom size="0.1" pos="0.2 0.3 1"/></body></worldbody></mujoco>"""
+
+
+def test_links_without_mass(tmp_path):
+    """MJCF has them between the joints of a body; a config says that it means them."""
+    pytest.importorskip("mujoco")
+    (tmp_path / "robot.xml").write_text(UNIVERSAL)
+    config = tmp_path / "c.yaml"
+    config.write_text(f"name: test\nmechanism:\n  file: robot.xml\n{END}")
+    written = Config.model_validate(read(str(config)).data)
+    assert [(body.massless, body.mass is None) for body in written.mechanism.bodies] == [(True, True), (False, False)]
+    ours, _, _, _ = build.construct(written.model_dump())
+    assert ours.mass[0] == 0.0
+    for section, message in (
+        ("coordinates: absolute", "with coordinates absolute, expected coordinates joints"),
+        ("bodies: [{name: b, mass: 1, pose: {place: [0, 0, 0]}}]", "got no inertia, expected inertia"),
+    ):
+        config.write_text(f"name: test\nmechanism:\n  file: robot.xml\n  {section}\n{END}")
+        with pytest.raises(ConfigError, match=message):
+            load(str(config))

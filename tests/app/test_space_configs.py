@@ -55,6 +55,7 @@ mechanism:
     - {type: rack_and_pinion, name: O, a: one, b: two, axis: [1, 0, 0], pinion_axis: [0, 1, 0], radius: 0.2, at: [1, 0, 0]}
     - {type: prescribed_motion, name: P, joint: C, along: angle, motion: {type: sinusoid, amplitude: 1, frequency_hz: 2}}
     - {type: relation, name: Q, joint: A, other: C, other_along: angle, coefficients: [0.1, 2, 3], reference: 0}
+    - {type: tendon_relation, name: R, joints: [A, B], weights: [1, -2], others: [C], other_weights: [3], coefficients: [0, 2]}
   forces:
     - {type: linear_spring, name: a, a: ground, b: one, at_a: [0, 0, 1], at_b: [1, 0, 0], stiffness: 3, damping: 0.1}
     - {type: force, name: b, body: one, point: [0, 0, 0], force: [1, 2, 3], body_frame: true}
@@ -66,6 +67,7 @@ mechanism:
     - {type: motor, name: h, joint: B, ratio: 3, rotor_inertia: 0.01, torque: 2}
     - {type: bushing, name: g, a: one, b: two, at: [1, 0, 0], stiffness: [1, 2, 3], damping: [0.1, 0, 0]}
     - {type: actuator, name: i, joint: B, ratio: 2, bias: [1, -2, -0.5], most_force: 0.5}
+    - {type: tendon, name: k, joints: [A, C], weights: [0.5, -0.2], stiffness: 2, damping: 0.1, slack_to: 3, bias: [1, 0, -0.5]}
 duration: 1
 dt: 0.1
 """
@@ -97,6 +99,7 @@ def in_python():
         js.RackAndPinion("O", "one", "two", x, y, here, radius=0.2),
         js.PrescribedMotion("P", "C", jm.Sinusoid(1.0, 2.0), along="angle"),
         js.Relation("Q", "A", "C", (0.1, 2.0, 3.0), 0.0, other_along="angle"),
+        js.TendonRelation("R", ("A", "B"), (1.0, -2.0), ("C",), (3.0,), (0.0, 2.0)),
     ]
     forces = [
         js.LinearSpring("a", "ground", "one", (0, 0, 1), here, stiffness=3.0, damping=0.1),
@@ -109,6 +112,7 @@ def in_python():
         js.Motor("h", "B", ratio=3.0, rotor_inertia=0.01, torque=2.0),
         js.Bushing("g", "one", "two", here, stiffness=(1.0, 2.0, 3.0), damping=(0.1, 0.0, 0.0)),
         js.Actuator("i", "B", ratio=2.0, bias=(1.0, -2.0, -0.5), most_force=0.5),
+        js.Tendon("k", ("A", "C"), (0.5, -0.2), 2.0, 0.1, slack_to=3.0, bias=(1.0, 0.0, -0.5)),
     ]
     return jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=forces, gravity=(0.0, 1.0, -9.0))
 

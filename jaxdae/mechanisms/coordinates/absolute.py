@@ -185,8 +185,7 @@ class PlanarAbsolute(_Absolute):
         """Returns the rows of several groups by the bodies that each of them connects; a matrix where there are rotors."""
         if not self.rotors:
             return rows_by_bodies(self.bodies, q, motion, groups)
-        rows = [self.term_rows(q, motion, terms) for terms in groups]
-        return DenseRows(jnp.concatenate([jnp.zeros((0, q.shape[0]), q.dtype), *rows]))
+        return DenseRows(self.group_rows(q, motion, groups))
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> DiagonalMatrix:
         """Returns diag(m, m, I) of each body, I of rotors."""

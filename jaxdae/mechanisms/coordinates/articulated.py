@@ -28,6 +28,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.custom_batching import custom_vmap
 from jaxtyping import Float
@@ -181,7 +182,7 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     @custom_vmap
     def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
         if _is_large(levels):
-            return jnp.zeros((nodes, nodes), dtype), *_articulated(levels, kind, columns, inertia, armature)
+            return jnp.zeros((nodes, nodes), dtype), *_articulated(levels, space, kind, columns, inertia, armature)
         matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
         return small_matrix.lower_cholesky(matrix), jnp.zeros((nodes, width), dtype), jnp.ones((nodes,), dtype)
 
@@ -189,7 +190,7 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         if not any(batched):
             return factors(*arguments), (False, False, False)
-        pushes, pivots = _articulated(levels, kind, *worlds_last(size, batched, arguments))
+        pushes, pivots = _articulated(levels, space, kind, *worlds_last(size, batched, arguments))
         no_matrix = jnp.zeros((nodes, nodes), dtype)
         return (no_matrix, jnp.moveaxis(pushes, -1, 0), jnp.moveaxis(pivots, -1, 0)), (False, True, True)
 
@@ -197,7 +198,7 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     return columns, *factors(columns, jnp.stack(mass.inertia, axis=1), mass.armature)
 
 
-def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
+def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
     """Returns U (nv, k, ...) and D (nv, ...) of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
 
     A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
@@ -210,7 +211,9 @@ def _articulated(levels: Levels, kind: Any, columns: Any, inertia: Any, armature
         shown, carried = shown + inertia_matrix(kind, inertia), carried + inertia
         push = _product(shown, s)
         pivot = _dot_rows(s, push) + armature
-        entry = _dot_rows(s, _product(inertia_matrix(kind, carried), s)) + armature
+        motion = space.screw(*jnp.moveaxis(s, 1, 0))
+        momentum = kind(*jnp.moveaxis(carried, 1, 0)).times(motion)
+        entry = sum((x * p for x, p in zip(motion, momentum, strict=True)), armature)
         safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
         # One division for each component, not for each entry of the matrix, which stays symmetric to the last bit.
         part = push / jnp.sqrt(safe)[:, None]
@@ -249,9 +252,12 @@ def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> 
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:
-    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...)."""
-    rows = kind(*jnp.moveaxis(inertia, 1, 0)).rows()
-    return jnp.stack([jnp.stack(row, axis=1) for row in rows], axis=1)
+    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...): sums of constant matrices, which no entry is picked for."""
+    count = inertia.shape[1]
+    with jax.ensure_compile_time_eval():
+        units = np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
+    rest = (1,) * (inertia.ndim - 2)
+    return sum(jnp.asarray(unit, inertia.dtype).reshape(*unit.shape, *rest) * inertia[:, c, None, None] for c, unit in enumerate(units))
 
 
 def _product(matrix: Any, x: Any) -> Any:

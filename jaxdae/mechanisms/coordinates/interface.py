@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -140,6 +141,11 @@ class BodyCoordinates(abc.ABC):
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
         """Returns the rows J_b T of a group as an array."""
 
+    def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
+        """Returns the rows J_b T of several groups as an array."""
+        nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
+        return jnp.concatenate([nothing, *(self.dense_rows(q, motion, *part) for part in parts)])
+
     @abc.abstractmethod
     def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
         """Returns the rows J_b T of several groups without forming zeros."""
@@ -154,6 +160,17 @@ class BodyCoordinates(abc.ABC):
                 seen = jnp.asarray(np.eye(len(self.velocity_names))[np.asarray(term.in_v, int)], q.dtype)
                 rows = rows + term.entries[:, None] * seen
         return rows
+
+    def group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> Jacobian:
+        """Returns the rows of several groups as an array; of groups in a row that see bodies only, all at once."""
+        rows: list[Any] = [jnp.zeros((0, len(self.velocity_names)), q.dtype)]
+        for bodies_only, some in itertools.groupby(groups, lambda terms: len(terms) == 1 and isinstance(terms[0], BodyTerm)):
+            if bodies_only:
+                parts = [(term.block, term.pair) for terms in some for term in terms if isinstance(term, BodyTerm)]
+                rows.append(self.joined_rows(q, motion, parts))
+            else:
+                rows += [self.term_rows(q, motion, terms) for terms in some]
+        return jnp.concatenate(rows)
 
     @abc.abstractmethod
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:

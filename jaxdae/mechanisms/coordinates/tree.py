@@ -111,23 +111,28 @@ class TreeCoordinates(BodyCoordinates):
     # Where the bodies are.
 
     def _moved(self, q: Coordinates) -> Any:
-        """Returns the frames of all links as their own coordinates move them, at coordinate zero the identity."""
+        """Returns the frames of all links as their own coordinates move them, at coordinate zero the identity.
+
+        All links are taken for axes, and of those that are none the frames are put in their places by a product: links by their indices
+        would be looked for once for each of the twelve entries.
+        """
         frame, shape = self.space.frame, self.structure
-        parts, order = [], []
-        for kind in dict.fromkeys(shape.kinds):
-            at, columns = shape.places(kind, COORDINATES), shape.places(kind, VELOCITIES)
-            if kind == AXIS:
-                own = frame.of_axis(*(taken(x, k[:, 0]) for x, k in ((q, at), (self.turning, columns), (self.sliding, columns))))
-            else:
-                zero, one = jnp.zeros((len(at),), q.dtype), jnp.ones((len(at),), q.dtype)
-                place = [q[at[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
-                own = frame.of_pose(place, [q[at[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero])
-            parts.append(own)
-            order.append(shape.of_kind(kind))
-        if len(parts) == 1:
-            return parts[0]
-        back = np.argsort(np.concatenate(order))
-        return jax.tree.map(lambda *entries: jnp.concatenate(entries)[back], *parts)
+        at, columns = shape.starts(COORDINATES), shape.starts(VELOCITIES)
+        frames = frame.of_axis(*(taken(x, k) for x, k in ((q, at), (self.turning, columns), (self.sliding, columns))))
+        others = [k for k, kind in enumerate(shape.kinds) if kind != AXIS]
+        if not others:
+            return frames
+        found = []
+        for kind in (PLACE, BALL):
+            where = shape.places(kind, COORDINATES)
+            zero, one = jnp.zeros((len(where),), q.dtype), jnp.ones((len(where),), q.dtype)
+            place = [q[where[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
+            found.append(frame.of_pose(place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]))
+        own = jnp.concatenate([jnp.stack(one) for one in found], axis=1)
+        links = np.concatenate([shape.of_kind(PLACE), shape.of_kind(BALL)])
+        placed = own @ jnp.asarray(np.eye(shape.count)[links], q.dtype)
+        is_other = np.isin(np.arange(shape.count), others)
+        return frame(*(jnp.where(is_other, entry, axis) for entry, axis in zip(placed, frames, strict=True)))
 
     def near(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree, the place of its first link; `_near` knows its derivative."""
@@ -306,21 +311,34 @@ class TreeCoordinates(BodyCoordinates):
         return 0.5 * (sum(jnp.sum(p * w) for p, w in zip(momentum, twist, strict=True)) + jnp.sum(self.armature * v**2))
 
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
-        """Returns the rows J_b T of a group: each side's derivatives are a wrench, which pulls on the joints that carry the body."""
+        """Returns the rows J_b T of a group."""
+        return self.joined_rows(q, motion, [(block, pair)])
+
+    def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
+        """Returns the rows J_b T of several groups: each side's derivatives are a wrench, which pulls on the joints that carry the body.
+
+        All wrenches at once: a batch pays for every product, whatever its size.
+        """
         near = self.located(q)
         columns = jnp.stack(near.columns, axis=1)
         links = np.append(np.asarray(self.structure.body_links, int), self.structure.count)
-        count = len(block[0][0])
-        rows: list[Any] = [jnp.zeros((len(pair.a), columns.shape[0]), q.dtype)] * count
-        for side, numbers in zip(block, pair.sides, strict=True):
-            if np.all(links[numbers] == self.structure.count):
+        sides = [[pair.sides[k] for _, pair in parts] for k in range(2)]
+        found = []
+        for side, numbers in enumerate(sides):
+            rows = np.concatenate([np.zeros(0, int), *(np.repeat(own, len(b[0][0])) for own, (b, _) in zip(numbers, parts, strict=True))])
+            if np.all(links[rows] == self.structure.count):
                 continue  # Nothing carries the ground.
-            frames = measures.frames_of(numbers, near.bodies)
-            carried = self._carried(links[numbers], q.dtype)
-            for r in range(count):
-                force = self.space.screw.of_wrench(frames, self.space.twist(*(direction[r] for direction in side)))
-                rows[r] = rows[r] + small_matrix.product_transposed(jnp.stack(force, axis=-1), columns) * carried
-        return jnp.stack(rows, axis=1).reshape(-1, columns.shape[0])
+            frames = measures.frames_of(rows, near.bodies)
+            wrench = [
+                jnp.concatenate([jnp.stack(b[side][k], axis=1).reshape(-1) for b, _ in parts]) for k in range(len(self.space.twist._fields))
+            ]
+            forces = jnp.stack(self.space.screw.of_wrench(frames, self.space.twist(*wrench)), axis=-1)
+            found.append((forces, self._carried(links[rows], q.dtype)))
+        if not found:
+            return jnp.zeros((sum(len(own) * len(b[0][0]) for own, (b, _) in zip(sides[0], parts, strict=True)), columns.shape[0]), q.dtype)
+        forces, carried = (jnp.concatenate(entries) for entries in zip(*found, strict=True))
+        products = small_matrix.product_transposed(forces, columns) * carried
+        return jnp.sum(products.reshape(len(found), -1, columns.shape[0]), axis=0)
 
     def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
         """Returns the rows of several groups: as pushes on links where M and J are best eliminated together, else as a matrix."""
@@ -328,8 +346,7 @@ class TreeCoordinates(BodyCoordinates):
             self.structure.levels, self.structure.last_columns[np.append(self.structure.body_links, self.structure.count)], groups
         )
         if not order.pays:
-            nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
-            return DenseRows(jnp.concatenate([nothing, *(self.term_rows(q, motion, terms) for terms in groups)]))
+            return DenseRows(self.group_rows(q, motion, groups))
         near = self.located(q)
         return loop_rows(order, self.space, self.structure.levels, near.columns, near.bodies, groups)
 

@@ -20,6 +20,7 @@ from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
+from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.forces.tires import TIRES
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.kinds import GROUND
@@ -235,5 +236,6 @@ PLANAR_FORCES = (
     JointForce,
     Motor,
     Drag,
+    Tendon,
     *TIRES,
 )

@@ -22,6 +22,7 @@ from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
 from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
 from jaxdae.mechanisms.forces.spatial_tires import TERRAIN_TIRES
+from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -385,4 +386,5 @@ SPATIAL_FORCES = (
     Bushing,
     Actuator,
     *TERRAIN_TIRES,
+    Tendon,
 )

@@ -13,7 +13,7 @@ from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
 from jaxdae.mechanisms.joints.wheels import WHEELS
 
@@ -259,5 +259,6 @@ PLANAR_JOINTS = (
     Skate,
     RackAndPinion,
     Relation,
+    TendonRelation,
     *WHEELS,
 )

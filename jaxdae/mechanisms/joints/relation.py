@@ -9,6 +9,7 @@ from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Joint, Name, Number
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
+from jaxdae.mechanisms.values import concrete
 
 
 @pytree
@@ -39,6 +40,39 @@ class Relation(Joint):
         own = names.coordinates.get(self.joint, ())
         if self.joint == self.other and _index(own, self.along) == _index(own, self.other_along):
             yield f"relates the coordinate of {self.joint!r} to itself: name another joint, or another coordinate of it as other_along"
+
+
+@pytree
+class TendonRelation(Joint):
+    """A weighted sum of joint coordinates follows another one: L - reference = p(L_other - other_reference), p a polynomial.
+
+    The sums are lengths as those of `Tendon`; without `others` the first one is held at reference + c0. Of each joint it is the first
+    coordinate that counts. References are those of the start pose by default.
+    """
+
+    name: Name = fields.name("joint")
+    joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
+    weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
+    others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())
+    other_weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,))
+    coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
+    reference: Number = fields.number("what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose")
+    other_reference: Number = fields.number(
+        "what is taken from the sum that is followed", "m", value=None, may_be_none=True, default="that of the start pose"
+    )
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields weights that are not one for each joint."""
+        yield from one_each(self.joints, self.weights, "weights")
+        if self.others:
+            yield from one_each(self.others, self.other_weights, "other_weights")
+
+
+def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
+    """Yields weights that are not one for each joint."""
+    numbers = concrete(weights)
+    if numbers is not None and isinstance(joints, tuple | list) and numbers.shape != (len(joints),):
+        yield f"{field} must be one number for each of the {len(joints)} joints, got {weights!r}"
 
 
 def joint_coordinate(joint: Any, along: Any) -> int:

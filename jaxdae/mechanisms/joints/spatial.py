@@ -17,7 +17,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.coordinates.links import Step, axis, ball, place
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.joints.relation import Relation
+from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
 from jaxdae.mechanisms.joints.spatial_base import Movable, OnAxis, SpatialJoint, two_axes_mistakes
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
@@ -379,4 +379,5 @@ SPATIAL_JOINTS = (
     SlidingSphere,
     PrescribedMotion,
     Relation,
+    TendonRelation,
 )

@@ -1,0 +1,72 @@
+"""Tendons over joints, as a user describes them; what they do is in `jaxdae.mechanisms.tendons`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms import fields
+from jaxdae.mechanisms.describe import Force, Name, Number
+from jaxdae.mechanisms.joints.relation import one_each
+from jaxdae.mechanisms.kinds import Known
+from jaxdae.mechanisms.values import concrete, is_there
+
+
+@pytree
+class Tendon(Force):
+    """A tendon over joints: its length L is a weighted sum of their coordinates, and what acts along it pulls on each by its weight.
+
+    With its rate V = L' it has the effort, of which each coordinate feels its weight times as much,
+
+        -stiffness (L - L0) - damping V - friction tanh(V / friction_speed)
+        + ratio clip((g0 + g1 ratio L + g2 ratio V) clip(u) + b0 + b1 ratio L + b2 ratio V).
+
+    L0 is the nearest length between `slack_from` and `slack_to`, where the spring is without force. The second line is the actuator of
+    `Actuator`, with its `gain` g, `bias` b and bounds. Of each joint it is the first coordinate that counts; angles count full turns where
+    they are coordinates, in `Joints()` those of the tree.
+    """
+
+    name: Name = fields.name("force")
+    joints: Any = fields.joint_names("the joints that it runs over, of each its first coordinate")
+    weights: Any = fields.numbers("by how much a unit of each coordinate makes it longer, m/rad or 1", value=(1.0,), required=True)
+    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
+    damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
+    slack_from: Number = fields.number(
+        "the least length without force of the spring", "m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    slack_to: Number = fields.number(
+        "the largest length without force of the spring", "m", value=None, may_be_none=True, default="that of the start pose"
+    )
+    friction: Number = fields.number("the dry friction", "N", value=0.0, at_least=0.0)
+    friction_speed: Number = fields.number("the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0)
+    input: Any = fields.input_index()
+    ratio: Number = fields.number("way of the actuator for one of the tendon; may be negative", value=1.0)
+    gain: Any = fields.numbers("force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0))
+    bias: Any = fields.numbers("force without input, and how it grows with length and rate, N", value=(0.0, 0.0, 0.0))
+    least_force: Number = fields.number("the least force", "N", value=None, may_be_none=True, default="no bound")
+    most_force: Number = fields.number("the largest force", "N", value=None, may_be_none=True, default="no bound")
+    least_input: Number = fields.number("the least input", value=None, may_be_none=True, default="no bound")
+    most_input: Number = fields.number("the largest input", value=None, may_be_none=True, default="no bound")
+
+    @property
+    def conserves_energy(self) -> bool:
+        """Whether it is a spring alone."""
+        return self.input is None and not any(is_there(x) for x in (self.damping, self.friction, self.bias))
+
+    def unknown(self, names: Known) -> Iterable[str]:
+        """Yields weights that are not one for each joint."""
+        return one_each(self.joints, self.weights, "weights")
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields bounds in the wrong order, and feedback that is not three numbers."""
+        for least, most in (("slack_from", "slack_to"), ("least_force", "most_force"), ("least_input", "most_input")):
+            low, high = (None if (x := getattr(self, name)) is None else concrete(x) for name in (least, most))
+            if low is not None and high is not None and np.any(low > high):
+                yield f"{least} {low:g} must not be above {most} {high:g}"
+        for name in ("gain", "bias"):
+            numbers = concrete(getattr(self, name))
+            if numbers is not None and numbers.ndim == 1 and numbers.shape != (3,):
+                yield f"{name} must be three numbers: of the input or by itself, along the length, and along the rate"

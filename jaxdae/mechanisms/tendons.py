@@ -1,0 +1,228 @@
+"""Weighted sums of coordinates of joints: tendons with springs, dampers and motors, and rows between two such sums.
+
+With s_i the coordinates of joints and w_i constant weights, the length of a tendon, its rate, its derivative in the velocities and its
+second derivative without what accelerations make are sums of those of the coordinates:
+
+    L = sum_i w_i s_i,      V = sum_i w_i s_i',      dV/dv = sum_i w_i S_i,      sum_i w_i sigma_i.
+
+An effort e along L does the work e dL, so that the coordinate s_i feels w_i e. The row L - reference - p(L_other - other_reference) = 0
+with a polynomial p is that of `jaxdae.mechanisms.relations` with sums in place of single coordinates.
+
+References:
+    MuJoCo documentation, "Computation", tendons and actuators; "XML reference", tendon/fixed and equality/tendon.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxdae._pytree import pytree, static
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, VelocityTerm
+from jaxdae.mechanisms.forces.tendon import Tendon
+from jaxdae.mechanisms.joints.relation import TendonRelation
+from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
+from jaxdae.mechanisms.values import real, vector
+from jaxdae.typing import Input, Leaf, Scalar, Velocity
+
+
+@pytree
+class Sums:
+    """Weighted sums of coordinates of joints; what `Own` and `Measured` are for single ones.
+
+    Attributes:
+        parts: the coordinates, of one kind in each part.
+        weights: of the coordinates of each part in the sums (k, coordinates).
+        count: how many sums there are, k (static).
+    """
+
+    parts: tuple[Own | Measured, ...]
+    weights: tuple[Any, ...]
+    count: int = static()
+
+    wraps = False
+
+    def _summed(self, each: Callable[[Own | Measured], Array], dtype: Any) -> Array:
+        total = jnp.zeros((self.count,), dtype)
+        for part, weights in zip(self.parts, self.weights, strict=True):
+            total = total + weights.astype(dtype) @ each(part)
+        return total
+
+    def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns the sums (k,)."""
+        return self._summed(lambda part: part.values(coordinates, motion, q, t), q.dtype)
+
+    def rates(self, coordinates: BodyCoordinates, motion: Kinematics, v: Any, t: Any) -> Array:
+        """Returns their rates (k,)."""
+        return self._summed(lambda part: part.rates(coordinates, motion, v, t), v.dtype)
+
+    def biases(self, coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Array:
+        """Returns their second derivatives without what accelerations make (k,)."""
+        return self._summed(lambda part: part.biases(coordinates, motion, t), motion.frame[0].dtype)
+
+    def rows(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns their derivatives (k, nv)."""
+        none = jnp.zeros((self.count, len(coordinates.velocity_names)), q.dtype)
+        return none + coordinates.term_rows(q, motion, self.terms(motion, t, jnp.ones((self.count,), q.dtype)))
+
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[BodyTerm | VelocityTerm]:
+        """Returns what rows see that have their derivatives times a factor (k,): one term for each coordinate, which all rows share."""
+        found: list[BodyTerm | VelocityTerm] = []
+        for part, weights in zip(self.parts, self.weights, strict=True):
+            for term in part.terms(motion, t, jnp.ones((weights.shape[1],), factor.dtype)):
+                for k in range(weights.shape[1]):
+                    scale = weights[:, k].astype(factor.dtype) * factor
+                    if isinstance(term, VelocityTerm):
+                        found.append(VelocityTerm((term.in_v[k],) * self.count, term.entries[k] * scale))
+                        continue
+                    block = [[tuple(row[k] * scale for row in direction) for direction in side] for side in term.block]
+                    a, b = ((side[k],) * self.count for side in (term.pair.a, term.pair.b))
+                    found.append(BodyTerm(block, Pairs(a, b, term.pair.bodies), term.relative))
+        return found
+
+    def pulls(self, efforts: Array) -> tuple[tuple[Own | Measured, Array], ...]:
+        """Returns the coordinates with what efforts (k,) along the sums do along them."""
+        return tuple((part, efforts @ weights.astype(efforts.dtype)) for part, weights in zip(self.parts, self.weights, strict=True))
+
+
+@pytree
+class Tendons:
+    """A group of tendons.
+
+    Attributes:
+        names: of the tendons (static).
+        inputs: the inputs that they read, -1 for none (static).
+        lengths: the sums.
+        spring: stiffness, damping, the lengths between which there is no force, friction and its speed (k, 6).
+        ratio: way of the actuator for one of the tendon (k,).
+        gain: force of the input, and how it grows with length and rate (k, 3).
+        bias: force without input, likewise (k, 3).
+        bounds: least and largest force, least and largest input (k, 4).
+    """
+
+    names: tuple[str, ...] = static()
+    inputs: tuple[int, ...] = static()
+    lengths: Sums
+    spring: Leaf
+    ratio: Leaf
+    gain: Leaf
+    bias: Leaf
+    bounds: Leaf
+
+    def _stretch(self, length: Array) -> Array:
+        return length - jnp.clip(length, self.spring[:, 2], self.spring[:, 3])
+
+    def efforts(self, length: Array, rate: Array, u: Array) -> Array:
+        """Returns the efforts (k,) along the tendons, from lengths, rates and the input of each (k,)."""
+        stiffness, damping, _, _, friction, speed = self.spring.T
+        passive = -stiffness * self._stretch(length) - damping * rate - friction * jnp.tanh(rate / speed)
+        feedback = jnp.stack([jnp.ones_like(length), self.ratio * length, self.ratio * rate], axis=1)
+        control = jnp.clip(u, self.bounds[:, 2], self.bounds[:, 3])
+        force = jnp.sum(self.gain * feedback, axis=1) * control + jnp.sum(self.bias * feedback, axis=1)
+        return passive + self.ratio * jnp.clip(force, self.bounds[:, 0], self.bounds[:, 1])
+
+    def acting(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Array:
+        """Returns the efforts (k,) at a state (t, q, v) with inputs u, None for zero."""
+        t, q, v = state
+        numbers = np.asarray(self.inputs)
+        given: Any = jnp.zeros((len(self.inputs),), q.dtype)
+        if u is not None and np.any(numbers >= 0):
+            given = jnp.where(numbers >= 0, jnp.asarray(u, q.dtype)[np.maximum(numbers, 0)], 0.0)
+        return self.efforts(self.lengths.values(coordinates, motion, q, t), self.lengths.rates(coordinates, motion, v, t), given)
+
+    def pull(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Velocity:
+        """Returns what the tendons do to the velocities (nv,)."""
+        t, q, _ = state
+        return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
+
+    def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
+        """Returns the energy of the springs in J."""
+        return 0.5 * jnp.sum(self.spring[:, 0] * self._stretch(self.lengths.values(coordinates, motion, q, t)) ** 2)
+
+
+class Sides:
+    """Where the coordinates of described joints are: in q, or measured between bodies."""
+
+    def __init__(
+        self,
+        joints: Mapping[str, Any],
+        own: Callable[[str, int], tuple[int, int] | None],
+        frames: Mapping[str, Any],
+        numbers: Mapping[str, int],
+    ) -> None:
+        self.joints, self.own, self.frames, self.numbers = joints, own, frames, numbers
+
+    def sums(self, terms: Sequence[tuple[Sequence[str], Any]]) -> tuple[Sums, Array]:
+        """Returns weighted sums of the first coordinates of joints, and their values at the start pose (k,).
+
+        Args:
+            terms: of each sum the names of joints and their weights.
+        """
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(joints for joints, _ in terms)))
+        placed = {name: self.joints[name].placed(self.frames, self.numbers) for name in names}
+        found: dict[str, list[tuple[Own | Measured, str]]] = {}
+        for name in names:
+            place = self.own(name, 0)
+            side = measured_coordinate(placed[name], 0) if place is None else Own((place[0],), (place[1],))
+            found.setdefault(side.key, []).append((side, name))
+        parts = [(stacked_coordinates([side for side, _ in one]), [name for _, name in one]) for one in found.values()]
+        zero = real(0.0)
+        start = {
+            name: joint.coordinate(*(self.frames[end] for end in (self.joints[name].a, self.joints[name].b)), zero)[0]
+            for name, joint in placed.items()
+        }
+
+        def weight(term: Any, name: str) -> Any:
+            return sum((real(w) for joint, w in zip(*term, strict=True) if joint == name), zero)
+
+        weights = [jnp.stack([jnp.stack([weight(term, name) for name in part]) for term in terms]) for _, part in parts]
+        values = [sum((weight(term, name) * start[name] for name in dict.fromkeys(term[0])), zero) for term in terms]
+        return Sums(tuple(part for part, _ in parts), tuple(weights), len(terms)), jnp.stack(values)
+
+    def tendons(self, elements: Sequence[Tendon]) -> Tendons | None:
+        """Returns described tendons as a group, None where there are none."""
+        if not elements:
+            return None
+        lengths, start = self.sums([(one.joints, one.weights) for one in elements])
+
+        def spring(one: Tendon, at_start: Any) -> Iterator[Any]:
+            yield from (one.stiffness, one.damping)
+            yield from (at_start if length is None else length for length in (one.slack_from, one.slack_to))
+            yield from (one.friction, one.friction_speed)
+
+        sides = (("least_force", -1.0), ("most_force", 1.0), ("least_input", -1.0), ("most_input", 1.0))
+        bounds = [[sign * jnp.inf if getattr(one, name) is None else getattr(one, name) for name, sign in sides] for one in elements]
+        return Tendons(
+            names=tuple(one.name for one in elements),
+            inputs=tuple(-1 if one.input is None else one.input for one in elements),
+            lengths=lengths,
+            spring=jnp.stack([vector([*spring(one, length)]) for one, length in zip(elements, start, strict=True)]),
+            ratio=vector([one.ratio for one in elements]),
+            gain=jnp.stack([vector(one.gain) for one in elements]),
+            bias=jnp.stack([vector(one.bias) for one in elements]),
+            bounds=jnp.stack([vector(row) for row in bounds]),
+        )
+
+    def relations(self, elements: Sequence[TendonRelation]) -> dict[str, Relations]:
+        """Returns described relations between tendons as a group, nothing where there are none."""
+        if not elements:
+            return {}
+        first, start = self.sums([(one.joints, one.weights) for one in elements])
+        second, other_start = self.sums([(one.others, () if not one.others else one.other_weights) for one in elements])
+        longest = max(len(one.coefficients) for one in elements)
+        coefficients = [jnp.pad(vector(one.coefficients), (0, longest - len(one.coefficients))) for one in elements]
+        references = [
+            vector([at if given is None else given for at, given in zip(at_start, asked, strict=True)])
+            for at_start, asked in (
+                (start, [one.reference for one in elements]),
+                (other_start, [one.other_reference for one in elements]),
+            )
+        ]
+        names = tuple(one.name for one in elements)
+        return {"tendon_relation": Relations(names, "", first, second, jnp.stack(coefficients), *references)}
