@@ -131,7 +131,8 @@ class _Drives:
 
 def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
     """Returns the law of the drives of a mechanism of first order: constant values, inputs over time, or a feedback law."""
-    section, table, law = values["mechanism"], values.get("controls"), values.get("control")
+    section, table = values["mechanism"], values.get("controls")
+    law: Any = values.get("control")
     names = [drive["name"] for drive in section["drives"]]
     constant = jnp.stack([jnp.asarray(section["rates"].get(name, 0.0), state.q.dtype) for name in names])
     if table:

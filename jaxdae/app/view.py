@@ -9,7 +9,7 @@ import yaml
 
 import jaxdae
 from jaxdae import robots
-from jaxdae.app import build, files, opened, results, run_folder
+from jaxdae.app import build, files, naming, opened, results, run_folder
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
 from jaxdae.app.robot import words
@@ -78,10 +78,13 @@ class Seen:
         """Returns the mechanism of a world, with its numbers."""
         locations, samples = build.sample(self._config)
         numbers = [float(column[self._worlds[world]]) for column in samples]
-        return build.construct(build.with_numbers(self._config.model_dump(), locations, numbers))[0]
+        made = build.construct(build.with_numbers(self._config.model_dump(), locations, numbers))[0]
+        return naming.mechanism_of(made)
 
     def arrows(self, world: int) -> tuple[Arrows, ...]:
-        """Returns reactions and applied forces of a world."""
+        """Returns reactions and applied forces of a world; nothing of first order, where there are none."""
+        if self._config.mechanism.order == "first":
+            return ()
         with precision(self._config):
             mechanism = self._mechanism(world)
             q, v, lam = (self._state[name][world] for name in ("q", "v", "lam"))

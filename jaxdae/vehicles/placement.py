@@ -85,8 +85,8 @@ def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport
     groups = _standing(mechanism)
     found = [_stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)]
     gap, inside, margin = (jnp.concatenate(parts) for parts in zip(*found, strict=True))
-    status = _without_wheels(mechanism).condition(t, q)
-    status: Any = jnp.asarray(Status.OK, jnp.int32) if status is None else status
+    of_others: Any = _without_wheels(mechanism).condition(t, q)
+    status: Any = jnp.asarray(Status.OK, jnp.int32) if of_others is None else of_others
     for _, on_terrain, of_group in found:
         for good, failure in ((on_terrain, Status.OFF_TERRAIN), (of_group > 0.0, Status.TWO_CONTACTS)):
             beyond = (status == Status.OK) & ~jnp.all(good)

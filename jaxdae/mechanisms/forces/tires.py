@@ -75,13 +75,13 @@ def brush_forces(sigma_x: Any, sigma_y: Any, stiffness: Any, friction: Any, load
     most = friction * load
     # A wheel that carries nothing has no force, at rest neither.
     loaded = most > 0.0
-    carried: Any = jnp.where(loaded, most, 1.0)
-    t: Any = jnp.minimum(stiffness * slip / (3.0 * carried), 1.0)
+    some: Any = jnp.where(loaded, most, 1.0)
+    t = jnp.minimum(stiffness * slip / (3.0 * some), 1.0)
     # Over the slip, so that nothing is divided by zero at rest: 3 t - 3 t^2 + t^3 = t (3 - 3 t + t^2).
     sliding = (stiffness * slip >= 3.0 * most) & (slip > 0.0)
     safe: Any = jnp.where(sliding, slip, 1.0)
-    adhering: Any = jnp.where(loaded, stiffness * (3.0 - 3.0 * t + t * t) / 3.0, 0.0)
-    factor = jnp.where(sliding, most / safe, adhering)
+    sticking: Any = jnp.where(loaded, stiffness * (3.0 - 3.0 * t + t * t) / 3.0, 0.0)
+    factor: Any = jnp.where(sliding, most / safe, sticking)
     return factor * sigma_x, -factor * sigma_y
 
 
