@@ -109,7 +109,8 @@ class BlockRows(JacobianOperator):
             jnp.asarray(eye[numbers].reshape(-1, self.bodies), self.dtype)[:, :, None] * side[:, None, :]
             for numbers, side in zip(self._numbers, self.sides, strict=True)
         )
-        return sum(more, first).reshape(self.shape)
+        total: Any = sum(more, first)
+        return total.reshape(self.shape)
 
     def masked(self, active: Bool[Array, " nc"]) -> BlockRows:
         """Returns J with zeros in the rows that are not active."""
