@@ -105,11 +105,12 @@ class BlockRows(JacobianOperator):
     def as_dense(self) -> Float[Array, "nc nv"]:
         """Returns the matrix as an array."""
         eye = np.eye(self.bodies + 1)[:, :-1]
-        first, *more = [
+        first, *more = (
             jnp.asarray(eye[numbers].reshape(-1, self.bodies), self.dtype)[:, :, None] * side[:, None, :]
             for numbers, side in zip(self._numbers, self.sides, strict=True)
-        ]
-        return jnp.asarray(sum(more, first)).reshape(self.shape)
+        )
+        total: Any = sum(more, first)
+        return total.reshape(self.shape)
 
     def masked(self, active: Bool[Array, " nc"]) -> BlockRows:
         """Returns J with zeros in the rows that are not active."""

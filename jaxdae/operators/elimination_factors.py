@@ -64,11 +64,11 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     """Returns the first columns of all fronts (nodes, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
     first, own = sides[0], order.sizes[0]
     rows, worlds = len(order.connected), first.ndim - 2
-    every = jnp.concatenate([*sides, jnp.zeros_like(first[:1])])
-    one, *more = (on[:, :, None] * on[:, None, :own] for on in (every[numbers] for numbers in order.sides))
+    entries = jnp.concatenate([*sides, jnp.zeros_like(first[:1])])
+    one, *more = (on[:, :, None] * on[:, None, :own] for on in (entries[numbers] for numbers in order.sides))
     columns = jnp.sum(sum(more, one), axis=3)
     if order.unknowns > rows:
-        columns = columns + every.reshape(-1, *every.shape[2:])[order.motions]
+        columns = columns + entries.reshape(-1, *entries.shape[2:])[order.motions]
     # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
     soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.places, rows)]
     ones = np.where(order.places < rows, 0.0, order.signs[:, None])
