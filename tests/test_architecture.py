@@ -24,6 +24,7 @@ FLOORS = {
     "moving": 0,
     "names": 0,
     "openings": 0,
+    "outlining": 0,
     "requirements": 0,
     "status": 0,
     "typing": 0,

@@ -25,6 +25,7 @@ from jaxdae.app.learned_plots import draw_learned
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Failed, Refused
+from jaxdae.app.progress import compiling
 from jaxdae.app.run import begin, draw_finished, finish
 from jaxdae.app.run import run as simulate
 from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, MOTION, OPTIMIZED, TUNED
@@ -205,8 +206,18 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
         found = objective(place.config, worlds, section)
         interrupts.check()
         checkpoint = tuning.Checkpoint(place.folder / CHECKPOINT, every=section.checkpoint_every, saved=saved)
+        compiling(console, _what_compiles(place.config, found))
         result = _fit(found, section, checkpoint, _Progress(section.iterations, console))
     return found, result
+
+
+def _what_compiles(config: Config, found: Objective) -> str:
+    """Returns what the first iteration compiles, in words."""
+    count = sum(np.size(x) for x in jax.tree.leaves(found.parameters))
+    mode = "forward" if isinstance(tuning.ByCount().chosen(count), tuning.Forward) else "reverse"
+    worlds = "" if found.batch is None else f" of {config.batch.size} worlds"
+    numbers = "1 number" if count == 1 else f"{count} numbers"
+    return f"the loss over {config.steps} steps{worlds} and its derivatives by {numbers}, in {mode} mode"
 
 
 def _fit(found: Any, section: Tune | Optimize, checkpoint: tuning.Checkpoint | None, progress: Any = None) -> tuning.FitResult:

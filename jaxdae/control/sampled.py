@@ -56,13 +56,18 @@ class Sampled(PointWrapping):
         state, (inner, remembered) = point.state, memory[:2]
         with jax.named_scope("feedback"):
             period = self.every * dt
-            now, updated = update_law(self.law, state.t, state, remembered, period)
-            now = checked_input(self.law, now)
+
+            def evaluated() -> tuple[Any, Any]:
+                now, updated = update_law(self.law, state.t, state, remembered, period)
+                return checked_input(self.law, now), updated
+
             rest: tuple[Any, ...] = ()
-            if self.every > 1:
+            if self.every == 1:
+                now, updated = evaluated()
+            else:
                 held, count = memory[2:]
-                due = count % self.every == 0
-                now, updated = jax.tree.map(lambda new, old: jnp.where(due, new, old), (now, updated), (held, remembered))
+                # Outside of batches, whose worlds may have stopped at different steps, a law costs nothing between its instants.
+                now, updated = jax.lax.cond(count % self.every == 0, evaluated, lambda: (held, remembered))
                 rest = (now, count + 1)
             added = input_at(u, state)
         total = now if added is None else now + added

@@ -214,6 +214,8 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     if controls.ndim != 2 or controls.shape[0] != problem.stages or count not in (None, controls.shape[1]):
         expected = f"({problem.stages}, {'nu' if count is None else count})"
         raise ValueError(f"controls must have the shape (stages, nu) = {expected}, got {controls.shape}; jax.vmap takes many starts")
+    if controls.shape[1] == 0:
+        raise ValueError(f"{type(problem.system).__name__} has no inputs, nothing can be chosen; motors of a mechanism have input=...")
     for name in ("lower", "upper"):
         limit = getattr(problem, name)
         if limit is not None and jnp.shape(limit) not in ((), controls.shape[1:]):

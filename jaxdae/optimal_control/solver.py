@@ -3,7 +3,7 @@
 One pass of the loop is
 
 1. the expansion of the problem about the trajectory, where it moved;
-2. a sweep with the damping mu;
+2. a sweep with the damping mu, or with more of it where that is not enough for a positive definite problem;
 3. at a stationary trajectory: the end, or with constraints left open new multipliers. Elsewhere trials with the fractions 1, 1/2, 1/4, ...
    of the change, of which the first is taken that lowers what is weighed by a ten-thousandth of what the quadratic model promised;
 4. after a trial that was taken whole or by half mu falls, by a factor that grows with each in a row; after one that was refused, or
@@ -33,7 +33,7 @@ from jaxdae.optimal_control.augmented import Multipliers, merit, no_multipliers,
 from jaxdae.optimal_control.expansion import Curvature, Expansion, expand
 from jaxdae.optimal_control.problem import Problem, begin_status, is_ok
 from jaxdae.optimal_control.shooting import Shooting, Trial, attempt, between, motion
-from jaxdae.optimal_control.sweep import sweep
+from jaxdae.optimal_control.sweep import Sweep, sweep
 from jaxdae.status import Status
 from jaxdae.system import State
 from jaxdae.typing import Leaf
@@ -291,8 +291,7 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
         return expand(problem, at.multipliers, states, controls, curvature, dimension_of(problem))
 
     expansion = jax.lax.cond(at.moved, anew, lambda: at.expansion)
-    with jax.named_scope("sweep"):
-        swept = sweep(expansion, controls, limits, at.damping)
+    swept, used, growth = _swept(expansion, controls, limits, at)
     gradient = projected(limits, controls, expansion.gradient)
     gaps = jnp.linalg.norm(expansion.gap, axis=1)
     opened = violation(problem, states, controls)
@@ -300,8 +299,10 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
     closed = jnp.max(gaps) <= options.feasibility
     resting = (gradient <= options.tolerance * scale) | (at.value <= options.enough)
     done = closed & resting & (opened <= options.feasibility)
-    at = dataclasses.replace(at, expansion=expansion, swept=swept, gradient=gradient, moved=jnp.zeros((), bool))
-    step, damping = jnp.zeros_like(at.value), at.damping
+    at = dataclasses.replace(
+        at, expansion=expansion, swept=swept, gradient=gradient, moved=jnp.zeros((), bool), damping=used, growth=growth
+    )
+    step = jnp.zeros_like(at.value)
 
     def move() -> tuple[_At, Array]:
         return _move(problem, shooting, limits, at, gaps)
@@ -313,10 +314,25 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
         )
     else:
         new, step = jax.lax.cond(done, lambda: (at, step), move)
-    found = History(total_cost(problem, states, controls), gradient, opened, jnp.sum(gaps), step, damping)
+    found = History(total_cost(problem, states, controls), gradient, opened, jnp.sum(gaps), step, used)
     history = jax.tree.map(lambda all_, one: all_.at[at.count].set(one), at.history, found)
     status: Any = jnp.where(done, Status.OK, new.status)
     return dataclasses.replace(new, history=history, count=at.count + 1, done=new.done | done, status=status.astype(jnp.int32))
+
+
+def _swept(expansion: Expansion, controls: Array, limits: Any, at: _At) -> tuple[Sweep, Array, Array]:
+    """Returns a sweep with the damping of the iteration, or with the least of those above it that suffice; damping and its growth."""
+
+    def again(carried: Any) -> Any:
+        _, _, _, damping, growth = carried
+        grown = jnp.maximum(2.0, 2.0 * growth)
+        return sweep(expansion, controls, limits, damping), damping, growth, jnp.maximum(damping * grown, _LEAST), grown
+
+    failed = dataclasses.replace(at.swept, good=jnp.zeros((), bool))
+    begin = (failed, at.damping, at.growth, at.damping, at.growth)
+    with jax.named_scope("sweep"):
+        swept, damping, growth, _, _ = jax.lax.while_loop(lambda x: ~x[0].good & (x[3] <= _MOST), again, begin)
+    return swept, damping, growth
 
 
 def _raise(problem: Problem, options: Options, at: _At, opened: Array) -> _At:

@@ -176,6 +176,7 @@ def test_what_cannot_be_run_or_continued(config, tmp_path, command):
 def test_optimized_inputs(config, tmp_path, command):
     code, out, _ = command("optimize", config, "--out", tmp_path / "runs", "--set", "output.plots=true")
     assert code == 0, out
+    assert "compiling the loss over 10 steps and its derivatives by 3 numbers, in forward mode" in out.splitlines()
     (folder,) = (tmp_path / "runs").iterdir()
     names = {path.name for path in folder.iterdir()}
     files = {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "optimized.yaml", "report.md", "run.json"}

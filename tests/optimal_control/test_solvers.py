@@ -269,10 +269,90 @@ def test_model_predictive_control_in_a_batch_rollout(limited):
     np.testing.assert_array_equal(run.memory[1].controls, 0.5)
 
 
+# Awkward points.
+
+
+@pytest.mark.long
+def test_awkward_starts_limits_and_guesses_in_one_program(limited):
+    """Guesses at a limit, limits that leave no choice, starts that are NaN or off the rod, each beside the others."""
+    lowest = LIMITED.state
+    cases = [  # start, lower, upper, guess, status
+        (lowest.q, -3.0, 3.0, 0.0, jd.Status.OK),
+        (lowest.q, -3.0, 3.0, 3.0, jd.Status.OK),
+        (lowest.q, 0.5, 0.5, -7.0, jd.Status.OK),
+        (lowest.q, 0.0, 0.0, 0.0, jd.Status.OK),
+        (lowest.q * jnp.nan, -3.0, 3.0, 0.0, jd.Status.NONFINITE),
+        (lowest.q * 1.2, -3.0, 3.0, 0.0, jd.Status.INCONSISTENT_START),
+        (lowest.q, -3.0, 3.0, jnp.nan, jd.Status.NONFINITE),
+    ]
+    q, lower, upper, guess, expected = (jnp.stack([jnp.asarray(case[k], float) for case in cases]) for k in range(5))
+
+    @jax.jit
+    @jax.vmap
+    def solved(q, lower, upper, guess):
+        problem = dataclasses.replace(LIMITED, state=jd.State(0.0, q, lowest.v), lower=lower, upper=upper)
+        return oc.ilqr(problem, ZERO + guess, tolerance=1e-10)
+
+    found = solved(q, lower, upper, guess)
+    np.testing.assert_array_equal(found.status, expected)
+    np.testing.assert_array_equal(np.isfinite(found.cost), expected == jd.Status.OK)
+    for k, held in ((0, limited.controls), (1, limited.controls), (2, 0.5), (3, 0.0)):
+        np.testing.assert_allclose(found.controls[k], ZERO + held, atol=1e-7)
+    # Where nothing can be chosen nothing answers either, and where the answer is at its limits nearly nothing.
+    np.testing.assert_array_equal(found.gains[2:4], 0.0)
+    assert np.all(np.isfinite(found.gains[:4]))
+    # A batch of one is the problem itself.
+    one = solved(q[:1], lower[:1], upper[:1], guess[:1])
+    np.testing.assert_allclose(one.controls[0], limited.controls, atol=1e-9)
+
+
+@pytest.mark.long
+def test_a_horizon_of_one_stage():
+    """The best input is that of a search along the line."""
+    problem = hanging(steps=1, dt=0.1, lower=-20.0, upper=20.0)
+    found = oc.ilqr(problem, jnp.zeros((1, 1)), tolerance=1e-12)
+    by = oc.as_scipy(problem, jnp.zeros((1, 1)))
+    best = scipy.optimize.minimize_scalar(lambda u: by.fun(np.array([u])), bounds=(-20.0, 20.0), options={"xatol": 1e-9})
+    assert int(found.status) == jd.Status.OK
+    np.testing.assert_allclose(found.controls, best.x, atol=1e-5)
+
+
+@pytest.mark.long
+def test_a_singular_start_has_no_motion_and_says_so():
+    """Where two lines cross, the row x^2 = y^2 has no derivative: no direction is its own."""
+
+    @jd.pytree
+    class Crossing(Pushed):
+        def constraint(self, t, q):
+            return 0.5 * jnp.stack([q[0] ** 2 - q[1] ** 2])
+
+    problem = dataclasses.replace(LIMITED, system=Crossing(jnp.array(9.81)), state=state([0.0, 0.0]))
+    found = oc.ilqr(problem, ZERO)
+    assert int(found.status) not in (jd.Status.OK, jd.Status.NOT_CONVERGED)
+    assert np.isnan(found.cost)
+    assert np.all(np.isfinite(found.controls))
+
+
+@pytest.mark.long
+def test_a_cost_that_bends_downward_does_not_stop_a_controller():
+    """Away from the middle is to be rewarded: no input has least cost in the quadratic problem, but one pass moves on nevertheless."""
+    high = hanging(running=lambda at, u: -50.0 * at.q[0] ** 2 + 1e-2 * u @ u, final=None, lower=-3.0, upper=3.0)
+    found = oc.ilqr(high, ZERO + 0.1, iterations=1)
+    assert int(found.iterations) == 1
+    assert float(found.history.damping[0]) > 1e-6
+    assert float(found.history.step[0]) > 0.0
+    assert float(found.cost) < float(found.history.cost[0])
+
+
 # Messages.
 
 
 def test_mistakes_are_named():
+    @jd.pytree
+    class Still(Pushed):
+        n_inputs = 0
+
+    still = Still(jnp.array(9.81))
     cases = [
         (lambda: oc.ilqr(LIMITED, jnp.zeros(12)), ValueError, r"controls must have the shape \(stages, nu\) = \(12, 1\), got \(12,\)"),
         (lambda: oc.ilqr("problem", ZERO), TypeError, "problem must be a Problem"),
@@ -284,6 +364,7 @@ def test_mistakes_are_named():
         (lambda: oc.ilqr(hanging(running=lambda at, u: u * at.q), ZERO), ValueError, r"Problem.running must return a number"),
         (lambda: oc.ilqr(hanging(final=3.0), ZERO), TypeError, "final must be a function or None"),
         (lambda: oc.ilqr(LIMITED, jnp.nan * ZERO), ValueError, "controls must be finite"),
+        (lambda: oc.ilqr(dataclasses.replace(LIMITED, system=still), ZERO[:, :0]), ValueError, "no inputs, nothing can be chosen"),
         (lambda: oc.ilqr(LIMITED, ZERO, iterations=0), ValueError, "iterations must be at least 1"),
         (lambda: oc.ilqr(LIMITED, ZERO, tolerance=-1.0), ValueError, "tolerance must be positive"),
         (lambda: oc.multiple_shooting(LIMITED, ZERO, state([0.0, -1.0])), ValueError, r"states.q must have the shape"),
