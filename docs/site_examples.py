@@ -18,7 +18,7 @@ import tokenize
 DOCS = pathlib.Path(__file__).resolve().parent
 EXAMPLES = sorted((DOCS / "examples").glob("*.md"))
 """One session each; run by every build of the site, those of `QUICK` by the tests."""
-QUICK = ("plane", "robots", "scenes", "space")
+QUICK = ("plane", "robots", "scenes")
 """Pages that compile little."""
 ELSEWHERE = {"cassie": "mujoco", "elsewhere": "brax", "live": "viser"}
 """Pages that are not run by builds, with what they need: `make test-envs`, `make test-viewer`; `cassie` takes two minutes, by hand."""
