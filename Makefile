@@ -74,7 +74,7 @@ test-peers: .venv/.installed
 
 # viser pins older releases of what other extras use, so that it gets an environment of its own.
 test-viewer: .venv-viewer/.installed
-	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py
+	.venv-viewer/bin/python -m pytest tests/test_viewer.py tests/test_viewer_browser.py tests/test_robot_visuals.py tests/app/test_view.py 'tests/test_examples.py::test_examples_print_what_they_say[live]'
 
 .venv-viewer/.installed: pyproject.toml .venv/.installed
 	.venv/bin/python -m venv --clear .venv-viewer
@@ -85,7 +85,7 @@ test-viewer: .venv-viewer/.installed
 test-envs: .venv/.installed
 	.venv/bin/python -m venv .venv-envs
 	.venv-envs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' 'jax==0.9.*' brax 'gymnax>=1.0.1' six
-	.venv-envs/bin/python -m pytest tests/envs
+	.venv-envs/bin/python -m pytest tests/envs 'tests/test_examples.py::test_examples_print_what_they_say[elsewhere]'
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

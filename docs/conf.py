@@ -11,7 +11,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
 import site_docstrings
+import site_examples
 import site_pages
+from sphinx.errors import ExtensionError
 
 import jaxdae
 
@@ -56,5 +58,14 @@ html_copy_source = False
 def setup(app):
     """Writes the generated pages before any page is read, and mends links and docstrings as they are."""
     site_pages.write(HERE)
+    app.connect("builder-inited", run_examples)
     app.connect("source-read", site_pages.links_of_the_site)
     app.connect("autodoc-process-docstring", site_docstrings.to_rst, priority=1)
+
+
+def run_examples(app):
+    """Runs the pages of examples; ends the build where one prints something else than it says."""
+    pages = [page for page in site_examples.EXAMPLES if page.stem not in site_examples.ELSEWHERE]
+    wrong = [mistake for page in pages for mistake in site_examples.mistakes(page)]
+    if wrong:
+        raise ExtensionError("examples: " + "; ".join(wrong))

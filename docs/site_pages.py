@@ -5,13 +5,13 @@ which the tests hold to what the tables say, their fields are those of the class
 """
 
 import dataclasses
-import importlib
 import inspect
 import pathlib
 import re
 import shutil
 
 import site_docstrings
+import site_examples
 
 import jaxdae
 
@@ -31,6 +31,8 @@ PAGES_OF_OTHERS = {
 
 CONTENTS = {
     "Begin": ["five_minutes", "first_steps", "equation", "notebooks/*"],
+    "Examples": [f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")]
+    + ["examples/laws", "examples/fitting", "examples/planning", "examples/episodes", "examples/*"],
     "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
@@ -40,20 +42,6 @@ CONTENTS = {
     "Reference": ["generated/api/*", "generated/changelog", "generated/contributing"],
 }
 """Parts of the site and their pages; names that match no page are no error, pages that no name matches come last."""
-
-MODULES = (
-    "jaxdae",
-    "control",
-    "envs",
-    "mechanisms",
-    "mechanisms.spatial",
-    "optimal_control",
-    "robots",
-    "rotation",
-    "tuning",
-    "vehicles",
-    "app",
-)
 
 SHORTER = ("baumgarte_tuning", "energy_drift", "swing_up")
 """Experiments whose picture is of a run with fewer steps, starts or worlds than their config asks for."""
@@ -324,23 +312,22 @@ def gallery(docs):
 
 def api():
     """Returns a page for each public module, by name: every name of its `__all__`, described once on the site."""
-    pages, seen = {}, set()
-    for name in MODULES:
-        full = name if name == "jaxdae" else f"jaxdae.{name}"
-        try:
-            module = jaxdae.rotation if name == "rotation" else importlib.import_module(full)
-        except ModuleNotFoundError as error:
-            if error.name != full:
-                raise
-            continue
-        pages[full] = _module_page(module, full, seen)
+    pages, seen, shown = {}, set(), site_examples.shown()
+    for full in (*site_examples.MODULES, "jaxdae.app"):
+        pages[full] = _module_page(site_examples.module(full), full, site_examples.exported(full), seen, shown)
     return pages
 
 
-def _module_page(module, full, seen):
-    public = getattr(module, "__all__", None) or [
-        n for n, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == module.__name__ and not n.startswith("_")
-    ]
+def _example(full, shown):
+    """Returns the lines of a link to the block of code that shows a name, [] where there is none."""
+    if full not in shown:
+        return []
+    page, heading = shown[full]
+    to = page.relative_to(site_examples.DOCS).with_suffix(".html").as_posix()
+    return ["", f"`Example: {heading} <../../{to}#{site_examples.anchor(heading)}>`__"]
+
+
+def _module_page(module, full, public, seen, shown):
     lines = [
         f"# {full}",
         "",
@@ -363,6 +350,7 @@ def _module_page(module, full, seen):
             f".. auto{kind}:: {full}.{name}",
             *([] if kind != "data" else ["   :no-value:"]),
             *(["   :no-index:"] if again else []),
+            *_example(f"{full}.{name}", shown),
             "",
         ]
     return "\n".join([*lines, "```", ""])

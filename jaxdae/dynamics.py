@@ -53,8 +53,8 @@ def forward_dynamics(
         linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
 
     Returns:
-        a (nv,) in the units of v per second, and lam (nc,): the constraint force is +J^T lam, so the row of a constraint in
-        meters has its multiplier in newtons.
+        The accelerations a (nv,) in the units of v per second, and the multipliers lam (nc,). The constraint force is +J^T lam, so the
+        row of a constraint in meters has its multiplier in newtons.
 
     Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
     """

@@ -83,7 +83,7 @@ class StartPool:
     """A reset that draws one of many starts that were computed before: for tasks whose reset closes loops.
 
     Attributes:
-        starts: stacked `Start`s (count, ...).
+        starts: a `Start` whose leaves are stacked, (count, ...).
 
     The starts belong to the system with which they were made. Params that leave constraints alone, such as masses, do them no harm; with
     others they would break the constraints, and the episode would end at once with INCONSISTENT_START.

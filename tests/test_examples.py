@@ -1,0 +1,32 @@
+"""Every public name has an example, and what the examples print stands behind it; builds of the site run all of them."""
+
+import importlib
+import pathlib
+import sys
+
+import pytest
+
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+try:
+    examples = importlib.import_module("site_examples")
+finally:
+    sys.path.remove(str(DOCS))
+
+
+def test_every_public_name_has_an_example():
+    shown, public = examples.shown(), examples.public()
+    assert not set(public) - set(shown)
+    # Nothing is shown that is not there, such as a name that was renamed.
+    known = {*public, *examples.MODULES}
+    for name, (page, heading) in shown.items():
+        if name.startswith("jaxdae."):
+            assert any(name == full or name.startswith(full + ".") for full in known), f"{page.name}, {heading}: {name}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*examples.QUICK, "elsewhere", "live"])
+def test_examples_print_what_they_say(name):
+    if name in examples.ELSEWHERE:
+        pytest.importorskip(examples.ELSEWHERE[name], reason="not installed: make test-envs and make test-viewer install it")
+    assert not examples.mistakes(DOCS / "examples" / f"{name}.md")
