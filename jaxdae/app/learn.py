@@ -211,7 +211,7 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
     return found, result
 
 
-def _what_compiles(config: Config, found: Objective) -> str:
+def _what_compiles(config: Config, found: Any) -> str:
     """Returns what the first iteration compiles, in words."""
     count = sum(np.size(x) for x in jax.tree.leaves(found.parameters))
     mode = "forward" if isinstance(tuning.ByCount().chosen(count), tuning.Forward) else "reverse"

@@ -77,7 +77,7 @@ class Mechanism(System):
     forces: dict[str, Any]
     carrying: dict[str, Any] = dataclasses.field(default_factory=dict)
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
-    tendons: Tendons | None = None
+    tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
 
     # Names.

@@ -70,8 +70,8 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
 
 
 def holds(joint: Any) -> bool:
-    """Returns whether a joint has rows, so that it closes a loop where it is no edge."""
-    return bool(joint.rows or joint.velocity_rows)
+    """Returns whether a joint closes a loop where it is no edge: all but those that might be one and have no rows, free joints."""
+    return bool(joint.rows or joint.velocity_rows or not joint.in_tree)
 
 
 def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
