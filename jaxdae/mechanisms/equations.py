@@ -30,7 +30,6 @@ from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.relations import Relations, with_turns
 from jaxdae.mechanisms.space import PLANE, Plane, Space
-from jaxdae.mechanisms.tendons import Tendons
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.small_matrix import UNROLLED_UP_TO
