@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.linearization import Linearization, linearize, located
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
@@ -80,7 +80,7 @@ def _forward_dynamics(
     linearization: Linearization | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
-    system = system.at(state.q)
+    system = located(system, state.q, linearization.solver if linearization else solver)
     at = linearization or linearize(system, state, solver, compliance)
     with jax.named_scope("constraint_terms"):
         target = stabilization.target(TermsOnDemand(system, state, at.jacobian), at.mass)

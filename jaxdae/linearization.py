@@ -40,6 +40,14 @@ class Linearization:
     factors: Leaf
 
 
+def located(system: AnySystem, q: Coordinates, solver: SaddlePointSolver | None) -> AnySystem:
+    """Returns the system for one who asks for several of its terms at q, see `AnySystem.at`, and who may linearize it for a solver.
+
+    J that is never formed holds the system that it is the J of: the system itself then, which is the same from step to step.
+    """
+    return system if solver is not None and needs_products_only(solver) else system.at(q)
+
+
 def linearize(
     system: AnySystem,
     state: State,

@@ -29,7 +29,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.custom_batching import custom_vmap
 from jaxtyping import Float
@@ -167,7 +166,8 @@ def _lapack_lower(matrix: Array) -> Array:
 
 def _lapack(matrix: Array) -> tuple[Array, Array]:
     lower = _lapack_lower(matrix)
-    eye = jnp.broadcast_to(np.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+    # Made anew: `custom_vmap` refuses constants of its function that a loop has made many of.
+    eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     return lower, jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
 
 

@@ -20,7 +20,7 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.method import PointWrapping
 from jaxdae.integrators.motion import bound
-from jaxdae.linearization import Point, linearize
+from jaxdae.linearization import Point, linearize, located
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
@@ -81,7 +81,7 @@ class Projected(PointWrapping):
             with jax.named_scope("position_projection"):
                 known = {Origin.PREVIOUS: point.linearization, Origin.STAGE: end.latest}.get(position.origin)
                 new = position.project(system, new, point.state, known if _follows(self.projection.position) else None)
-        system = system.at(new.q)
+        system = located(system, new.q, solver)
         here = None
         if point.linearization is not None:
             with jax.named_scope("linearize"):
