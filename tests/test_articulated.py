@@ -70,7 +70,9 @@ def branching(space, bodies, seed=0):
     return dataclasses.replace(mechanism, coordinates=dataclasses.replace(mechanism.coordinates, armature=armature)), q
 
 
-@pytest.mark.parametrize(("space", "bodies"), [(jm.PLANE, 120), (jm.SPACE, 16)], ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(
+    ("space", "bodies"), [pytest.param(jm.PLANE, 120, marks=pytest.mark.long), (jm.SPACE, 16)], ids=lambda x: getattr(x, "name", x)
+)
 def test_factors_are_those_of_the_matrix(space, bodies):
     mechanism, q = branching(space, bodies)
     nv = len(mechanism.names.velocities)
