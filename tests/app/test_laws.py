@@ -86,7 +86,7 @@ def test_laws_of_configs_are_those_of_the_library(tmp_path):
         with precision(config):
             system, method, start = worlds.one()
             assert isinstance(method.law, kind)
-            u = laws.input_of(method, start)
+            u = laws.input_of(method, start, (), config.dt)
             assert u.shape == (1,)
             a = jaxdae.forward_dynamics(system, start, u)[0]
         if law["type"] == "pd":
