@@ -99,8 +99,9 @@ def memory_after(info: Any) -> Any:
 
 def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
     """Returns the input that the law around an integrator gives at a state and holds over dt; None where there is no law."""
-    sampled = integrator.integrator if isinstance(integrator, Remembering) else integrator
-    return update_law(sampled.law, state.t, state, memory, dt)[0] if isinstance(sampled, control.Sampled) else None
+    if isinstance(integrator, Remembering):
+        return update_law(integrator.integrator.law, state.t, state, memory, dt)[0]
+    return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
 
 
 def input_units(values: dict[str, Any]) -> list[str]:
