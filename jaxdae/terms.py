@@ -43,32 +43,30 @@ class TermsOnDemand:
 
     def __post_init__(self) -> None:
         """Checks that J fits the rows; this is no pytree, so that nothing but the caller makes it."""
-        checked("constraint_jacobian(t, q, v)", self.jacobian_operator, (self._rows, *self.state.v.shape), self.state.q.dtype, self._why)
+        rows = jax.eval_shape(velocity_residual, self.system, self.state).shape[0]
+        shape = rows, *self.state.v.shape
+        checked("constraint_jacobian(t, q, v)", self.jacobian_operator, shape, self.state.q.dtype, self._declared(rows))
 
-    @property
-    def _rows(self) -> int:
-        return jax.eval_shape(velocity_residual, self.system, self.state).shape[0]
-
-    @property
-    def _why(self) -> str:
-        return f" ({self._rows} rows are declared by constraint and velocity_constraint)"
+    @staticmethod
+    def _declared(rows: int) -> str:
+        return f" ({rows} rows are declared by constraint and velocity_constraint)"
 
     @property
     def position(self) -> Residual:
-        """G (ng,)."""
+        """The residual g (ng,)."""
         return checked("constraint(t, q)", self.system.constraint(self.state.t, self.state.q), (None,), self.state.q.dtype)
 
     @property
     def velocity(self) -> Rows:
-        """[g'; w] (nc,)."""
+        """The rates and residuals [g'; w] (nc,)."""
         return velocity_residual(self.system, self.state)
 
     @property
     def bias(self) -> Rows:
-        """Gamma (nc,)."""
-        state = self.state
+        """The bias gamma (nc,)."""
+        state, rows = self.state, self.jacobian_operator.shape[0]
         gamma = self.system.constraint_bias(state.t, state.q, state.v)
-        return checked("constraint_bias(t, q, v)", gamma, (self._rows,), state.q.dtype, self._why)
+        return checked("constraint_bias(t, q, v)", gamma, (rows,), state.q.dtype, self._declared(rows))
 
     @property
     def jacobian(self) -> Jacobian:

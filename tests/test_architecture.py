@@ -20,6 +20,7 @@ FLOORS = {
     "_version": 0,
     "batching": 0,
     "checkpointing": 0,
+    "disk": 0,
     "functions": 0,
     "moving": 0,
     "names": 0,

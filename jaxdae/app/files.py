@@ -92,18 +92,6 @@ def forced(file: pathlib.Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def force_names(folder: pathlib.Path) -> None:
-    """Forces the names of new files in a folder to the disk, where the system lets a folder be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def free_bytes(folder: pathlib.Path) -> int | None:
     """Returns how many bytes can still be written where a folder is, or will be; None where the file system does not say."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.exists(place))

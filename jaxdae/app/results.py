@@ -24,6 +24,7 @@ from jaxdae.app import files, laws, listing, naming
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
 from jaxdae.app.schema import Config
+from jaxdae.disk import force_names
 from jaxdae.status import Status
 
 _SCALARS = 5  # violations, energies and work, a number each
@@ -309,7 +310,7 @@ class Writer:
         rows = _touched(self.written, value.shape[1], self._grid.entries)
         keys = [_key(name, column, row, value.ndim) for column, row in itertools.product(worlds, rows)]
         digests = {key: files.forced(self._store / key) for key in keys}
-        files.force_names(self._store / name)
+        force_names(self._store / name)
         return digests
 
 

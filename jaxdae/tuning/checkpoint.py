@@ -23,6 +23,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdae.disk import force_names
+
 LARGEST = 10_000_000_000  # bytes; far beyond what is trained, far below what a device without an end would deliver
 _FORMAT = 2
 _META = "meta"
@@ -86,19 +88,7 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(file)
-    _sync_folder(file.parent)
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    """Forces the rename itself to the disk, where the system lets a folder be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    force_names(file.parent)
 
 
 def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

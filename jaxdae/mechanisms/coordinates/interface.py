@@ -81,9 +81,12 @@ class BodyCoordinates(abc.ABC):
     def located(self, q: Coordinates) -> Any:
         """Returns where bodies are at q, in the form of these coordinates."""
         known = self.known
-        if known is None:
-            return self.locate(q)
-        return known.found if known.q is q else dataclasses.replace(self, known=None).locate(q)  # pyright: ignore[reportArgumentType]
+        return known.found if known is not None and known.q is q else self.plain.locate(q)
+
+    @property
+    def plain(self) -> Any:
+        """The coordinates themselves, with nothing located."""
+        return self if self.known is None else dataclasses.replace(self, known=None)  # pyright: ignore[reportArgumentType]
 
     @abc.abstractmethod
     def locate(self, q: Coordinates) -> Any:

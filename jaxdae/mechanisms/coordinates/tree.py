@@ -209,15 +209,11 @@ class TreeCoordinates(BodyCoordinates):
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
-        return _kinematics(self._plain, self.located(q), v)
+        return _kinematics(self.plain, self.located(q), v)
 
     def locate(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree."""
         return _near(self, q)
-
-    @property
-    def _plain(self) -> TreeCoordinates:
-        return self if self.known is None else dataclasses.replace(self, known=None)
 
     def moving(self, near: Near, v: Velocity) -> Kinematics:
         """Returns what `kinematics` does, anew."""
