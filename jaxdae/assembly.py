@@ -175,7 +175,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
             q = system.retract(q, -correction)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype))
     state = State(t, q, v)
-    residual, rate = system.constraint(t, q), velocity_residual(system, state)
+    residual, rate = system.opening(t, q), velocity_residual(system, state)
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
     scale = 1.0 + jnp.max(jnp.abs(wanted), initial=0.0)

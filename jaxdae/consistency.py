@@ -38,7 +38,7 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     A residual that is NaN passes, because the first step reports it as what it is.
     """
     rows = hard_rows(system.at(state.q), state)
-    g = rows.constraint(state.t, state.q)
+    g = rows.opening(state.t, state.q)
     scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
     is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
     if not system.first_order:

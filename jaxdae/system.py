@@ -86,6 +86,10 @@ class AnySystem(abc.ABC):
         """Returns g(t, q) (ng,); none by default."""
         return jnp.zeros((0,), q.dtype)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is judged (ng,): g by default, more where g is zero at a pose that is none, see `Joint.opening`."""
+        return self.constraint(t, q)
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns w(t, q, v) (nw,); none by default."""
         return jnp.zeros((0,), v.dtype)

@@ -234,6 +234,14 @@ class Mechanism(System):
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
         return self._rows("values", t, motion, related)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the residuals of all joints at position level (ng,), those of joints that are turned over larger; see `Joint.opening`."""
+        if self._has_positions or not any(group.turns_over for group in self.joints.values()):
+            return self.constraint(t, q)
+        motion = self.coordinates.at_rest(q)
+        related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
+        return self._rows("values", t, motion, related, judged=True)
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
         return self._velocity_rows("velocity_values", t, self.coordinates.kinematics(q, v))
@@ -369,11 +377,12 @@ class Mechanism(System):
         """Yields the groups of joints with rows at velocity level."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
-    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any]) -> Rows:
-        """Returns rows at position level, or which of their `Derivatives`, (ng,)."""
-        rows = [
-            getattr(group.derivatives, which)(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()
-        ]
+    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
+        """Returns rows at position level, or which of their `Derivatives`, (ng,); `judged` as those of a start."""
+        rows = []
+        for group, pair in self._holding():
+            measure = type(group).opening if judged and group.turns_over else type(group).residual
+            rows.append(getattr(group.derivatives, which)(measure, group, pair, motion, t).reshape(-1))
         rows += related
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -23,6 +24,22 @@ class SpatialJoint(Joint):
     """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
+
+
+class Facing(SpatialJoint):
+    """A joint whose rows are sines of the angles that it forbids: they are zero as well where b is turned over by half a turn."""
+
+    turns_over: ClassVar[bool] = True
+
+    def facing(self, a: Frame, b: Frame) -> Any:
+        """Returns what is positive while b is turned over by less than a right angle: here the cosine of the angle between the z axes."""
+        return parts.axis_a(self, a, 2).dot(parts.axis_b(self, b, 2))
+
+    def opening(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the residual, with half a turn more in the first of its angles where b is turned over."""
+        rows, first = list(self.residual(a, b, t)), list(self.rows.values()).index("rad")
+        rows[first] = rows[first] + jnp.where(self.facing(a, b) > 0.0, 0.0, jnp.pi)
+        return tuple(rows)
 
 
 @pytree
