@@ -1,7 +1,8 @@
 """Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
 
 Positions. From a rough guess, Levenberg-Marquardt on g(t, q) = 0 over the free coordinates, with the step from the singular values of
-J: redundant rows and singular guesses do no harm. The iteration itself is never differentiated. At its result q* the derivative is that of
+J: redundant rows and singular guesses do no harm. Where rows are sines of angles it is on rows with these angles in their place (`opening`),
+because sines are zero at half a turn as well. The iteration itself is never differentiated. At its result q* the derivative is that of
 the minimum-norm correction: with P the pseudoinverse of J over the free coordinates, two steps
 
     q <- q - P g(t, q),      P held constant,
@@ -196,20 +197,26 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
     if rows == 0:
         return guess, jnp.zeros((), jnp.int32)
     at_rest = jnp.zeros_like(free)
+
+    def jacobian(q: Any) -> Any:
+        if not system.turns_over:
+            return system.constraint_jacobian(t, q, at_rest)[:rows]
+        return jax.jacfwd(lambda xi: system.opening(t, system.retract(q, xi)))(at_rest)
+
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def proposal(q: Any, damping: Any) -> Any:
-        decomposition: Any = jnp.linalg.svd(system.constraint_jacobian(t, q, at_rest)[:rows] * free, full_matrices=False)
+        decomposition: Any = jnp.linalg.svd(jacobian(q) * free, full_matrices=False)
         left, s, right = decomposition
         kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
-        return -(right.T @ (gain * (left.T @ system.constraint(t, q))))
+        return -(right.T @ (gain * (left.T @ system.opening(t, q))))
 
     def body(carry: Any) -> Any:
         q, damping, error, count, _ = carry
         step = proposal(q, damping)
         trial = system.retract(q, step)
-        new_error = jnp.sum(system.constraint(t, trial) ** 2)
+        new_error = jnp.sum(system.opening(t, trial) ** 2)
         better = new_error < error
         settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
         q = jnp.where(better, trial, q)
@@ -217,7 +224,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
         damping: Any = jnp.where(better, less, jnp.maximum(10.0 * damping, 1e-8))
         return q, damping, jnp.where(better, new_error, error), count + 1, settled | (damping > 1e8)
 
-    start_error = jnp.sum(system.constraint(t, guess) ** 2)
+    start_error = jnp.sum(system.opening(t, guess) ** 2)
     start = (guess, jnp.asarray(1e-3, guess.dtype), start_error, jnp.zeros((), jnp.int32), start_error == 0.0)
     q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, start)
     return q, count

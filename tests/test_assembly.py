@@ -89,8 +89,10 @@ def test_joints_that_are_turned_over_are_open():
         np.testing.assert_array_equal(mechanism.constraint(jnp.zeros(()), turned), np.zeros(len(mechanism.names.rows)))
         for system, status in ((mechanism, jd.Status.INCONSISTENT_START), (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK)):
             assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
+    closed, _ = jd.initialize(mechanism, q)
+    np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
     with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
-        jd.initialize(mechanism, q)
+        jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
 
 class TestPositions:

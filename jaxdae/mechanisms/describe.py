@@ -182,7 +182,7 @@ class Joint(Element):
         return ()
 
     def opening(self, a: Any, b: Any, t: Any) -> Rows:
-        """Returns the rows by which a start is judged: the residual, with half a turn more in an angle where b is turned over."""
+        """Returns the rows by which a start is found and judged: the residual, with angles in place of their sines."""
         return self.residual(a, b, t)
 
     def velocity_residual(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:

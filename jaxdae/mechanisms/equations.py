@@ -234,9 +234,14 @@ class Mechanism(System):
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
         return self._rows("values", t, motion, related)
 
+    @property
+    def turns_over(self) -> bool:
+        """Whether there are joints whose rows are sines of angles."""
+        return not self._has_positions and any(group.turns_over for group in self.joints.values())
+
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the residuals of all joints at position level (ng,), those of joints that are turned over larger; see `Joint.opening`."""
-        if self._has_positions or not any(group.turns_over for group in self.joints.values()):
+        """Returns the rows of all joints at position level (ng,), with angles in place of their sines; see `Joint.opening`."""
+        if not self.turns_over:
             return self.constraint(t, q)
         motion = self.coordinates.at_rest(q)
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]

@@ -68,7 +68,7 @@ class Prismatic(Facing, OnAxis, Movable):
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns what is positive while b is turned by less than a right angle, about any axis."""
+        """Returns the cosine of the angle of the rotation."""
         return parts.aligned(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
@@ -264,7 +264,7 @@ class Weld(Facing):
         return gap.x, gap.y, gap.z, *parts.rotation(self, a, b)
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns what is positive while b is turned by less than a right angle, about any axis."""
+        """Returns the cosine of the angle of the rotation."""
         return parts.aligned(self, a, b)
 
 
@@ -362,8 +362,8 @@ class ConstantVelocity(Facing, OnAxis):
         return gap.x, gap.y, gap.z, 0.5 * (y_a.dot(x_b) - x_a.dot(y_b))
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns what is positive while b is twisted against a by less than a right angle."""
-        return parts.aligned(self, a, b) + 1.0 - parts.axis_a(self, a, 2).dot(parts.axis_b(self, b, 2))
+        """Returns the cosine of the twist, shorter where the shafts are bent, as its sine is."""
+        return 0.5 * (parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 0)) + parts.axis_a(self, a, 1).dot(parts.axis_b(self, b, 1)))
 
 
 SPATIAL_JOINTS = (

@@ -32,14 +32,23 @@ class Facing(SpatialJoint):
     turns_over: ClassVar[bool] = True
 
     def facing(self, a: Frame, b: Frame) -> Any:
-        """Returns what is positive while b is turned over by less than a right angle: here the cosine of the angle between the z axes."""
+        """Returns the cosine of the angle whose sine the rows in rad have as their length: here of that between the z axes."""
         return parts.axis_a(self, a, 2).dot(parts.axis_b(self, b, 2))
 
     def opening(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the residual, with half a turn more in the first of its angles where b is turned over."""
-        rows, first = list(self.residual(a, b, t)), list(self.rows.values()).index("rad")
-        rows[first] = rows[first] + jnp.where(self.facing(a, b) > 0.0, 0.0, jnp.pi)
-        return tuple(rows)
+        """Returns the residual, its rows in rad longer by angle / sin(angle): they are zero at half a turn no more."""
+        rows, cosine, units = self.residual(a, b, t), self.facing(a, b), list(self.rows.values())
+        square = sum(row * row for row, unit in zip(rows, units, strict=True) if unit == "rad")
+        aligned = square < jnp.finfo(cosine.dtype).eps
+        sine = jnp.sqrt(jnp.where(aligned, 1.0, square))
+        longer = jnp.where(aligned, 1.0, jnp.arctan2(sine, cosine) / sine)
+        # At half a turn there is no direction to turn back in: any will do.
+        turned = jnp.where(aligned & (cosine < 0.0), jnp.pi, 0.0)
+        first = units.index("rad")
+        return tuple(
+            row if unit == "m" else row * longer + (turned if k == first else 0.0)
+            for k, (row, unit) in enumerate(zip(rows, units, strict=True))
+        )
 
 
 @pytree

@@ -65,8 +65,8 @@ def rotation(element: Any, a: Frame, b: Frame) -> tuple[Any, Any, Any]:
 
 
 def aligned(element: Any, a: Frame, b: Frame) -> Any:
-    """Returns twice the cosine of the angle of the rotation of b against a: the trace of that rotation less 1."""
-    return sum(axis_a(element, a, k).dot(axis_b(element, b, k)) for k in range(3)) - 1.0
+    """Returns the cosine of the angle of the rotation of b against a, from the trace of that rotation."""
+    return 0.5 * (sum(axis_a(element, a, k).dot(axis_b(element, b, k)) for k in range(3)) - 1.0)
 
 
 def turn(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
