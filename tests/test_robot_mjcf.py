@@ -284,6 +284,42 @@ def test_joints_that_are_held_and_coupled(tmp_path):
         np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), atol=1e-15)
 
 
+def test_what_flags_disable(tmp_path):
+    """As in MuJoCo: nothing acts that the file disables."""
+    body = '<body name="b"><joint name="j" stiffness="5" damping="1" frictionloss="2"/><geom size="0.1"/></body>'
+    motors = '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-1 1" group="2"/><motor joint="j"/></actuator>'
+    rest = f'<equality><joint joint1="j"/></equality>{motors}'
+    for flags, names in (
+        ('<flag spring="disable" damper="disable"/>', ["actuator0", "actuator1"]),
+        ('<flag constraint="disable" clampctrl="disable"/>', ["actuator0", "actuator1"]),
+        ('<flag actuation="disable"/>', []),
+        ("", ["actuator1"]),
+    ):
+        option = f'<option actuatorgroupdisable="{2 if not flags else ""}">{flags}</option>'
+        robot = robots.load(file(tmp_path, body, option + rest))
+        assert [force.name for force in robot.description.forces] == names
+        hinge = robot.description.joints[0]
+        off = "spring" in flags, "spring" in flags, "constraint" in flags
+        assert [not getattr(hinge, name) for name in ("stiffness", "damping", "friction")] == list(off)
+        assert len(robot.description.joints) == (1 if "constraint" in flags else 2)
+        if "clampctrl" in flags:
+            assert robot.description.forces[0].most_input is None
+
+
+def test_controls_of_actuators_that_have_several(tmp_path):
+    """Input k is control k, also behind an actuator with two of them; a weld without torque holds points."""
+    body = BALL + BALL.replace('"b"', '"c"').replace('"j"', '"k"').replace('"g"', '"h"')
+    rest = '<actuator><pid name="p" joint="j" kp="3" ki="1"/><motor name="m" joint="k" ctrllimited="true" ctrlrange="-2 3"/></actuator>'
+    if int(mujoco.__version__.split(".")[0]) >= 4:
+        robot = robots.load(file(tmp_path, body, rest))
+        (motor,) = robot.description.forces
+        assert (motor.name, motor.input, motor.least_input, motor.most_input) == ("m", 2, -2.0, 3.0)
+        assert robot.report.controls == ("p.0", "p.1", "m")
+    free = body.replace("<joint", "<freejoint")
+    held = robots.load(file(tmp_path, free, '<equality><weld name="w" body1="b" body2="c" torquescale="0"/></equality>'))
+    assert [type(joint) for joint in held.description.joints if joint.name == "w"] == [js.Ball]
+
+
 def test_bounds_of_actuators():
     with pytest.raises(ValueError, match="force 'm': least_force 2 must not be above most_force 1"):
         jm.spatial_mechanism(

@@ -252,6 +252,15 @@ def test_mistakes_in_the_call(tmp_path, arm):
         robots.joint_state(mechanism, state.q, {"yew": 1.0})
 
 
+def test_what_acts_in_balls(tmp_path):
+    path = tmp_path / "robot.urdf"
+    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
+    path.write_text(of(link("a", mass), link("b", mass), joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>')))
+    robot = robots.load(path, base="floating")
+    assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
+    assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]
+
+
 def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):
     path = tmp_path / "robot.urdf"
     path.write_text(of(LINKS, joint("floating")))
