@@ -107,7 +107,7 @@ TREE = """
 <mujoco model="tree"><compiler autolimits="true" eulerseq="zyx"/><option gravity="0.3 -0.2 -9.7"><flag contact="disable"/></option>
 <default><joint damping="0.1" armature="0.01"/><geom mass="0"/></default>
 <worldbody>
-  <body name="base" pos="0 0 1" euler="20 -30 40"><freejoint name="root"/>
+  <body name="base" pos="0 0 1" euler="20 -30 40"><joint name="root" type="free" damping="0" armature="0.2"/>
     <inertial pos="0.1 -0.05 0.02" mass="3" fullinertia="0.05 0.06 0.07 0.01 -0.005 0.008"/>
     <body name="wrist" pos="0.2 0.1 0" quat="0.8 0.2 -0.4 0.4" gravcomp="0.6">
       <inertial pos="0 0.02 0.1" mass="1.5" diaginertia="0.02 0.03 0.015"/>
@@ -117,7 +117,7 @@ TREE = """
       <site name="thruster" pos="0.03 0 0.2" euler="0 50 0"/>
       <body name="hand" pos="0 0.05 0.3" euler="0 0 90">
         <inertial pos="0.02 0 0.04" mass="0.7" diaginertia="0.002 0.0025 0.001"/>
-        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05" stiffness="0.8"/>
+        <joint name="ball" type="ball" pos="0 0.01 0" damping="0.05" stiffness="0.8"/>
         <body name="thumb" pos="0.05 0 0" euler="5 6 7"><inertial pos="0 0 0.05" mass="0.2" diaginertia="0.0004 0.0005 0.0002"/>
           <joint name="grip" axis="0 1 0"/></body>
       </body>

@@ -254,8 +254,7 @@ def test_mistakes_in_the_call(tmp_path, arm):
 
 def test_what_acts_in_balls(tmp_path):
     path = tmp_path / "robot.urdf"
-    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
-    path.write_text(of(link("a", mass), link("b", mass), joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>')))
+    path.write_text(of(link("a", BOX), link("b", BOX), joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>')))
     robot = robots.load(path, base="floating")
     assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
     assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]

@@ -157,6 +157,9 @@ class Joint(Element):
     in_tree: ClassVar[bool] = False
     """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
 
+    tree_only: ClassVar[tuple[str, ...]] = ()
+    """The names of the numbers that joints of a tree in joint coordinates know, and no others."""
+
     turns_over: ClassVar[bool] = False
     """Whether the rows are sines of angles, which are zero as well where b is turned over."""
 

@@ -83,7 +83,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         frames.setdefault(name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place))
     moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
     named = _free_names(tree, graph, others)
-    made: list[Any] = [js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation) for link in tree.free]
+    made: list[Any] = [
+        js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation, **graph.floating.get(link, {})) for link in tree.free
+    ]
     made += [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]

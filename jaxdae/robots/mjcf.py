@@ -189,6 +189,7 @@ class _Reading:
         self.made: list[Joint] = []
         self.forces: list[Any] = []
         self.unused: list[tuple[str, int]] = []
+        self.floating: dict[str, dict[str, float]] = {}
 
     def _names(self, kind: str, count: int, taken: list[str]) -> list[str]:
         """Returns unique names of objects; those without a name get a number."""
@@ -251,6 +252,7 @@ class _Reading:
             keyframes=keys,
             controls=control_names(model, names),
             rows=rows,
+            floating=self.floating,
         )
 
     def _body(self, k: int) -> None:
@@ -308,12 +310,14 @@ class _Reading:
             if stiffness and not free:
                 # Without force in the pose of the file, as it is where no axes are given.
                 self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, stiffness=stiffness))
-            for value, what in ((friction, "frictionloss"), (armature, "armature"), (free and stiffness, "stiffness")):
-                if value:
-                    self.unused.append((f"{what} of a {'free' if free else 'ball'} joint", line))
-            if not free:
-                at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
-                self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose)))
+            if free and stiffness:
+                self.unused.append(("stiffness of a free joint", line))
+            acting = {key: value for key, value in (("friction", friction), ("armature", armature)) if value}
+            if free:
+                self.floating[child] = acting
+                return
+            at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
+            self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose), acting))
             return
         turns, address = kind == kinds.mjJNT_HINGE, int(model.jnt_qposadr[k])
         reference = float(model.qpos0[address])

@@ -19,7 +19,7 @@ from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
-from jaxdae.mechanisms.joints.spatial_base import Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
@@ -179,7 +179,7 @@ class Universal(Movable):
 
 
 @pytree
-class Ball(SpatialJoint):
+class Ball(AnyOrientation, SpatialJoint):
     """A ball in a socket: a point of a and a point of b coincide."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m"}
@@ -269,7 +269,7 @@ class Weld(Facing):
 
 
 @pytree
-class Free(SpatialJoint):
+class Free(AnyOrientation, SpatialJoint):
     """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
 
     In joint coordinates q is the place of that frame in a and its quaternion wxyz, v the velocity of its origin in the axes of a and its

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place, Rows
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -85,6 +85,30 @@ class Movable(WithElements, SpatialJoint):
     """A joint with coordinates, whose angles are in (-pi, pi]."""
 
     counts_turns: ClassVar[bool] = False
+
+
+@pytree(kw_only=True)
+class AnyOrientation(SpatialJoint):
+    """A joint that leaves any orientation, with what may act on each of its velocities in joint coordinates.
+
+    An inertia that is the same about all axes, and dry friction on each component, as robot files have them; both are part of the reaction.
+    """
+
+    tree_only: ClassVar[tuple[str, ...]] = ("armature", "friction")
+
+    armature: Number = fields.number(
+        "the inertia that motors add to each velocity, on joints of a tree only,", "kg m^2 or kg", value=0.0, at_least=0.0, sparse=True
+    )
+    friction: Number = fields.number(
+        "the dry friction against each velocity, on joints of a tree only,", "N m or N", value=0.0, at_least=0.0, sparse=True
+    )
+    friction_speed: Number = fields.number(
+        "the speed at which friction has 76 % of its size", "rad/s or m/s", value=0.01, above=0.0, only_with="friction"
+    )
+
+    def elements(self) -> dict[str, Any]:
+        """Returns what acts on each velocity of an element of a group, by the names of the fields."""
+        return {name: getattr(self, name) for name in ("armature", "friction", "friction_speed")}
 
 
 def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:
