@@ -125,6 +125,8 @@ def test_the_report(robot):
     assert str(report).splitlines() == [
         "gripper_arm: 8 links, 5 bodies, fixed base, 4.7 kg",
         "welded to the ground, without effect: base",
+        "relation grip_back_mimic: grip_back = 0.05 + -1 grip",
+        "limits of joints: 4; nothing stops at them",
         "not used: <visual>, 1 times, first in line 16",
         "not used: <transmission>, 1 times, first in line 102",
     ]

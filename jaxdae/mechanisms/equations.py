@@ -180,11 +180,18 @@ class Mechanism(System):
         return self.coordinates.difference(q0, q1)
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits."""
+        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
+
+        Relations of angles that are measured between bodies, which forget full turns, end at half a turn with OUT_OF_RANGE.
+        """
         limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
-        if not limited:
+        turning = [group for group in self.relations.values() if group.forgets]
+        if not limited and not turning:
             return None
         motion, found = self.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
+        for group in turning:
+            beyond = jnp.any(group.lost(self.coordinates, motion, q, t))
+            found = jnp.where(beyond, jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
         for group, pair in limited:
             room = fr.values(type(group).room, group, pair, motion, t)
             for k, status in enumerate(group.limits.values()):

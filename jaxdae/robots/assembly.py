@@ -105,6 +105,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
         controls=graph.controls,
+        relations={one.name: _equation(one) for one in graph.couplings},
         keyframes=_keyframes(graph, frames, named),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
@@ -282,6 +283,18 @@ def _element(joint: Joint, frames: Mapping[str, LinkFrame]) -> Any:
 def _relation(coupling: Coupling) -> js.Relation:
     references = coupling.reference, coupling.other_reference
     return js.Relation(coupling.name, coupling.joint, coupling.other, coupling.coefficients, *references)
+
+
+def _equation(coupling: Coupling) -> str:
+    """Returns the relation as an equation."""
+
+    def less(name: str, reference: float) -> str:
+        return f"({name} - {reference:.6g})" if reference else name
+
+    powers = ("", " {x}", *(f" {{x}}^{k}" for k in range(2, 5)))
+    other = less(coupling.other, coupling.other_reference)
+    terms = [f"{c:.6g}{power.format(x=other)}" for c, power in zip(coupling.coefficients, powers, strict=False) if c]
+    return f"{less(coupling.joint, coupling.reference)} = {' + '.join(terms) or '0'}"
 
 
 def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
