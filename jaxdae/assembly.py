@@ -162,6 +162,8 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
     free = (~fixed).astype(guess.dtype)
     still: Any = jax.lax.stop_gradient
+    if not system.flat:  # Quaternions of any length are made unit ones.
+        guess = system.retract(guess, jnp.zeros_like(wanted))
     closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))

@@ -95,6 +95,16 @@ def test_joints_that_are_turned_over_are_open():
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
 
+def test_quaternions_that_are_not_of_length_one():
+    """In joint coordinates no row would notice them, and bodies would be as much longer."""
+    body, joint = js.Body("top", 1.0, (0.1, 0.2, 0.3), place=(0.0, 0.0, 1.0)), js.Ball("ball", "ground", "top", at=(0, 0, 0))
+    mechanism, q = jm.spatial_mechanism([body], [joint], coordinates=jm.Joints())
+    q = mechanism.retract(q, jnp.array([0.3, -0.2, 0.5]))
+    for start, status in ((2.0 * q, jd.Status.INCONSISTENT_START), (q, jd.Status.OK)):
+        assert start_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
+    np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, atol=1e-15)
+
+
 class TestPositions:
     def test_closes_a_four_bar_from_a_rough_guess(self):
         mechanism, q = four_bar()
