@@ -1,8 +1,8 @@
 """Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
 
 Positions. From a rough guess, Levenberg-Marquardt on g(t, q) = 0 over the free coordinates, with the step from the singular values of
-J: redundant rows and singular guesses do no harm. Where rows are sines of angles it is on rows with these angles in their place (`opening`),
-because sines are zero at half a turn as well. The iteration itself is never differentiated. At its result q* the derivative is that of
+J: redundant rows and singular guesses do no harm. Rows that are sines of angles have these angles in their place (`opening`), because sines
+are zero at half a turn as well. The iteration itself is never differentiated. At its result q* the derivative is that of
 the minimum-norm correction: with P the pseudoinverse of J over the free coordinates, two steps
 
     q <- q - P g(t, q),      P held constant,

@@ -87,7 +87,10 @@ def test_joints_that_are_turned_over_are_open():
     for kind in (js.Revolute, js.Weld):
         mechanism, q = jm.spatial_mechanism([body], [kind("hinge", "ground", "lid", **at)])
         np.testing.assert_array_equal(mechanism.constraint(jnp.zeros(()), turned), np.zeros(len(mechanism.names.rows)))
-        for system, status in ((mechanism, jd.Status.INCONSISTENT_START), (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK)):
+        for system, status in (
+            (mechanism, jd.Status.INCONSISTENT_START),
+            (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK),
+        ):
             assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
     closed, _ = jd.initialize(mechanism, q)
     np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)

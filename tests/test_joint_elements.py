@@ -435,7 +435,7 @@ def test_what_acts_in_balls_and_free_joints():
     np.testing.assert_allclose(mechanism.mass_matrix(q) - plain.mass_matrix(q), 0.4 * np.eye(9), atol=1e-14)
     np.testing.assert_allclose(mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14)
     for coordinates in (jm.Absolute(), jm.Joints(cut=("ball",))):
-        with pytest.raises(ValueError, match="joint 'ball': armature acts; .*joint 'ball': friction acts on joints of a tree"):
+        with pytest.raises(ValueError, match=r"joint 'ball': armature acts; .*joint 'ball': friction acts on joints of a tree"):
             made(coordinates, **at)
 
 

@@ -180,7 +180,9 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     in_tree = {joint.name for joint in carrying}
     lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in rows for name in one.tree_only if is_there(getattr(one, name))]
     if lost:
-        raise ValueError(f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out")
+        raise ValueError(
+            f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"
+        )
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )

@@ -297,7 +297,11 @@ class _Reading:
         name = self.joints[k]
         damping, friction, armature = (float(table[dof]) for table in (model.dof_damping, model.dof_frictionloss, model.dof_armature))
         stiffness = float(model.jnt_stiffness[k])
-        polynomials = ("dof_dampingpoly", "damping polynomial"), ("jnt_stiffnesspoly", "stiffness polynomial"), ("jnt_springyield", "springyield")
+        polynomials = (
+            ("dof_dampingpoly", "damping polynomial"),
+            ("jnt_stiffnesspoly", "stiffness polynomial"),
+            ("jnt_springyield", "springyield"),
+        )
         for table, what in polynomials:
             values = getattr(model, table, None)
             if values is not None and np.any(values[dof if table.startswith("dof") else k]):

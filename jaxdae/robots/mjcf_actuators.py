@@ -82,7 +82,9 @@ def actuators(
             force, torque, turned = axes @ gear[:3], axes @ gear[3:], True
         elif transmission == kinds.mjTRN_TENDON and at in tendons:
             # What is passive of the tendon is an element of its own.
-            pulled = js.Tendon(names[k], *tendons[at], slack_from=0.0, slack_to=0.0, input=at_input, ratio=float(gear[0]), gain=gain, bias=bias)
+            pulled = js.Tendon(
+                names[k], *tendons[at], slack_from=0.0, slack_to=0.0, input=at_input, ratio=float(gear[0]), gain=gain, bias=bias
+            )
             made.append(dataclasses.replace(pulled, **_bounds(model, k, at_input)))
             continue
         elif transmission == kinds.mjTRN_TENDON:

@@ -152,7 +152,9 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
         # What the format has by default.
         return Link(name, node.line, pose, 1.0, np.zeros(3), np.eye(3), lifted)
     if source.truth_of(inertial, "auto"):
-        source.wrong(inertial.line, f"the inertia of link {name!r} is to be that of its collisions, which are not read: write mass and inertia")
+        source.wrong(
+            inertial.line, f"the inertia of link {name!r} is to be that of its collisions, which are not read: write mass and inertia"
+        )
     own = inertial.first("pose")
     if own is not None and own.attributes.get("relative_to"):
         source.wrong(own.line, f"the pose of the inertia of link {name!r} is that in the link: relative_to has no meaning there")

@@ -196,7 +196,7 @@ class _Making:
 
 
 def _acting(joint: Any, steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Returns what acts along the links of a joint: the numbers of its coordinates, or of all its velocities where it has no coordinates."""
+    """Returns what acts along the links of a joint: the numbers of its coordinates, or of all velocities where it has none."""
     found: list[dict[str, Any]] = []
     along = itertools.count()
     for step in steps:
