@@ -1,7 +1,8 @@
 """Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
 
 Positions. From a rough guess, Levenberg-Marquardt on g(t, q) = 0 over the free coordinates, with the step from the singular values of
-J: redundant rows and singular guesses do no harm. The iteration itself is never differentiated. At its result q* the derivative is that of
+J: redundant rows and singular guesses do no harm. Rows that are sines of angles have these angles in their place (`opening`), because sines
+are zero at half a turn as well. The iteration itself is never differentiated. At its result q* the derivative is that of
 the minimum-norm correction: with P the pseudoinverse of J over the free coordinates, two steps
 
     q <- q - P g(t, q),      P held constant,
@@ -161,6 +162,8 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
     free = (~fixed).astype(guess.dtype)
     still: Any = jax.lax.stop_gradient
+    if not system.flat:  # Quaternions of any length are made unit ones.
+        guess = system.retract(guess, jnp.zeros_like(wanted))
     closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
@@ -175,7 +178,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
             q = system.retract(q, -correction)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype))
     state = State(t, q, v)
-    residual, rate = system.constraint(t, q), velocity_residual(system, state)
+    residual, rate = system.opening(t, q), velocity_residual(system, state)
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
     scale = 1.0 + jnp.max(jnp.abs(wanted), initial=0.0)
@@ -196,20 +199,26 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
     if rows == 0:
         return guess, jnp.zeros((), jnp.int32)
     at_rest = jnp.zeros_like(free)
+
+    def jacobian(q: Any) -> Any:
+        if not system.turns_over:
+            return system.constraint_jacobian(t, q, at_rest)[:rows]
+        return jax.jacfwd(lambda xi: system.opening(t, system.retract(q, xi)))(at_rest)
+
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def proposal(q: Any, damping: Any) -> Any:
-        decomposition: Any = jnp.linalg.svd(system.constraint_jacobian(t, q, at_rest)[:rows] * free, full_matrices=False)
+        decomposition: Any = jnp.linalg.svd(jacobian(q) * free, full_matrices=False)
         left, s, right = decomposition
         kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
-        return -(right.T @ (gain * (left.T @ system.constraint(t, q))))
+        return -(right.T @ (gain * (left.T @ system.opening(t, q))))
 
     def body(carry: Any) -> Any:
         q, damping, error, count, _ = carry
         step = proposal(q, damping)
         trial = system.retract(q, step)
-        new_error = jnp.sum(system.constraint(t, trial) ** 2)
+        new_error = jnp.sum(system.opening(t, trial) ** 2)
         better = new_error < error
         settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
         q = jnp.where(better, trial, q)
@@ -217,7 +226,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
         damping: Any = jnp.where(better, less, jnp.maximum(10.0 * damping, 1e-8))
         return q, damping, jnp.where(better, new_error, error), count + 1, settled | (damping > 1e8)
 
-    start_error = jnp.sum(system.constraint(t, guess) ** 2)
+    start_error = jnp.sum(system.opening(t, guess) ** 2)
     start = (guess, jnp.asarray(1e-3, guess.dtype), start_error, jnp.zeros((), jnp.int32), start_error == 0.0)
     q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, start)
     return q, count

@@ -11,6 +11,8 @@ measured by how far the coordinates are off, in m or rad, in whatever units the 
 rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a meter or radian: mechanisms of micrometers want a smaller
 tolerance. `initialize` makes consistent starts.
 
+Quaternions have to be of length 1, to the same tolerance: joints that carry bodies have no rows that would notice.
+
 A row that no coordinate can change, |J_ij| <= sqrt(eps), is a redundant one, such as those of the second of two hinges on one axis in joint
 coordinates. Its residual, which is made of sums of places, may be as large as their rounding: 1000 eps (1 + max |q|).
 """
@@ -38,15 +40,24 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     A residual that is NaN passes, because the first step reports it as what it is.
     """
     rows = hard_rows(system.at(state.q), state)
-    g = rows.constraint(state.t, state.q)
+    g = rows.opening(state.t, state.q)
     scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
     is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
     if not system.first_order:
         is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)
+    if not system.flat:
+        is_open |= _off_its_space(system, state, tolerance)
     condition = system.condition(state.t, state.q)
     closed: Any = Status.OK if condition is None else condition
     status: Any = jnp.where(is_open, Status.INCONSISTENT_START, closed)
     return status.astype(jnp.int32)
+
+
+def _off_its_space(system: Any, state: State, tolerance: Any) -> Any:
+    """Returns whether coordinates are none of the system (): quaternions that are not of length 1. `retract` makes them such."""
+    off = jnp.abs(system.retract(state.q, jnp.zeros_like(state.v)) - state.q)
+    limit = jnp.asarray(tolerance, off.dtype) * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
+    return jnp.any(off > limit) & (tolerance < jnp.inf)
 
 
 def first_status(system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:

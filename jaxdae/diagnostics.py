@@ -63,7 +63,7 @@ class Diagnosis:
         """Returns the report as text, a line a fact."""
         redundant = ", ".join(self.redundant_rows) if self.redundant_rows else "none"
         lines = [
-            ("coordinates", f"{self.coordinates}"),
+            ("velocities", f"{self.coordinates}"),
             ("constraint rows", f"{self.rows}"),
             ("rank", f"{self.rank}"),
             ("mobility", f"{self.mobility}"),

@@ -66,6 +66,11 @@ class Masked(Wrapper):
         g = self.system.constraint(t, q)
         return jnp.where(self._leading(t, q, g), g, 0.0)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is judged (ng,), zero in rows that are off."""
+        opening = self.system.opening(t, q)
+        return jnp.where(self._leading(t, q, opening), opening, 0.0)
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns w (nw,), zero in rows that are off."""
         w = self.system.velocity_constraint(t, q, v)

@@ -86,6 +86,15 @@ class AnySystem(abc.ABC):
         """Returns g(t, q) (ng,); none by default."""
         return jnp.zeros((0,), q.dtype)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is found and judged (ng,): g by default; see `Joint.opening` for others with the same zero."""
+        return self.constraint(t, q)
+
+    @property
+    def turns_over(self) -> bool:
+        """Whether g is zero as well at poses that are none, where bodies are turned over, so that `opening` is not g."""
+        return False
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns w(t, q, v) (nw,); none by default."""
         return jnp.zeros((0,), v.dtype)

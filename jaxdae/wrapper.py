@@ -32,6 +32,15 @@ class Wrapper(System):
         """Returns g of the system inside."""
         return self.system.constraint(t, q)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is judged: those of the system inside, where its g is that of the wrapper."""
+        return self.system.opening(t, q) if type(self).constraint is Wrapper.constraint else self.constraint(t, q)
+
+    @property
+    def turns_over(self) -> bool:
+        """Whether the system inside is turned over at some zeros of its g."""
+        return self.system.turns_over
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns w of the system inside."""
         return self.system.velocity_constraint(t, q, v)

@@ -11,6 +11,8 @@ from small_systems import central, consistent, everything, everywhere, oscillati
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae.consistency import start_status
+from jaxdae.mechanisms import spatial as js
 from jaxdae.system import velocity_residual
 
 CRANK = np.arange(9) < 3
@@ -75,6 +77,35 @@ ELBOW_UP = jnp.array([0.8, 0.4, 2.2, 0.1])
 
 def chain(distance):
     return Chain(jnp.asarray(distance, float))
+
+
+def test_joints_that_are_turned_over_are_open():
+    """Their rows are sines, zero at half a turn as well: neither may assembly end there, nor a rollout begin."""
+    at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
+    body = js.Body("lid", 1.0, (0.1, 0.2, 0.3), place=(1.0, 0.0, 0.0), quaternion=(0.28, 0.96, 0.0, 0.0))
+    turned, still = jnp.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]), jnp.zeros(6)
+    for kind in (js.Revolute, js.Weld):
+        mechanism, q = jm.spatial_mechanism([body], [kind("hinge", "ground", "lid", **at)])
+        np.testing.assert_array_equal(mechanism.constraint(jnp.zeros(()), turned), np.zeros(len(mechanism.names.rows)))
+        for system, status in (
+            (mechanism, jd.Status.INCONSISTENT_START),
+            (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK),
+        ):
+            assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
+    closed, _ = jd.initialize(mechanism, q)
+    np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
+    with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
+        jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
+
+
+def test_quaternions_that_are_not_of_length_one():
+    """In joint coordinates no row would notice them, and bodies would be as much longer."""
+    body, joint = js.Body("top", 1.0, (0.1, 0.2, 0.3), place=(0.0, 0.0, 1.0)), js.Ball("ball", "ground", "top", at=(0, 0, 0))
+    mechanism, q = jm.spatial_mechanism([body], [joint], coordinates=jm.Joints())
+    q = mechanism.retract(q, jnp.array([0.3, -0.2, 0.5]))
+    for start, status in ((2.0 * q, jd.Status.INCONSISTENT_START), (q, jd.Status.OK)):
+        assert start_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
+    np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, atol=1e-15)
 
 
 class TestPositions:

@@ -418,3 +418,42 @@ def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_progr
     (group,) = mechanism.joints.values()
     assert (group.acts, group.reflects, group.springs) == (False, False, False)
     assert isinstance(mechanism.mass_operator(q), DiagonalMatrix)
+
+
+def test_what_acts_in_balls_and_free_joints():
+    """Each velocity has its own, in joint coordinates on joints of the tree; elsewhere it is refused."""
+    bodies = [js.Body(name, 1.0, (0.3, 0.4, 0.5)) for name in "ab"]
+    at = {"armature": 0.4, "friction": 0.3, "friction_speed": 0.7}
+
+    def made(coordinates=jm.Joints(), **numbers):
+        joints = [js.Free("free", "ground", "a", **numbers), js.Ball("ball", "a", "b", at=(0, 0, 1), **numbers)]
+        return jm.spatial_mechanism(bodies, joints, coordinates=coordinates)
+
+    (mechanism, q), (plain, _) = made(**at), made()
+    v = jnp.linspace(-1.0, 1.0, 9)
+    more = mechanism.force(ZERO, q, v, None) - plain.force(ZERO, q, v, None)
+    np.testing.assert_allclose(more, -0.3 * jnp.tanh(v / 0.7), atol=1e-14)
+    np.testing.assert_allclose(mechanism.mass_matrix(q) - plain.mass_matrix(q), 0.4 * np.eye(9), atol=1e-14)
+    np.testing.assert_allclose(mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14)
+    for coordinates in (jm.Absolute(), jm.Joints(cut=("ball",))):
+        with pytest.raises(ValueError, match=r"joint 'ball': armature acts; .*joint 'ball': friction acts on joints of a tree"):
+            made(coordinates, **at)
+
+
+def test_relations_of_angles_that_forget_turns_end():
+    """Behind half a turn the row would ask for another angle; not where a full turn changes nothing, nor where turns are counted."""
+    bodies = [js.Body(name, 1.0, (0.3, 0.4, 0.5)) for name in "ab"]
+    hinges = [js.Revolute(name.upper(), "ground", name, axis=(0, 0, 1), at=(0, 0, 0)) for name in "ab"]
+
+    def condition(row, coordinates, angle):
+        mechanism, q = jm.spatial_mechanism(bodies, [*hinges, row], coordinates=coordinates)
+        velocities = mechanism.names.velocities
+        place = velocities.index("B.angle_rate" if coordinates == jm.Joints() else "b.omega_z")
+        return mechanism.condition(ZERO, mechanism.retract(q, jnp.zeros(len(velocities)).at[place].set(angle)))
+
+    half, whole = (js.Relation("row", "A", "B", coefficients, 0.0, 0.0) for coefficients in ((0.0, 0.5), (0.1, -2.0)))
+    tendons = js.TendonRelation("row", ("A",), (1.0,), ("B",), (0.5,))
+    end = jaxdae.Status.OUT_OF_RANGE
+    assert [condition(row, jm.Absolute(), 3.0) for row in (half, whole, tendons)] == [end, jaxdae.Status.OK, end]
+    assert [condition(row, jm.Absolute(), -2.9) for row in (half, whole, tendons)] == [jaxdae.Status.OK] * 3
+    assert condition(half, jm.Joints(), 3.0) is None

@@ -107,7 +107,7 @@ TREE = """
 <mujoco model="tree"><compiler autolimits="true" eulerseq="zyx"/><option gravity="0.3 -0.2 -9.7"><flag contact="disable"/></option>
 <default><joint damping="0.1" armature="0.01"/><geom mass="0"/></default>
 <worldbody>
-  <body name="base" pos="0 0 1" euler="20 -30 40"><freejoint name="root"/>
+  <body name="base" pos="0 0 1" euler="20 -30 40"><joint name="root" type="free" damping="0" armature="0.2"/>
     <inertial pos="0.1 -0.05 0.02" mass="3" fullinertia="0.05 0.06 0.07 0.01 -0.005 0.008"/>
     <body name="wrist" pos="0.2 0.1 0" quat="0.8 0.2 -0.4 0.4" gravcomp="0.6">
       <inertial pos="0 0.02 0.1" mass="1.5" diaginertia="0.02 0.03 0.015"/>
@@ -117,7 +117,7 @@ TREE = """
       <site name="thruster" pos="0.03 0 0.2" euler="0 50 0"/>
       <body name="hand" pos="0 0.05 0.3" euler="0 0 90">
         <inertial pos="0.02 0 0.04" mass="0.7" diaginertia="0.002 0.0025 0.001"/>
-        <joint name="ball" type="ball" pos="0 0.01 0" armature="0" damping="0.05" stiffness="0.8"/>
+        <joint name="ball" type="ball" pos="0 0.01 0" damping="0.05" stiffness="0.8"/>
         <body name="thumb" pos="0.05 0 0" euler="5 6 7"><inertial pos="0 0 0.05" mass="0.2" diaginertia="0.0004 0.0005 0.0002"/>
           <joint name="grip" axis="0 1 0"/></body>
       </body>
@@ -282,6 +282,42 @@ def test_joints_that_are_held_and_coupled(tmp_path):
         expected = {"motion": offset - 0.2, "relation": k - (0.1 + 0.5 * offset + 2 * offset**2)}
         expected["tendons"] = 2 * offset - k - (0.1 + 0.5 * 3 * k + 2 * (3 * k) ** 2)
         np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), atol=1e-15)
+
+
+def test_what_flags_disable(tmp_path):
+    """As in MuJoCo: nothing acts that the file disables."""
+    body = '<body name="b"><joint name="j" stiffness="5" damping="1" frictionloss="2"/><geom size="0.1"/></body>'
+    motors = '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-1 1" group="2"/><motor joint="j"/></actuator>'
+    rest = f'<equality><joint joint1="j"/></equality>{motors}'
+    for flags, names in (
+        ('<flag spring="disable" damper="disable"/>', ["actuator0", "actuator1"]),
+        ('<flag constraint="disable" clampctrl="disable"/>', ["actuator0", "actuator1"]),
+        ('<flag actuation="disable"/>', []),
+        ("", ["actuator1"]),
+    ):
+        option = f'<option actuatorgroupdisable="{2 if not flags else ""}">{flags}</option>'
+        robot = robots.load(file(tmp_path, body, option + rest))
+        assert [force.name for force in robot.description.forces] == names
+        hinge = robot.description.joints[0]
+        off = "spring" in flags, "spring" in flags, "constraint" in flags
+        assert [not getattr(hinge, name) for name in ("stiffness", "damping", "friction")] == list(off)
+        assert len(robot.description.joints) == (1 if "constraint" in flags else 2)
+        if "clampctrl" in flags:
+            assert robot.description.forces[0].most_input is None
+
+
+def test_controls_of_actuators_that_have_several(tmp_path):
+    """Input k is control k, also behind an actuator with two of them; a weld without torque holds points."""
+    body = BALL + BALL.replace('"b"', '"c"').replace('"j"', '"k"').replace('"g"', '"h"')
+    rest = '<actuator><pid name="p" joint="j" kp="3" ki="1"/><motor name="m" joint="k" ctrllimited="true" ctrlrange="-2 3"/></actuator>'
+    if int(mujoco.__version__.split(".")[0]) >= 4:
+        robot = robots.load(file(tmp_path, body, rest))
+        (motor,) = robot.description.forces
+        assert (motor.name, motor.input, motor.least_input, motor.most_input) == ("m", 2, -2.0, 3.0)
+        assert robot.report.controls == ("p.0", "p.1", "m")
+    free = body.replace("<joint", "<freejoint")
+    held = robots.load(file(tmp_path, free, '<equality><weld name="w" body1="b" body2="c" torquescale="0"/></equality>'))
+    assert [type(joint) for joint in held.description.joints if joint.name == "w"] == [js.Ball]
 
 
 def test_bounds_of_actuators():

@@ -68,6 +68,30 @@ def test_poses_in_other_frames(tmp_path):
     np.testing.assert_allclose(bodies["a"] @ found.axes_a[:, 2], (Z90 @ Z90)[:, 0], atol=1e-15)
 
 
+WORLD = "<sdf version='1.11'><world name='w'>{}</world></sdf>"
+
+
+def test_a_world_of_one_model(tmp_path):
+    """Its model may be placed in a frame of the world, and named by the joints of the world."""
+    frame = f"<frame name='f'><pose>0 0 2 0 0 {TURN}</pose></frame>"
+    model = f"<model name='m'><pose relative_to='f'>1 0 0 0 0 0</pose>{link('a')}{link('b')}{joint()}</model>"
+    robot = loaded(tmp_path, WORLD.format(frame + model))
+    np.testing.assert_allclose(place(robot, "a")[0], [0, 1, 2], atol=1e-15)
+    np.testing.assert_allclose(place(robot, "a")[1], Z90, atol=1e-15)
+    held = WORLD.format(frame + model + joint("fixed", "world", "m::a", '<pose relative_to="m::__model__"/>', "w"))
+    assert loaded(tmp_path, held).report.grounded == ("a",)
+
+
+def test_what_would_be_lost(tmp_path):
+    """Inertias that collisions are to give, and inertial poses in other frames, are refused; what acts in balls is told."""
+    for inertial, message in (("auto='true'>", "that of its collisions"), ("><pose relative_to='f'/>", "relative_to has no meaning")):
+        with pytest.raises(robots.RobotFileError, match=message):
+            loaded(tmp_path, of(link("a", "", f"<inertial {inertial}</inertial>")))
+    acting = "<axis><dynamics><damping>3</damping></dynamics></axis>"
+    report = loaded(tmp_path, of(link("a"), link("b"), joint("ball", inside=acting))).report
+    assert [one.what for one in report.ignored] == ["dynamics of a ball joint"]
+
+
 def jointed(robot):
     """Returns the joints of a robot but those of links that move freely."""
     return [one for one in robot.description.joints if one.type_key() != "free"]

@@ -125,6 +125,8 @@ def test_the_report(robot):
     assert str(report).splitlines() == [
         "gripper_arm: 8 links, 5 bodies, fixed base, 4.7 kg",
         "welded to the ground, without effect: base",
+        "relation grip_back_mimic: grip_back = 0.05 + -1 grip",
+        "limits of joints: 4; nothing stops at them",
         "not used: <visual>, 1 times, first in line 16",
         "not used: <transmission>, 1 times, first in line 102",
     ]
@@ -250,6 +252,14 @@ def test_mistakes_in_the_call(tmp_path, arm):
     mechanism, state = arm
     with pytest.raises(ValueError, match=r"positions of 'yew', which is no joint with coordinates \(did you mean 'yaw'\?\)"):
         robots.joint_state(mechanism, state.q, {"yew": 1.0})
+
+
+def test_what_acts_in_balls(tmp_path):
+    path = tmp_path / "robot.urdf"
+    path.write_text(of(link("a", BOX), link("b", BOX), joint("spherical", inside='<dynamics damping="2" spring_stiffness="3"/>')))
+    robot = robots.load(path, base="floating")
+    assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
+    assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]
 
 
 def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):

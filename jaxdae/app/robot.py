@@ -54,7 +54,6 @@ def lines(path: str, base: str | None = None) -> list[str]:
         "tree:",
         "ground",
         *tree("ground", 1),
-        f"velocities: {len(made.names.velocities)}, rows: {len(made.names.rows)}",
         str(diagnosis),
     ]
 

@@ -178,6 +178,11 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
+    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in rows for name in one.tree_only if is_there(getattr(one, name))]
+    if lost:
+        raise ValueError(
+            f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"
+        )
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )

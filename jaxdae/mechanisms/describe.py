@@ -157,6 +157,12 @@ class Joint(Element):
     in_tree: ClassVar[bool] = False
     """Whether the joint can carry a body in joint coordinates, so that its freedoms are coordinates."""
 
+    tree_only: ClassVar[tuple[str, ...]] = ()
+    """The names of the numbers that joints of a tree in joint coordinates know, and no others."""
+
+    turns_over: ClassVar[bool] = False
+    """Whether the rows are sines of angles, which are zero as well where b is turned over."""
+
     limits: ClassVar[dict[str, Status]] = {}
     """The names of what must be positive while the joint means anything, each with the status that says that it is not."""
 
@@ -177,6 +183,10 @@ class Joint(Element):
     def residual(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns the rows at position level."""
         return ()
+
+    def opening(self, a: Any, b: Any, t: Any) -> Rows:
+        """Returns the rows by which a start is found and judged: the residual, with angles in place of their sines."""
+        return self.residual(a, b, t)
 
     def velocity_residual(self, a: Any, b: Any, moving_a: Any, moving_b: Any, t: Any) -> Rows:
         """Returns the rows at velocity level, affine in the twists of both frames."""

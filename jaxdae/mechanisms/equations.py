@@ -180,11 +180,18 @@ class Mechanism(System):
         return self.coordinates.difference(q0, q1)
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits."""
+        """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
+
+        Relations of angles that are measured between bodies, which forget full turns, end at half a turn with OUT_OF_RANGE.
+        """
         limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
-        if not limited:
+        turning = [group for group in self.relations.values() if group.forgets]
+        if not limited and not turning:
             return None
         motion, found = self.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
+        for group in turning:
+            beyond = jnp.any(group.lost(self.coordinates, motion, q, t))
+            found = jnp.where(beyond, jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
         for group, pair in limited:
             room = fr.values(type(group).room, group, pair, motion, t)
             for k, status in enumerate(group.limits.values()):
@@ -233,6 +240,19 @@ class Mechanism(System):
         motion = self.coordinates.at_rest(q)
         related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
         return self._rows("values", t, motion, related)
+
+    @property
+    def turns_over(self) -> bool:
+        """Whether there are joints whose rows are sines of angles."""
+        return not self._has_positions and any(group.turns_over for group in self.joints.values())
+
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows of all joints at position level (ng,), with angles in place of their sines; see `Joint.opening`."""
+        if not self.turns_over:
+            return self.constraint(t, q)
+        motion = self.coordinates.at_rest(q)
+        related = [group.residual(self.coordinates, motion, q, t) for group in self.relations.values()]
+        return self._rows("values", t, motion, related, judged=True)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the residuals of all joints at velocity level (nw,), in m/s and rad/s."""
@@ -369,11 +389,12 @@ class Mechanism(System):
         """Yields the groups of joints with rows at velocity level."""
         return self._groups({key: group for key, group in self.joints.items() if group.velocity_rows})
 
-    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any]) -> Rows:
-        """Returns rows at position level, or which of their `Derivatives`, (ng,)."""
-        rows = [
-            getattr(group.derivatives, which)(type(group).residual, group, pair, motion, t).reshape(-1) for group, pair in self._holding()
-        ]
+    def _rows(self, which: str, t: Scalar, motion: Kinematics, related: list[Any], judged: bool = False) -> Rows:
+        """Returns rows at position level, or which of their `Derivatives`, (ng,); `judged` as those of a start."""
+        rows = []
+        for group, pair in self._holding():
+            measure = type(group).opening if judged and group.turns_over else type(group).residual
+            rows.append(getattr(group.derivatives, which)(measure, group, pair, motion, t).reshape(-1))
         rows += related
         return jnp.concatenate(rows) if rows else jnp.zeros((0,), motion.frame.x.dtype)
 

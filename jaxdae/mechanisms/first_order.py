@@ -168,6 +168,10 @@ class KinematicMechanism(KinematicSystem):
         """Returns the rows of joints at position level (ng,), in m and rad."""
         return self.mechanism.constraint(t, q)
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is judged (ng,)."""
+        return self.mechanism.opening(t, q)
+
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,)."""
         return self.mechanism.constraint_rate(t, q, v)

@@ -56,6 +56,11 @@ class Measured:
         """What the coordinate is."""
         return f"{self.joints.type_key()}_{self.number}"
 
+    @property
+    def forgets(self) -> bool:
+        """Whether full turns are forgotten in it."""
+        return self.wraps
+
     def _measured(self, derivative: Callable[..., Any], coordinates: BodyCoordinates, motion: Kinematics, t: Any) -> Any:
         pair = Pairs(self.a, self.b, motion.frame[0].shape[0])
         return derivative(type(self.joints).coordinate, self.joints, pair, motion, t)
@@ -103,6 +108,7 @@ class Own:
 
     key = "own"
     wraps = False
+    forgets = False
 
     def values(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Returns the coordinates (k,) in m or rad."""
@@ -138,6 +144,10 @@ def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
     # Of one value but for full turns; the derivatives are those of the measure.
     near = measured[:, 0] + 2.0 * jnp.pi * jnp.round((own - measured[:, 0]) / (2.0 * jnp.pi))
     return measured.at[:, 0].set(near)
+
+
+NEAR_HALF_TURN = 0.2
+"""How near to half a turn, in rad, a relation of an angle that forgets full turns is given up: steps that turn less do not miss it."""
 
 
 @pytree
@@ -177,6 +187,21 @@ class Relations:
         """Returns x (k,), in m or rad."""
         x = self.second.values(coordinates, motion, q, t) - self.other_reference
         return nearest_turn(x) if self.second.wraps else x
+
+    @property
+    def forgets(self) -> bool:
+        """Whether full turns are forgotten on a side where they may matter."""
+        return self.second.forgets or (self.first.forgets and not self.first.wraps)
+
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns whether an angle comes to half a turn, behind which the row would ask for something else (k,)."""
+        arguments = coordinates, motion, q, t
+        if not self.second.wraps:  # Sums of coordinates.
+            return self.first.near_half_turn(*arguments) | self.second.near_half_turn(*arguments)
+        x = self.followed(*arguments)
+        jump = self.polynomial(x) - self.polynomial(x - 2.0 * jnp.pi * jnp.sign(x))
+        jump = nearest_turn(jump) if self.first.wraps else jump
+        return (jnp.abs(x) > jnp.pi - NEAR_HALF_TURN) & (jnp.abs(jump) > 1e-6)
 
     def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Returns the rows (k,) in m or rad."""

@@ -27,7 +27,7 @@ from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, V
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.relation import TendonRelation
 from jaxdae.mechanisms.measures import Kinematics, Pairs
-from jaxdae.mechanisms.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
+from jaxdae.mechanisms.relations import NEAR_HALF_TURN, Measured, Own, Relations, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Input, Leaf, Scalar, Velocity
 
@@ -47,6 +47,20 @@ class Sums:
     count: int = static()
 
     wraps = False
+
+    @property
+    def forgets(self) -> bool:
+        """Whether there are angles among the coordinates that forget full turns."""
+        return any(part.forgets for part in self.parts)
+
+    def near_half_turn(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Returns whether an angle that forgets full turns comes to half a turn (k,)."""
+        near = jnp.zeros((self.count,), bool)
+        for part, weights in zip(self.parts, self.weights, strict=True):
+            if part.forgets:
+                turned = jnp.abs(part.values(coordinates, motion, q, t)) > jnp.pi - NEAR_HALF_TURN
+                near |= jnp.any((weights != 0.0) & turned, axis=1)
+        return near
 
     def _summed(self, each: Callable[[Own | Measured], Array], dtype: Any) -> Array:
         total = jnp.zeros((self.count,), dtype)

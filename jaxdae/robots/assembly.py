@@ -83,7 +83,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         frames.setdefault(name, LinkFrame(own.body, own.rotation @ pose.rotation, own.place + own.rotation @ pose.place))
     moving = [branch.joint for branch in tree.branches if branch.joint.kind is not js.Weld]
     named = _free_names(tree, graph, others)
-    made: list[Any] = [js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation) for link in tree.free]
+    made: list[Any] = [
+        js.Free(named[link], GROUND, link, frames[link].place, frames[link].rotation, **graph.floating.get(link, {})) for link in tree.free
+    ]
     made += [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
@@ -103,6 +105,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
         controls=graph.controls,
+        relations={one.name: _equation(one) for one in graph.couplings},
         keyframes=_keyframes(graph, frames, named),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
@@ -280,6 +283,18 @@ def _element(joint: Joint, frames: Mapping[str, LinkFrame]) -> Any:
 def _relation(coupling: Coupling) -> js.Relation:
     references = coupling.reference, coupling.other_reference
     return js.Relation(coupling.name, coupling.joint, coupling.other, coupling.coefficients, *references)
+
+
+def _equation(coupling: Coupling) -> str:
+    """Returns the relation as an equation."""
+
+    def less(name: str, reference: float) -> str:
+        return f"({name} - {reference:.6g})" if reference else name
+
+    powers = ("", " {x}", *(f" {{x}}^{k}" for k in range(2, 5)))
+    other = less(coupling.other, coupling.other_reference)
+    terms = [f"{c:.6g}{power.format(x=other)}" for c, power in zip(coupling.coefficients, powers, strict=False) if c]
+    return f"{less(coupling.joint, coupling.reference)} = {' + '.join(terms) or '0'}"
 
 
 def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:

@@ -94,7 +94,7 @@ def open_at_file(description: Description) -> dict[str, float]:
     found = {}
     for joint in description.joints:
         if joint.name in description.loops and joint.rows:
-            rows = joint.placed(frames, numbers).residual(frames[joint.a], frames[joint.b], real(0.0))
+            rows = joint.placed(frames, numbers).opening(frames[joint.a], frames[joint.b], real(0.0))
             found[joint.name] = max(abs(float(row)) for row in rows)
     return found
 

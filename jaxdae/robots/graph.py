@@ -207,6 +207,7 @@ class Graph:
         controls: the names of the inputs.
         rows: further joints of `jaxdae.mechanisms.spatial` that name joints, such as prescribed motions.
         afloat: links that move freely by the file, whatever the base.
+        floating: what acts on the velocities of free links, by link: fields of `Free`.
     """
 
     name: str
@@ -222,6 +223,7 @@ class Graph:
     controls: tuple[str, ...] = ()
     rows: Sequence[Any] = ()
     afloat: tuple[str, ...] = ()
+    floating: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
 
 class Branch(NamedTuple):

@@ -27,7 +27,7 @@ import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, Polynomial
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
-from jaxdae.robots.mjcf_actuators import actuators
+from jaxdae.robots.mjcf_actuators import actuators, control_names
 from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
 from jaxdae.robots.source import Node, RobotFileError, Source
 
@@ -88,6 +88,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         mujoco.set_mju_user_warning(before)
     notes += [str(doubt.message) for doubt in doubts]
     _check_numbers(source, model)
+    _switch_off(mujoco, model)
     told = [f"MuJoCo: {' '.join(note.split())}" for note in dict.fromkeys(notes)]
     return source, _Reading(mujoco, spec, model, source).graph(path, missing, told)
 
@@ -98,6 +99,26 @@ def _check_numbers(source: Source, model: Any) -> None:
         if not np.all(np.isfinite(getattr(model, name))):
             source.wrong(0, f"the compiled model has numbers in {name} that are not finite: look for nan and inf in the file")
     source.end()
+
+
+def _switch_off(mujoco: Any, model: Any) -> None:
+    """Takes out of a compiled model what `<option><flag>` disables, and of actuators also `actuatorgroupdisable` (see `actuators`)."""
+    bits, flags = mujoco.mjtDisableBit, int(model.opt.disableflags)
+
+    def disabled(*names: str) -> bool:
+        return any(flags & int(getattr(bits, f"mjDSBL_{name}")) for name in names)
+
+    tables = {
+        "jnt_stiffness jnt_stiffnesspoly tendon_stiffness tendon_stiffnesspoly": disabled("SPRING"),
+        "dof_damping dof_dampingpoly tendon_damping tendon_dampingpoly": disabled("DAMPER"),
+        "dof_frictionloss tendon_frictionloss": disabled("FRICTIONLOSS", "CONSTRAINT"),
+        "eq_active0": disabled("EQUALITY", "CONSTRAINT"),
+        "actuator_ctrllimited": disabled("CLAMPCTRL"),
+    }
+    for names, off in tables.items():
+        for name in names.split() if off else ():
+            if hasattr(model, name):
+                getattr(model, name)[:] = 0
 
 
 def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folders, depth: int) -> list[str]:
@@ -168,6 +189,7 @@ class _Reading:
         self.made: list[Joint] = []
         self.forces: list[Any] = []
         self.unused: list[tuple[str, int]] = []
+        self.floating: dict[str, dict[str, float]] = {}
 
     def _names(self, kind: str, count: int, taken: list[str]) -> list[str]:
         """Returns unique names of objects; those without a name get a number."""
@@ -192,7 +214,8 @@ class _Reading:
         for body in range(1, model.nbody):
             self._body(body)
         couplings, rows = self._equalities()
-        names = [self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}" for k in range(model.nu)]
+        count = len(model.actuator_trntype)
+        names = [self.mujoco.mj_id2name(model, self.mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"actuator{k}" for k in range(count)]
         pulled = passive(model, self._names("tendon", model.ntendon, names), self.tendons)
         driven = actuators(self.mujoco, model, names, self.joints, self.bodies, self._chain, self.tendons)
         for kind, (found, left_out) in (("tendons", pulled), ("actuators", driven)):
@@ -227,8 +250,9 @@ class _Reading:
             ignored=self._ignored(),
             notes=tuple(notes),
             keyframes=keys,
-            controls=tuple(names),
+            controls=control_names(model, names),
             rows=rows,
+            floating=self.floating,
         )
 
     def _body(self, k: int) -> None:
@@ -273,7 +297,12 @@ class _Reading:
         name = self.joints[k]
         damping, friction, armature = (float(table[dof]) for table in (model.dof_damping, model.dof_frictionloss, model.dof_armature))
         stiffness = float(model.jnt_stiffness[k])
-        for table, what in (("dof_dampingpoly", "damping polynomial"), ("jnt_stiffnesspoly", "stiffness polynomial")):
+        polynomials = (
+            ("dof_dampingpoly", "damping polynomial"),
+            ("jnt_stiffnesspoly", "stiffness polynomial"),
+            ("jnt_springyield", "springyield"),
+        )
+        for table, what in polynomials:
             values = getattr(model, table, None)
             if values is not None and np.any(values[dof if table.startswith("dof") else k]):
                 self.unused.append((what, line))
@@ -285,12 +314,14 @@ class _Reading:
             if stiffness and not free:
                 # Without force in the pose of the file, as it is where no axes are given.
                 self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, stiffness=stiffness))
-            for value, what in ((friction, "frictionloss"), (armature, "armature"), (free and stiffness, "stiffness")):
-                if value:
-                    self.unused.append((f"{what} of a {'free' if free else 'ball'} joint", line))
-            if not free:
-                at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
-                self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose)))
+            if free and stiffness:
+                self.unused.append(("stiffness of a free joint", line))
+            acting = {key: value for key, value in (("friction", friction), ("armature", armature)) if value}
+            if free:
+                self.floating[child] = acting
+                return
+            at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
+            self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose), acting))
             return
         turns, address = kind == kinds.mjJNT_HINGE, int(model.jnt_qposadr[k])
         reference = float(model.qpos0[address])
@@ -336,8 +367,10 @@ class _Reading:
                 self.unused.append(("equality with active=false", line))
             elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
                 ends, (a, b) = self._equal_frames(k, first, second, data, kind == kinds.mjEQ_WELD)
+                # A weld whose rotations weigh nothing (torquescale="0") holds points only.
+                held = js.Weld if kind == kinds.mjEQ_WELD and data[10] != 0.0 else js.Ball
                 # The row of a connect is the point on the first body less that on the second.
-                made = Joint(name, line, js.Weld if kind == kinds.mjEQ_WELD else js.Ball, ends[1], ends[0], b, a, closes=True)
+                made = Joint(name, line, held, ends[1], ends[0], b, a, closes=True)
                 self.made.append(made)
             elif kind == kinds.mjEQ_JOINT:
                 reference = float(model.qpos0[model.jnt_qposadr[first]])

@@ -115,6 +115,8 @@ def reduced(joint: Joint, branches: Sequence[Branch], free: Sequence[str], links
         return Reduced((made(joint.name, js.PointOnLine, n, here),), gap, max(sines))
     if joint.kind is js.Weld or slides_along:
         along = axes_with_z(a.rotation.T @ n)[:, 0]
+    if holds_angle and not (a.rotation @ along) @ (b.rotation @ along) > 0.0:
+        return None  # Turned over: the sine of the angle would not notice.
     across = np.cross(n, a.rotation @ along)
     first = (js.PointOnLine, n) if joint.kind is js.Weld or slides_along else (js.PointOnPlane, across)
     held = made(joint.name, *first, here), made(f"{joint.name} angle", js.PointOnPlane, across, along)

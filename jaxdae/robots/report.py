@@ -90,6 +90,7 @@ class Report:
         mass: of all bodies, in kg.
         keyframes: named states of the file; see `joint_state`.
         controls: the names of the inputs.
+        relations: the coordinates that follow others, as equations, by the names of the rows.
     """
 
     robot: str
@@ -106,6 +107,7 @@ class Report:
     mass: float = 0.0
     keyframes: Mapping[str, Keyframe] = dataclasses.field(default_factory=dict)
     controls: tuple[str, ...] = ()
+    relations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         links = {one.child for one in self.tree}
@@ -118,6 +120,9 @@ class Report:
             + (f" in place of {one.rows_in_file}" if one.rows < one.rows_in_file else "")
             for one in self.loops
         ]
+        lines += [f"relation {name}: {text}" for name, text in self.relations.items()]
+        if self.limits:
+            lines.append(f"limits of joints: {len(self.limits)}; nothing stops at them")
         if self.controls:
             lines.append(f"inputs: {', '.join(self.controls)}")
         if self.keyframes:

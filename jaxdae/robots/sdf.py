@@ -151,7 +151,14 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
     if inertial is None:
         # What the format has by default.
         return Link(name, node.line, pose, 1.0, np.zeros(3), np.eye(3), lifted)
-    at = frames.raw(source, inertial.first("pose"))
+    if source.truth_of(inertial, "auto"):
+        source.wrong(
+            inertial.line, f"the inertia of link {name!r} is to be that of its collisions, which are not read: write mass and inertia"
+        )
+    own = inertial.first("pose")
+    if own is not None and own.attributes.get("relative_to"):
+        source.wrong(own.line, f"the pose of the inertia of link {name!r} is that in the link: relative_to has no meaning there")
+    at = frames.raw(source, own)
     mass = source.value(inertial.first("mass"), 1.0)
     tensor = inertial.first("inertia")
     defaults = {"ixx": 1.0, "iyy": 1.0, "izz": 1.0, "ixy": 0.0, "ixz": 0.0, "iyz": 0.0}
@@ -360,6 +367,10 @@ def _ignored(nodes: Sequence[Node], root: Node) -> tuple[Ignored, ...]:
             continue
         seen.add(id(node))
         known = _KNOWN.get(node.tag, set())
+        if node.tag == "joint" and node.attributes.get("type") == "ball":
+            lines = [acting.line for axis in node.all("axis") for acting in axis.all("dynamics")]
+            if lines:
+                found.setdefault("dynamics of a ball joint", []).extend(lines)
         for child in node.children:
             if child.tag in known:
                 waiting.append(child)

@@ -57,6 +57,7 @@ class Scope:
         static: whether it stands.
         is_world: whether it is a world.
         path: the file that it is in.
+        alone: of a world with one model, whose names go without that of the model: the name of this model, empty elsewhere.
     """
 
     node: Node
@@ -66,6 +67,7 @@ class Scope:
     static: bool
     is_world: bool
     path: pathlib.Path
+    alone: str = ""
 
     def all(self, tag: str) -> Iterator[Node]:
         """Yields the elements with a tag that have a name."""
@@ -79,7 +81,12 @@ class Scope:
         """Returns the full name of a frame that is named in this scope."""
         if name == MODEL:
             return self.model_frame
-        return "" if name == "world" else self.prefix + name
+        inner = name.removesuffix(f"::{MODEL}")  # The frame of a model has the name of the model.
+        if self.alone and inner == self.alone:
+            return MODEL
+        if self.alone:
+            inner = inner.removeprefix(f"{self.alone}::")
+        return "" if name == "world" else self.prefix + inner
 
     def canonical(self) -> str | None:
         """Returns the full name of the link that stands for the model."""
@@ -225,9 +232,11 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
     reading = _Reading(source, frames, scopes, folders)
     worlds, models = list(root.all("world")), list(root.all("model"))
     for world in worlds:
-        scope = Scope(world, "", "", version, False, True, source.path)
+        inside = [*world.all("model"), *world.all("include")]
+        named = [node.attributes.get("name") or getattr(node.first("name"), "content", "").strip() for node in inside]
+        scope = Scope(world, "", "", version, False, True, source.path, named[0] if len(named) == 1 else "")
         scopes.append(scope)
-        reading.contents(scope, source.path, 0, several=len([*world.all("model"), *world.all("include")]) > 1)
+        reading.contents(scope, source.path, 0, several=len(inside) > 1)
     for model in models:
         reading.model(model, Scope(root, "", "", version, False, True, source.path), source.path, 0, prefixed=len(models) + len(worlds) > 1)
     for name in [name for name, entry in frames.entries.items() if entry.what == "link"]:
@@ -254,9 +263,10 @@ class _Reading:
         if prefixed:
             self.frames.add(outer, node, "model", frame, outer.model_frame, None)
         else:
-            self.frames.entries[frame] = Entry(
-                node.line, "model", outer.model_frame, self.frames.raw(self.source, node.first("pose")), None
-            )
+            pose = node.first("pose")
+            given = "" if pose is None else pose.attributes.get("relative_to", "")
+            base = outer.full(given) if given else outer.model_frame
+            self.frames.entries[frame] = Entry(node.line, "model", base, self.frames.raw(self.source, pose), None)
         placement = node.attributes.get("placement_frame", "")
         if placement and frame in self.frames.entries:
             self.frames.entries[frame] = self.frames.entries[frame]._replace(placement=prefix + placement)

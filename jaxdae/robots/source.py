@@ -164,6 +164,10 @@ class Source:
         """Returns the text of an element, one finite number."""
         return float(self.values(node, (default,))[0])
 
+    def truth_of(self, node: Node, name: str) -> bool:
+        """Returns an attribute that is true or false; false where it is missing."""
+        return self.truth(Node(name, {}, node.line, content=node.attributes.get(name, "")), False)
+
     def truth(self, node: Node | None, default: bool) -> bool:
         """Returns the text of an element, true or false."""
         if node is None or not node.content.strip():

@@ -91,9 +91,14 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         for joint in order
         if joint.mimic is not None
     ]
+    forces = [
+        js.RotationalDamper(f"{joint.name} damping", joint.parent, joint.child, joint.numbers["damping"])
+        for joint in order
+        if joint.kind is js.Ball and joint.numbers["damping"]
+    ]
     afloat = tuple(joint.child for joint in order if joint.kind is _FREE)
     name = root.attributes.get("name", path.stem)
-    return source, Graph(name, placed, found, couplings, ignored=_ignored(root), afloat=afloat)
+    return source, Graph(name, placed, found, couplings, forces, ignored=_ignored(root), afloat=afloat)
 
 
 def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
@@ -256,6 +261,9 @@ def _ignored(root: Node) -> tuple[Ignored, ...]:
     while waiting:
         node = waiting.pop()
         known = _KNOWN.get(node.tag, set())
+        for name in node.attributes if node.tag == "dynamics" else ():
+            if name not in ("damping", "friction"):
+                found.setdefault(f"dynamics {name}", []).append(node.line)
         for child in node.children:
             if child.tag in known:
                 waiting.append(child)

@@ -196,12 +196,12 @@ class _Making:
 
 
 def _acting(joint: Any, steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Returns what acts along the links of a joint: the numbers of its coordinates, nothing where a link takes any orientation."""
+    """Returns what acts along the links of a joint: the numbers of its coordinates, or of all velocities where it has none."""
     found: list[dict[str, Any]] = []
     along = itertools.count()
     for step in steps:
         k = next(along) if step.kind == AXIS else None
-        numbers = {} if k is None else joint.elements()
+        numbers = {} if k is None and joint.coordinates else joint.elements()
         found.append({name: number[k] if number.ndim else number for name, number in numbers.items()})
     return found
 

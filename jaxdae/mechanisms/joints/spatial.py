@@ -19,7 +19,7 @@ from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
-from jaxdae.mechanisms.joints.spatial_base import Movable, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
@@ -28,7 +28,7 @@ from jaxdae.mechanisms.values import concrete
 
 
 @pytree
-class Revolute(OnAxis, Movable):
+class Revolute(Facing, OnAxis, Movable):
     """A hinge: a point of a and a point of b coincide, and b turns about an axis fixed in both."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "tilt_x": "rad", "tilt_y": "rad"}
@@ -51,7 +51,7 @@ class Revolute(OnAxis, Movable):
 
 
 @pytree
-class Prismatic(OnAxis, Movable):
+class Prismatic(Facing, OnAxis, Movable):
     """A slider: b moves along an axis fixed in a, without turning against a."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
@@ -67,13 +67,17 @@ class Prismatic(OnAxis, Movable):
         """Returns the distance from the line along x and y of the joint in m, and the rotation in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
 
+    def facing(self, a: Frame, b: Frame) -> Any:
+        """Returns the cosine of the angle of the rotation."""
+        return parts.aligned(self, a, b)
+
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the slide along the axis in m."""
         return (parts.slide(self, a, b),)
 
 
 @pytree
-class Cylindrical(OnAxis, Movable):
+class Cylindrical(Facing, OnAxis, Movable):
     """A sleeve on a shaft: b slides along an axis fixed in both bodies and turns about it."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad"}
@@ -95,7 +99,7 @@ class Cylindrical(OnAxis, Movable):
 
 
 @pytree
-class Screw(OnAxis, Movable):
+class Screw(Facing, OnAxis, Movable):
     """A nut on a screw: b turns about an axis fixed in both bodies, and moves along it by `lead` a radian.
 
     The slide says how many turns were made, so that the row holds for any number of them.
@@ -175,7 +179,7 @@ class Universal(Movable):
 
 
 @pytree
-class Ball(SpatialJoint):
+class Ball(AnyOrientation, SpatialJoint):
     """A ball in a socket: a point of a and a point of b coincide."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m"}
@@ -204,7 +208,7 @@ class Ball(SpatialJoint):
 
 
 @pytree
-class Planar(OnAxis, Movable):
+class Planar(Facing, OnAxis, Movable):
     """b slides over a plane that is fixed in a, and turns about its normal."""
 
     rows: ClassVar[dict[str, str]] = {"normal": "m", "tilt_x": "rad", "tilt_y": "rad"}
@@ -230,7 +234,7 @@ class Planar(OnAxis, Movable):
 
 
 @pytree
-class Weld(SpatialJoint):
+class Weld(Facing):
     """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
@@ -259,9 +263,13 @@ class Weld(SpatialJoint):
         gap = parts.gap(self, a, b)
         return gap.x, gap.y, gap.z, *parts.rotation(self, a, b)
 
+    def facing(self, a: Frame, b: Frame) -> Any:
+        """Returns the cosine of the angle of the rotation."""
+        return parts.aligned(self, a, b)
+
 
 @pytree
-class Free(SpatialJoint):
+class Free(AnyOrientation, SpatialJoint):
     """b moves freely against a, by place and orientation of a frame that is fixed in b, such as that of the link of a robot.
 
     In joint coordinates q is the place of that frame in a and its quaternion wxyz, v the velocity of its origin in the axes of a and its
@@ -337,7 +345,7 @@ class PointOnPlane(OnAxis, Movable):
 
 
 @pytree
-class ConstantVelocity(OnAxis):
+class ConstantVelocity(Facing, OnAxis):
     """A homokinetic joint: a point of a and a point of b coincide, and b turns about its own shaft as fast as a about its own.
 
     The shafts are the z axes of the joint in both bodies; they may bend against each other by less than half a turn. Tracks that lie in
@@ -352,6 +360,10 @@ class ConstantVelocity(OnAxis):
         x_a, y_a = parts.axis_a(self, a, 0), parts.axis_a(self, a, 1)
         x_b, y_b = parts.axis_b(self, b, 0), parts.axis_b(self, b, 1)
         return gap.x, gap.y, gap.z, 0.5 * (y_a.dot(x_b) - x_a.dot(y_b))
+
+    def facing(self, a: Frame, b: Frame) -> Any:
+        """Returns the cosine of the twist, shorter where the shafts are bent, as its sine is."""
+        return 0.5 * (parts.axis_a(self, a, 0).dot(parts.axis_b(self, b, 0)) + parts.axis_a(self, a, 1).dot(parts.axis_b(self, b, 1)))
 
 
 SPATIAL_JOINTS = (

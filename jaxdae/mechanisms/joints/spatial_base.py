@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
-from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place
+from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -23,6 +24,31 @@ class SpatialJoint(Joint):
     """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
+
+
+class Facing(SpatialJoint):
+    """A joint whose rows are sines of the angles that it forbids: they are zero as well where b is turned over by half a turn."""
+
+    turns_over: ClassVar[bool] = True
+
+    def facing(self, a: Frame, b: Frame) -> Any:
+        """Returns the cosine of the angle whose sine the rows in rad have as their length: here of that between the z axes."""
+        return parts.axis_a(self, a, 2).dot(parts.axis_b(self, b, 2))
+
+    def opening(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the residual, its rows in rad longer by angle / sin(angle): they are zero at half a turn no more."""
+        rows, cosine, units = self.residual(a, b, t), self.facing(a, b), list(self.rows.values())
+        square = sum(row * row for row, unit in zip(rows, units, strict=True) if unit == "rad")
+        aligned = square < jnp.finfo(cosine.dtype).eps
+        sine = jnp.sqrt(jnp.where(aligned, 1.0, square))
+        longer = jnp.where(aligned, 1.0, jnp.arctan2(sine, cosine) / sine)
+        # At half a turn there is no direction to turn back in: any will do.
+        turned = jnp.where(aligned & (cosine < 0.0), jnp.pi, 0.0)
+        first = units.index("rad")
+        return tuple(
+            row if unit == "m" else row * longer + (turned if k == first else 0.0)
+            for k, (row, unit) in enumerate(zip(rows, units, strict=True))
+        )
 
 
 @pytree
@@ -59,6 +85,30 @@ class Movable(WithElements, SpatialJoint):
     """A joint with coordinates, whose angles are in (-pi, pi]."""
 
     counts_turns: ClassVar[bool] = False
+
+
+@pytree(kw_only=True)
+class AnyOrientation(SpatialJoint):
+    """A joint that leaves any orientation, with what may act on each of its velocities in joint coordinates.
+
+    An inertia that is the same about all axes, and dry friction on each component, as robot files have them; both are part of the reaction.
+    """
+
+    tree_only: ClassVar[tuple[str, ...]] = ("armature", "friction")
+
+    armature: Number = fields.number(
+        "the inertia that motors add to each velocity, on joints of a tree only,", "kg m^2 or kg", value=0.0, at_least=0.0, sparse=True
+    )
+    friction: Number = fields.number(
+        "the dry friction against each velocity, on joints of a tree only,", "N m or N", value=0.0, at_least=0.0, sparse=True
+    )
+    friction_speed: Number = fields.number(
+        "the speed at which friction has 76 % of its size", "rad/s or m/s", value=0.01, above=0.0, only_with="friction"
+    )
+
+    def elements(self) -> dict[str, Any]:
+        """Returns what acts on each velocity of an element of a group, by the names of the fields."""
+        return {name: getattr(self, name) for name in ("armature", "friction", "friction_speed")}
 
 
 def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, str]) -> Iterable[str]:

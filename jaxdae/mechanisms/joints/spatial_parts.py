@@ -64,6 +64,11 @@ def rotation(element: Any, a: Frame, b: Frame) -> tuple[Any, Any, Any]:
     )
 
 
+def aligned(element: Any, a: Frame, b: Frame) -> Any:
+    """Returns the cosine of the angle of the rotation of b against a, from the trace of that rotation."""
+    return 0.5 * (sum(axis_a(element, a, k).dot(axis_b(element, b, k)) for k in range(3)) - 1.0)
+
+
 def turn(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
     """Returns the angle of b against a about an axis of the joint, in (-pi, pi] rad; right to first order where these axes differ."""
     first, second = (k + 1) % 3, (k + 2) % 3
