@@ -2,10 +2,12 @@
 
     python experiments/benchmarks/two_cores.py [--models G1 Cassie] [--repeats 9] [--out FILE.md]
 
-As `jaxdae run` does on a CPU: one thread runs the program of all worlds, which is `--devices 1`; of several threads each runs the program
-of its share of the worlds. Every repetition times both, one after the other, and the gain is the median of the quotients within a
-repetition. The column of cores tells how many were at work on the average: more than 1 with one thread means that the compiler itself
-shares operations. Ends must agree to the last bit. Run it on a machine that does nothing else; the load is printed.
+As `jaxdae run` does on a CPU: of several threads each runs the program of its share of the worlds. One thread has two ways: the program of
+all worlds, which is `--devices 1`, or that of a share, share after share, whose arrays are smaller. The gain is over the faster of both.
+Every repetition times all three, one after the other, and the gain is the median of the quotients within a repetition. The columns of
+cores tell how many were at work on the average: more than 1 with one thread means that the compiler itself shares operations; less than
+there are threads, that others had the cores. Ends must agree to the last bit. Run it on a machine that does nothing else, on Linux as
+`chrt --rr 1 python ...`; the load is printed.
 """
 
 import argparse
@@ -65,6 +67,9 @@ def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
         def one() -> Any:
             return alone(v)
 
+        def in_turn() -> Any:
+            return [share(part) for part in parts]
+
         def several() -> Any:
             return list(pool.map(share, parts))
 
@@ -73,11 +78,13 @@ def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
             raise SystemExit(f"{name}: threads change the results")
         if np.any(np.asarray(whole[1]) != jaxdae.Status.OK):
             raise SystemExit(f"{name}: {jaxdae.Status(int(np.max(whole[1]))).name}")
-        rounds = [(timed(one), timed(several)) for _ in range(repeats)]
-    gain = statistics.median(single[0] / shared[0] for single, shared in rounds)
-    us = [1e6 * min(times[which][0] for times in rounds) / (threads * each * steps) for which in (0, 1)]
-    busy = [statistics.median(times[which][1] / times[which][0] for times in rounds) for which in (0, 1)]
-    return [name, str(threads * each), str(steps), f"{us[0]:.3f}", f"{busy[0]:.2f}", f"{us[1]:.3f}", f"{busy[1]:.2f}", f"{gain:.2f}"]
+        rounds = [[timed(way) for way in (one, in_turn, several)] for _ in range(repeats)]
+    gain = statistics.median(min(at_once[0], after[0]) / side_by_side[0] for at_once, after, side_by_side in rounds)
+    cells = [name, str(threads * each), str(steps)]
+    for ways in zip(*rounds, strict=True):
+        us = 1e6 * min(wall for wall, _, _ in ways) / (threads * each * steps)
+        cells += [f"{us:.3f}", f"{statistics.median(cpu / wall for wall, cpu, _ in ways):.2f}"]
+    return [*cells, f"{gain:.2f}"]
 
 
 def main() -> None:
@@ -92,7 +99,8 @@ def main() -> None:
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     several = f"{options.threads} threads"
-    rows = [["", "worlds", "steps", "one thread, us/step", "cores", f"{several}, us/step", "cores", "gain"]]
+    ways = ("one thread, all at once, us/step", "one thread, in shares, us/step", f"{several}, us/step")
+    rows = [["", "worlds", "steps", *(cell for way in ways for cell in (way, "cores")), "gain"]]
     for name in options.models:
         load = os.getloadavg()[0]
         try:
