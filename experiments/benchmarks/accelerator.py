@@ -1,6 +1,7 @@
 """How fast batches are on whatever device JAX finds, in single and double precision, forward and by gradient, beside MJX.
 
-    python experiments/benchmarks/accelerator.py [--budget SECONDS] [--quick] [--out FILE.md]
+    python experiments/benchmarks/accelerator.py [--budget SECONDS] [--quick] [--out FILE.md] [--rows FILE.jsonl]
+    python experiments/benchmarks/accelerator.py --rows FILE.jsonl --models G1 --engines MJX --precisions float32 --worlds 1 100
 
 Four-bar, Andrews' mechanism, G1 and Cassie (`accelerator_models.py`) from one world to a million. Every table row is a program of a fixed
 number of steps, compiled for its number of worlds: world steps per second (best run of up to five), seconds of tracing and compiling,
@@ -9,12 +10,16 @@ and steps (of MJX the loops of one world at the end), and kernels a step: what t
 the compiled program. A gradient is that of the mean of all final coordinates by all start velocities, forward pass included.
 
 Each model with each engine, precision and direction is a process of its own with a share of the time that is left, so that this always
-ends within its budget; what did not fit, in time or in memory, is named below the tables. Where a CPU is the device, all cores that the
-process may use are the compiler's; worlds are not divided among threads, as `jaxdae run` does (`two_cores.py`).
+ends within its budget; what did not fit, in time or in memory, is named below the tables. With `--rows` every row goes into a file as soon
+as it is measured, and what is there is not measured again: the same command goes on where it was ended, and the tables are those of the
+whole file. The column of the load tells how busy the machine was when a process began (its load average of one minute): times of a
+machine that others use are upper bounds. Where a CPU is the device, all cores that the process may use are the compiler's; worlds are not
+divided among threads, as `jaxdae run` does (`two_cores.py`).
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -39,7 +44,9 @@ STEPS = 97  # of a program at most; no other loop runs as often
 SHORTER = {10_000: 31, 1_000_000: 11}  # of a program from so many worlds on
 REPEATS, ENOUGH_S = 5, 2.0
 LARGEST_SHARE = 0.8  # of the memory that is free
-HEAD = ["", "worlds", "steps", "world steps/s", "compile, s", "MB", "violation", "kernels/step"]
+HEAD = ["", "worlds", "steps", "world steps/s", "compile, s", "MB", "violation", "kernels/step", "load"]
+ENGINES = ("jaxdae", "MJX")
+DIRECTIONS = ("forward", "gradient")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +59,14 @@ class Case:
     gradient: bool
 
     @property
+    def key(self) -> list[str]:
+        """What it is called on a command line and in a file."""
+        return [self.model, self.engine, self.precision, DIRECTIONS[self.gradient]]
+
+    @property
     def words(self) -> str:
         """In words."""
-        return f"{self.model}, {self.engine}, {self.precision}, {'gradient' if self.gradient else 'forward'}"
+        return ", ".join(self.key)
 
     @property
     def weight(self) -> float:
@@ -65,8 +77,15 @@ class Case:
 # in the process of one case
 
 
-def measure(case: Case, worlds: tuple[int, ...], seconds: float) -> Iterator[dict[str, Any]]:
-    """Gives a row for each number of worlds, or why there is none."""
+def measure(case: Case, worlds: tuple[int, ...], seconds: float, rate: float) -> Iterator[dict[str, Any]]:
+    """Gives a row for each number of worlds, or why there is none.
+
+    Args:
+        case: the case.
+        worlds: the numbers of worlds, in order.
+        seconds: how long it may take.
+        rate: world steps per second that were measured before with fewer worlds; 0 where none were.
+    """
     import jax
 
     jax.config.update("jax_enable_x64", case.precision == "float64")
@@ -75,7 +94,7 @@ def measure(case: Case, worlds: tuple[int, ...], seconds: float) -> Iterator[dic
     from accelerator_models import Missing
     from kernels import per_step
 
-    end, rate = time.monotonic() + seconds, 0.0
+    end = time.monotonic() + seconds
     try:
         made = _mjx(case) if case.engine == "MJX" else _jaxdae(case)
     except Missing as error:
@@ -198,17 +217,17 @@ def environment() -> list[str]:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             versions.append(f"{package} not installed")
-    load = f"; load before the first row {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return [
-        f"Device: {backend}, {count} x {kind}{load}.",
+        f"Device: {backend}, {count} x {kind}.",
         f"Python {platform.python_version()}, {', '.join(versions)}; XLA_FLAGS `{os.environ.get('XLA_FLAGS', '')}`.",
     ]
 
 
-def run(case: Case, worlds: tuple[int, ...], seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Returns the rows of a case that its process has told in time, and why there are no more."""
-    words = [case.model, case.engine, case.precision, "gradient" if case.gradient else "forward"]
-    command = [sys.executable, __file__, "--case", *words, "--budget", str(seconds), "--worlds", *map(str, worlds)]
+def run(case: Case, worlds: tuple[int, ...], seconds: float, rate: float) -> list[dict[str, Any]]:
+    """Returns the rows of a case that its process has told in time, and behind them why there are no more."""
+    options = ["--budget", str(seconds), "--rate", str(rate), "--worlds", *map(str, worlds)]
+    command = [sys.executable, __file__, "--case", *case.key, *options]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=told, stderr=errors)
         reason = ""
@@ -223,33 +242,51 @@ def run(case: Case, worlds: tuple[int, ...], seconds: float) -> tuple[list[dict[
             reason = f"did not end in {seconds:.0f} s"
         told.seek(0)
         found = [json.loads(line) for line in told.read().split("\n")[:-1] if line.startswith("{")]
-    rows = [row for row in found if "left_out" not in row]
-    reason = next((row["left_out"] for row in found if "left_out" in row), reason)
-    return rows, reason
+    if reason:
+        found.append({"left_out": reason})
+    return [{"case": case.key, "load": load, **row} for row in found]
 
 
-def cells(case: Case, row: dict[str, Any]) -> list[str]:
+def kept(file: Path | None, told: list[str]) -> list[dict[str, Any]]:
+    """Returns the rows in a file; none where there is no file."""
+    if file is None or not file.exists():
+        return []
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    if any(row["on"] != told for row in rows):
+        raise SystemExit(f"{file}: holds rows of another device or of other versions; choose another file")
+    return rows
+
+
+def cells(row: dict[str, Any]) -> list[str]:
     """Returns a row of a table."""
+    _, engine, precision, direction = row["case"]
     kernels = "-" if row["kernels"] is None else str(row["kernels"])
-    name = f"{case.engine}, {case.precision}{', gradient' if case.gradient else ''}"
+    name = f"{engine}, {precision}{', gradient' if direction == 'gradient' else ''}"
     numbers = [f"{row['rate']:.3g}", f"{row['compile_s']:.1f}", f"{row['bytes'] / 1e6:.3g}", f"{row['violation']:.1e}", kernels]
-    return [name, f"{row['worlds']:,}".replace(",", " "), str(row["steps"]), *numbers]
+    return [name, f"{row['worlds']:,}".replace(",", " "), str(row["steps"]), *numbers, f"{row['load']:.1f}"]
 
 
-def report(told: list[str], cases: list[Case], results: dict[Case, tuple[list[dict[str, Any]], str]], worlds: tuple[int, ...]) -> str:
-    """Returns everything as Markdown."""
-    lines = ["# Batches on this device", "", *told, ""]
-    left = []
+def report(told: list[str], cases: list[Case], rows: list[dict[str, Any]], worlds: tuple[int, ...]) -> str:
+    """Returns everything as Markdown: of each case the rows that were measured, and below the tables what was not, and why."""
+    lines, left = ["# Batches on this device", "", *told, ""], []
+    of = {case: [row for row in rows if row["case"] == case.key] for case in cases}
+    measured = {case: {row["worlds"]: row for row in _measured(case, rows)} for case in cases}
     for model in dict.fromkeys(case.model for case in cases):
-        rows = [cells(case, row) for case in cases if case.model == model and case in results for row in results[case][0]]
-        if rows:
-            lines += [f"## {model}", "", markdown([HEAD, *rows]), ""]
+        table = [cells(measured[case][count]) for case in cases if case.model == model for count in sorted(measured[case])]
+        if table:
+            lines += [f"## {model}", "", markdown([HEAD, *table]), ""]
     for case in cases:
-        found, reason = results.get(case, ([], "no time was left"))
-        missing = [str(count) for count in worlds if count not in {row["worlds"] for row in found}]
+        missing = [str(count) for count in worlds if count not in measured[case]]
+        reason = next((row["left_out"] for row in reversed(of[case]) if "left_out" in row), "no time was left")
         if missing:
             left.append(f"- {case.words}, worlds {', '.join(missing)}: {reason}")
     return "\n".join([*lines, *(["## Left out", "", *left, ""] if left else [])])
+
+
+def every(models: list[str]) -> list[Case]:
+    """Returns all cases of these models, in the order of the tables."""
+    cases = [Case(*one, False) for one in itertools.product(models, ENGINES, PRECISIONS)]
+    return cases + [Case(model, "jaxdae", precision, True) for model, precision in itertools.product(models, PRECISIONS)]
 
 
 def main() -> None:
@@ -257,39 +294,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=1800.0, help="seconds for everything (default: 1800)")
     parser.add_argument("--quick", action="store_true", help="1 and 100 worlds, at most 300 s")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="default: all")
+    for name, known in (("models", MODELS), ("engines", ENGINES), ("precisions", PRECISIONS), ("directions", DIRECTIONS)):
+        parser.add_argument(f"--{name}", nargs="+", choices=known, default=list(known), help="default: all")
     parser.add_argument("--worlds", nargs="+", type=int, default=list(WORLDS), help=f"default: {' '.join(map(str, WORLDS))}")
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables")
+    parser.add_argument("--rows", type=Path, help="a file of what is measured, from which this goes on")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     for_small_programs()
     if options.case:
         model, engine, precision, direction = options.case
-        for row in measure(Case(model, engine, precision, direction == "gradient"), tuple(options.worlds), options.budget):
+        case = Case(model, engine, precision, direction == "gradient")
+        for row in measure(case, tuple(options.worlds), options.budget, options.rate):
             print(json.dumps(row), flush=True)
         return
     worlds = tuple(options.worlds[:2]) if options.quick else tuple(options.worlds)
     end = time.monotonic() + (min(options.budget, 300.0) if options.quick else options.budget)
     told = environment()
-    precise = [(model, precision) for model in options.models for precision in PRECISIONS]
-    cases = [Case(model, "jaxdae", precision, gradient) for gradient in (False, True) for model, precision in precise]
-    cases += [Case(model, "MJX", precision, False) for model, precision in precise]
-    cases.sort(key=lambda case: (case.gradient, options.models.index(case.model), case.engine == "MJX", case.precision))
-    results: dict[Case, tuple[list[dict[str, Any]], str]] = {}
-    for index, case in enumerate(cases):
-        share = (end - time.monotonic()) * case.weight / sum(other.weight for other in cases[index:])
+    rows = kept(options.rows, told)
+    wanted = {case: _missing(case, worlds, rows) for case in every(options.models) if _is_asked_for(case, options)}
+    for case in [case for case in every(list(MODELS)) if wanted.get(case)]:
+        left = [other for other in wanted if wanted[other]]
+        share = (end - time.monotonic()) * case.weight / sum(other.weight for other in left)
         if share < 1.0:
             break
-        results[case] = rows, reason = run(case, worlds, share)
-        print(f"{case.words}: {len(rows)} rows{'; ' if reason else ''}{reason}", file=sys.stderr, flush=True)
+        rate = max(((row["worlds"], row["rate"]) for row in _measured(case, rows)), default=(0, 0.0))[1]
+        found = [row | {"on": told} for row in run(case, wanted[case], share, rate)]
+        wanted[case] = ()
+        rows += found
+        words = "; ".join(row.get("left_out") or f"{row['worlds']} worlds {row['rate']:.3g}/s" for row in found)
+        print(f"{case.words}: {words}", file=sys.stderr, flush=True)
+        if options.rows is not None:
+            with options.rows.open("a") as stream:
+                stream.writelines(json.dumps(row) + "\n" for row in found)
         if options.out is not None:
-            options.out.write_text(report(told, cases, results, worlds))
-    if hasattr(os, "getloadavg"):
-        told[0] += f" Load after the last row {os.getloadavg()[0]:.1f}."
-    text = report(told, cases, results, worlds)
-    if options.out is not None:
-        options.out.write_text(text)
-    print(text)
+            options.out.write_text(_report_of_all(told, rows, list(wanted), worlds))
+    print(_report_of_all(told, rows, list(wanted), worlds))
+
+
+def _measured(case: Case, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["case"] == case.key and "left_out" not in row]
+
+
+def _missing(case: Case, worlds: tuple[int, ...], rows: list[dict[str, Any]]) -> tuple[int, ...]:
+    found = {row["worlds"] for row in _measured(case, rows)}
+    return tuple(count for count in worlds if count not in found)
+
+
+def _is_asked_for(case: Case, options: argparse.Namespace) -> bool:
+    return case.engine in options.engines and case.precision in options.precisions and case.key[-1] in options.directions
+
+
+def _report_of_all(told: list[str], rows: list[dict[str, Any]], wanted: list[Case], worlds: tuple[int, ...]) -> str:
+    """Returns everything as Markdown: what is asked for now, and what was measured before."""
+    known = [row["case"] for row in rows]
+    cases = [case for case in every(list(MODELS)) if case in wanted or case.key in known]
+    return report(told, cases, rows, tuple(sorted({*worlds, *(row["worlds"] for row in rows if "worlds" in row)})))
 
 
 if __name__ == "__main__":

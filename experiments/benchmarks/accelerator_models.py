@@ -71,7 +71,7 @@ def _g1() -> Model:
     if file is None:
         raise Missing("the package example-robot-data is not installed")
     found = robots.load(file, base="floating", gravity=(0.0, -9.81, 0.0)).description
-    joints = [type(joint)(**{**vars(joint), "damping": 0.0, "friction": 0.0}) for joint in found.joints]
+    joints = [_without(joint, "damping", "friction") for joint in found.joints]
     mechanism, q = jm.mechanism(dataclasses.replace(found, joints=joints, forces=()), jm.Joints())
     rest = jaxdae.State(jnp.zeros((), q.dtype), q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
     return Model(mechanism, jaxdae.SemiImplicitEuler(solver=jaxdae.SchurComplement()), rest, 1e-3)
@@ -84,13 +84,18 @@ def _cassie() -> Model:
         robot = robots.load(CASSIE)
     except ModuleNotFoundError as error:
         raise Missing(str(error)) from None
-    joints = [type(x)(**{**vars(x), "damping": 0.0}) if hasattr(x, "damping") else x for x in robot.description.joints]
+    joints = [_without(joint, "damping") for joint in robot.description.joints]
     forces = [one for one in robot.description.forces if not isinstance(one, js.RotationalDamper)]
     mechanism, q = jm.mechanism(dataclasses.replace(robot.description, joints=joints, forces=forces), jm.Joints())
     start = jaxdae.initialize(mechanism, robots.joint_state(mechanism, q, robot.start).q)[0]
     once = jaxdae.Projection(jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.STAGE), None)
     method = jaxdae.SemiImplicitEuler(solver=jaxdae.SchurComplement(), stabilization=jaxdae.Baumgarte(0.5 / dt, 0.0))
     return Model(mechanism, jaxdae.Projected(method, once), start, dt)
+
+
+def _without(joint: Any, *names: str) -> Any:
+    """Returns a joint whose numbers of these names, where it has them, are zero."""
+    return type(joint)(**{**vars(joint), **{name: 0.0 for name in names if hasattr(joint, name)}})
 
 
 MODELS: dict[str, Callable[[], Model]] = {"four-bar": _four_bar, "Andrews": _andrews, "G1": _g1, "Cassie": _cassie}

@@ -1,18 +1,24 @@
-"""What a second core gives a batch: one thread against as many as there are cores, in turn, in one process.
+"""What more cores give a batch, over one: the ways to run it, in turn, in one process.
 
-    python experiments/benchmarks/two_cores.py [--models G1 Cassie] [--repeats 9] [--out FILE.md]
+    chrt --rr 1 python experiments/benchmarks/two_cores.py [--models G1 Cassie] [--repeats 9] [--out FILE.md]
 
-As `jaxdae run` does on a CPU: one thread runs the program of all worlds, which is `--devices 1`; of several threads each runs the program
-of its share of the worlds. Every repetition times both, one after the other, and the gain is the median of the quotients within a
-repetition. The column of cores tells how many were at work on the average: more than 1 with one thread means that the compiler itself
-shares operations. Ends must agree to the last bit. Run it on a machine that does nothing else; the load is printed.
+- One core, to which all threads of the process are confined: the program of all worlds, or that of a share, share after share, whose arrays
+  are smaller.
+- One program on all cores, as the compiler shares its operations among them: `jaxdae run --devices 1`, and `batch_rollout` in a script.
+- A thread for each core, each with the program of its share: `jaxdae run`.
+
+Every repetition times all of them, one after the other. The gain is that of threads over the faster way of one core, the median of the
+quotients within a repetition; the columns of cores tell how many were at work on the average. Ends must agree to the last bit. Run it on
+a machine that does nothing else (`chrt`, for those who may, keeps others off); the load is printed. Linux alone can confine threads.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,43 +52,68 @@ def program(model: Model, worlds: int, steps: int) -> Any:
     return lambda v: jax.block_until_ready(compiled(model.system, model.method, v, dt))
 
 
-def timed(run: Any) -> tuple[float, float, Any]:
-    """Returns the wall time and the CPU time of a run in s, and what it returned."""
+def timed(run: Any) -> tuple[float, float]:
+    """Returns the wall time and the CPU time of a run in s."""
     wall, cpu = time.perf_counter(), time.process_time()
-    found = run()
-    return time.perf_counter() - wall, time.process_time() - cpu, found
+    run()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+@contextlib.contextmanager
+def confined() -> Iterator[None]:
+    """Confines all threads of the process to one core."""
+    cores = os.sched_getaffinity(0)
+    _allow({min(cores)})
+    try:
+        yield
+    finally:
+        _allow(cores)
+
+
+def _allow(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # It has just ended.
+            os.sched_setaffinity(int(thread), cores)
 
 
 def compare(name: str, worlds: int, threads: int, repeats: int) -> list[str]:
     """Returns the row of a model."""
     model, steps = MODELS[name](), STEPS[name]
     each = worlds // threads
-    alone, share = program(model, threads * each, steps), program(model, each, steps)
+    together, share = program(model, threads * each, steps), program(model, each, steps)
     v = jnp.broadcast_to(model.start.v, (threads * each, *model.start.v.shape))
     parts = [v[k * each : (k + 1) * each] for k in range(threads)]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
 
-        def one() -> Any:
-            return alone(v)
+        def at_once() -> Any:
+            return together(v)
 
-        def several() -> Any:
+        def in_turn() -> Any:
+            return [share(part) for part in parts]
+
+        def side_by_side() -> Any:
             return list(pool.map(share, parts))
 
-        whole, pieces = one(), several()
+        whole, pieces = at_once(), side_by_side()
         if not all(np.array_equal(x, np.concatenate(y)) for x, y in zip(whole, zip(*pieces, strict=True), strict=True)):
             raise SystemExit(f"{name}: threads change the results")
         if np.any(np.asarray(whole[1]) != jaxdae.Status.OK):
             raise SystemExit(f"{name}: {jaxdae.Status(int(np.max(whole[1]))).name}")
-        rounds = [(timed(one), timed(several)) for _ in range(repeats)]
-    gain = statistics.median(single[0] / shared[0] for single, shared in rounds)
-    us = [1e6 * min(times[which][0] for times in rounds) / (threads * each * steps) for which in (0, 1)]
-    busy = [statistics.median(times[which][1] / times[which][0] for times in rounds) for which in (0, 1)]
-    return [name, str(threads * each), str(steps), f"{us[0]:.3f}", f"{busy[0]:.2f}", f"{us[1]:.3f}", f"{busy[1]:.2f}", f"{gain:.2f}"]
+        rounds = []
+        for _ in range(repeats):
+            with confined():
+                alone = [timed(way) for way in (at_once, in_turn)]
+            rounds.append([*alone, timed(at_once), timed(side_by_side)])
+    gain = statistics.median(min(at_once, in_turn) / threads for (at_once, _), (in_turn, _), _, (threads, _) in rounds)
+    us = [1e6 * min(wall for wall, _ in way) / (threads * each * steps) for way in zip(*rounds, strict=True)]
+    busy = [statistics.median(cpu / wall for wall, cpu in way) for way in zip(*rounds, strict=True)]
+    shared = [cell for time, cores in zip(us[2:], busy[2:], strict=True) for cell in (f"{time:.3f}", f"{cores:.2f}")]
+    return [name, str(threads * each), str(steps), *(f"{time:.3f}" for time in us[:2]), *shared, f"{gain:.2f}"]
 
 
 def main() -> None:
     """Runs and prints everything."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="default: all")
     parser.add_argument("--worlds", type=int, default=256, help="worlds of a batch (default: 256)")
@@ -91,8 +122,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a Markdown file for the table")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    several = f"{options.threads} threads"
-    rows = [["", "worlds", "steps", "one thread, us/step", "cores", f"{several}, us/step", "cores", "gain"]]
+    head = ["", "worlds", "steps", "one core, us/step", "in shares", "one program", "cores", f"{options.threads} threads", "cores", "gain"]
+    rows = [head]
     for name in options.models:
         load = os.getloadavg()[0]
         try:
