@@ -11,6 +11,7 @@
 #   make gallery     every experiment anew, and its picture for the site; takes about an hour
 #   make test-robots the published robots against other engines; downloads their files, 131 MB
 #   make test-viewer scenes in a browser without a display: installs viser, needs Chromium (Debian: apt-get install chromium)
+#   make test-recipes  the recipes of docs/results.md: downloads pyarrow, rerun and PyTorch, some GB
 #   make test-envs   environments by the checkers of Gymnasium, gymnax and brax, and PPO of brax; an environment of its own, 300 MB
 #   make lint        ruff and pyright
 #   make bench       time jaxdae, MuJoCo, MJX, then many bodies and robots (BENCH_ARGS="--quick" passes arguments on)
@@ -27,7 +28,7 @@ CHECKED := .venv/bin/python -c 'import os, pip, sys; sys.exit(os.path.abspath(".
 # A folder that was moved or a system Python that was upgraded leaves an environment behind that looks complete.
 BROKEN := $(shell $(CHECKED) 2>/dev/null || echo broken)
 
-.PHONY: demo test test-all test-robots test-peers test-viewer test-envs test-wheel first-hour docs gallery lint bench venv clean broken
+.PHONY: demo test test-all test-robots test-peers test-viewer test-recipes test-envs test-wheel first-hour docs gallery lint bench venv clean broken
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -80,6 +81,11 @@ test-viewer: .venv-viewer/.installed
 	.venv/bin/python -m venv --clear .venv-viewer
 	.venv-viewer/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev,viewer,export]'
 	@touch $@
+
+test-recipes: .venv/.installed
+	.venv/bin/python -m venv --clear build/recipes-env
+	build/recipes-env/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' pyarrow rerun-sdk torch
+	build/recipes-env/bin/python -m pytest tests/test_recipes.py
 
 # brax needs JAX before 0.10, and gymnax needs six, which it does not name.
 test-envs: .venv/.installed

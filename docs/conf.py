@@ -61,6 +61,7 @@ def setup(app):
     app.connect("builder-inited", run_examples)
     app.connect("source-read", site_pages.links_of_the_site)
     app.connect("autodoc-process-docstring", site_docstrings.to_rst, priority=1)
+    app.connect("html-page-context", without_source)
 
 
 def run_examples(app):
@@ -69,3 +70,9 @@ def run_examples(app):
     wrong = [mistake for page in pages for mistake in site_examples.mistakes(page)]
     if wrong:
         raise ExtensionError("examples: " + "; ".join(wrong))
+
+
+def without_source(app, page, template, context, doctree):
+    """Takes the links to view and to edit a page from those that are generated: the repository has no such file."""
+    if page.startswith("generated/"):
+        context["theme_source_repository"] = None

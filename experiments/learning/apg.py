@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from networks import act, begun, network
+from networks import act, begun, improved, network
 
 from jaxdae.envs import Environment
 
@@ -40,8 +40,7 @@ def train(environment: Environment, key: Any, updates: int, report: Any, worlds:
     @jax.jit
     def update(policy: Any, memory: Any, key: Any) -> Any:
         gradient = jax.grad(episode_return)(policy, environment, key, worlds)
-        changes, memory = optimizer.update(jax.tree.map(jnp.negative, gradient), memory)
-        return optax.apply_updates(policy, changes), memory
+        return improved(optimizer, jax.tree.map(jnp.negative, gradient), memory, policy)
 
     for k in range(updates):
         policy, memory = update(policy, memory, jax.random.fold_in(key, k))

@@ -1,9 +1,10 @@
-"""Networks as lists of matrices, and how a policy is judged: what APG, SHAC and PPO share."""
+"""Networks as lists of matrices, how they are improved, and how a policy is judged: what APG, SHAC and PPO share."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxdae.envs import Environment, EnvState
 
@@ -36,6 +37,14 @@ def apply(layers: list[tuple[Any, Any]], x: Any) -> Any:
 def act(policy: list[tuple[Any, Any]], observation: Any) -> Any:
     """Returns the action (..., actions) between -1 and 1 of a deterministic policy."""
     return jnp.tanh(apply(policy, observation))
+
+
+def improved(optimizer: Any, gradient: Any, memory: Any, network: Any) -> tuple[Any, Any]:
+    """Returns a network and the memory of its optimizer after a step down a gradient."""
+    # Optax mixes integers with numbers of either precision; where promotion is strict, that is meant for the program of its user.
+    with jax.numpy_dtype_promotion("standard"):
+        changes, memory = optimizer.update(gradient, memory)
+        return optax.apply_updates(network, changes), memory
 
 
 def begun(environment: Any, key: Any, worlds: int) -> tuple[EnvState, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from networks import apply, begun, network
+from networks import apply, begun, improved, network
 
 from jaxdae.envs import AutoReset, Environment
 
@@ -127,8 +127,7 @@ def train(
         def batch(carry: Any, chosen: Any) -> Any:
             one, memory = carry
             gradient = jax.grad(loss)(one, *jax.tree.map(lambda x: x[chosen], data))
-            changes, memory = optimizer.update(gradient, memory)
-            return (optax.apply_updates(one, changes), memory), None
+            return improved(optimizer, gradient, memory, one), None
 
         def epoch(carry: Any, key: Any) -> Any:
             order = jax.random.permutation(key, worlds * steps).reshape(batches, -1)

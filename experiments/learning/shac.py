@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from networks import act, apply, begun, network
+from networks import act, apply, begun, improved, network
 
 from jaxdae.envs import AutoReset, Environment
 
@@ -80,16 +80,14 @@ def train(
     def update(policy: Any, critic: Any, slow: Any, memories: Any, state: Any, observation: Any, key: Any) -> Any:
         state, observation = jax.lax.stop_gradient((state, observation))
         gradient, (state, observation, found) = jax.grad(window, has_aux=True)(policy, slow, environment, state, observation, key, horizon)
-        changes, actor_memory = optimizer.update(gradient, memories[0])
-        policy = optax.apply_updates(policy, changes)
+        policy, actor_memory = improved(optimizer, gradient, memories[0], policy)
         observations, rewards, after, done = jax.lax.stop_gradient(found)
         targets = returns(rewards, after, done)
 
         def fit(carry: Any, _: Any) -> Any:
             critic, memory = carry
             slope = jax.grad(lambda c: jnp.mean((apply(c, observations)[..., 0] - targets) ** 2))(critic)
-            changes, memory = optimizer.update(slope, memory)
-            return (optax.apply_updates(critic, changes), memory), None
+            return improved(optimizer, slope, memory, critic), None
 
         (critic, critic_memory), _ = jax.lax.scan(fit, (critic, memories[1]), None, length=8)
         slow = jax.tree.map(lambda a, b: SLOW * a + (1.0 - SLOW) * b, slow, critic)

@@ -1,14 +1,17 @@
-"""The ways to learn of experiments/learning: their sums over steps as loops say."""
+"""The ways to learn of experiments/learning: their sums over steps as loops say, and that all of them learn."""
 
+import dataclasses
 import importlib
 import pathlib
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-pytest.importorskip("optax")
+from jaxdae import envs
+
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "learning"
 NAMES = ("networks", "apg", "ppo", "shac")
 
@@ -48,3 +51,24 @@ def test_returns_and_advantages_end_with_their_episodes(learning, episodes):
     none = jnp.zeros((4, 2))
     seen = ppo.Rollout(none, none, none, jnp.asarray(value), jnp.asarray(reward), jnp.asarray(after), jnp.asarray(done))
     np.testing.assert_allclose(ppo.advantages(seen), advantages, rtol=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "updates", "sizes"), [("apg", 20, {"worlds": 8}), ("shac", 30, {"worlds": 8}), ("ppo", 20, {})])
+def test_all_ways_learn_to_reach(learning, name, updates, sizes):
+    # Ten actions: 0.2 s are enough to begin moving the tip towards its goal.
+    environment = envs.Environment(dataclasses.replace(envs.five_bar_reach(), limit=10))
+    networks, seen = learning["networks"], []
+
+    @jax.jit
+    def score(policy):
+        actor = (lambda x: networks.act(policy, x)) if name != "ppo" else (lambda x: networks.apply(policy.mean, x))
+        return networks.judged(environment, actor, jax.random.key(5), worlds=32)
+
+    def report(update, actor, policy, steps):
+        if update in (0, updates - 1):
+            seen.append(score(policy))
+
+    learning[name].train(environment, jax.random.key(0), updates, report, **sizes)
+    first, last = (float(each.episode_return) for each in seen)
+    assert last > 0.8 * first  # both are negative
