@@ -132,15 +132,15 @@ class Levels:
         return grids
 
     @functools.cached_property
-    def _order(self) -> np.ndarray:
-        """The nodes in all places, grid by grid."""
+    def in_places(self) -> np.ndarray:
+        """The nodes in all places, grid by grid (places,); the number of nodes where there is none."""
         return np.concatenate([slots.reshape(-1) for slots in self._slots])
 
     @functools.cached_property
-    def _places(self) -> np.ndarray:
+    def places(self) -> np.ndarray:
         """Where each node is among all places (nodes,)."""
         places = np.empty(self.count + 1, int)
-        places[self._order] = np.arange(len(self._order))
+        places[self.in_places] = np.arange(len(self.in_places))
         return places[:-1]
 
     @functools.cached_property
@@ -160,17 +160,17 @@ class Levels:
             carried[node] |= carried[parent]
         return carried[:-1]
 
-    def _laid(self, entry: Any) -> list[Any]:
-        """Returns an entry (nodes, ...) as grids (levels, width, ...); zero in empty places."""
-        entry = _ordered(entry, self._order)
+    def _laid(self, entry: Any, *, placed: bool) -> list[Any]:
+        """Returns an entry (nodes, ...), or (places, ...) where it is placed, as grids (levels, width, ...); zero in empty places."""
+        entry = entry if placed else _ordered(entry, self.in_places)
         ends = np.cumsum([slots.size for slots in self._slots])
         return [entry[end - slots.size : end].reshape(*slots.shape, *entry.shape[1:]) for slots, end in zip(self._slots, ends, strict=True)]
 
-    def _taken(self, grids: Sequence[Any]) -> Any:
+    def _taken(self, grids: Sequence[Any], *, placed: bool) -> Any:
         """Returns what `_laid` laid."""
         flat = [grid.reshape(slots.size, *grid.shape[2:]) for slots, grid in zip(self._slots, grids, strict=True)]
         entry = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
-        return _ordered(entry, self._places)
+        return entry if placed else _ordered(entry, self.places)
 
     def pushed(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that carry it."""
@@ -192,13 +192,14 @@ class Levels:
 
         return self.inward(step, entry, jnp.zeros_like(entry[0]))
 
-    def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any) -> Any:
+    def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False) -> Any:
         """Returns what a recursion from the leaves to the roots leaves at every node.
 
         Args:
             step: takes what the nodes of a row have, and the sums of what their children gave; returns what they give, and what they keep.
             own: what nodes have, a pytree of arrays (nodes, ...); zero in empty places of a row.
             nothing: what a childless node is given, a pytree of arrays (...) of zeros.
+            placed: whether arrays are (places, ...), in the order of `in_places`, so that nothing has to be moved.
         """
 
         def row(given: Any, at: Any) -> tuple[Any, Any]:
@@ -206,26 +207,27 @@ class Levels:
             gives, keeps = step(entries, given)
             return jax.tree.map(lambda x: _to_parents(x, above, x.shape[0]), gives), keeps
 
-        return self._scanned(row, own, nothing, inward=True)
+        return self._scanned(row, own, nothing, inward=True, placed=placed)
 
-    def outward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any) -> Any:
+    def outward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False) -> Any:
         """Returns what a recursion from the roots to the leaves leaves at every node.
 
         Args:
             step: takes what the nodes of a row have, and what their parents gave; returns what they give, and what they keep.
             own: what nodes have, a pytree of arrays (nodes, ...); zero in empty places of a row.
             nothing: what a root is given, a pytree of arrays (...) of zeros.
+            placed: as in `inward`.
         """
 
         def row(given: Any, at: Any) -> tuple[Any, Any]:
             entries, above = at
             return step(entries, jax.tree.map(lambda x: _to_children(x, above), given))
 
-        return self._scanned(row, own, nothing, inward=False)
+        return self._scanned(row, own, nothing, inward=False, placed=placed)
 
-    def _scanned(self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, inward: bool) -> Any:
+    def _scanned(self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, inward: bool, placed: bool) -> Any:
         leaves, structure = jax.tree.flatten(own)
-        grids = list(zip(*(self._laid(leaf) for leaf in leaves), strict=True))
+        grids = list(zip(*(self._laid(leaf, placed=placed) for leaf in leaves), strict=True))
         numbers = range(len(grids))[:: -1 if inward else 1]
         kept: list[Any] = [None] * len(grids)
         given: Any = None
@@ -239,7 +241,7 @@ class Levels:
             longest = max(grid[0].size if len(slots) else 0 for grid in grids[k])
             unroll = 1 if longest >= _LONG else _unroll(len(slots))
             given, kept[k] = jax.lax.scan(row, given, rows, reverse=inward, unroll=unroll)
-        return jax.tree.map(lambda *parts: self._taken(parts), *kept)
+        return jax.tree.map(lambda *parts: self._taken(parts, placed=placed), *kept)
 
     def _within(self, number: int) -> np.ndarray:
         """Returns the place of each parent (levels, width) for a grid by itself; that of the node for the first row of a lower grid."""

@@ -73,6 +73,9 @@ from jaxdae.typing import Leaf
 
 _UNROLLED = 3
 
+_SHORT = 64
+"""The number of unknowns up to which a few corrections are written one after the other; of more, a loop costs little and compiles once."""
+
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
 Correction = Callable[[Any, Any], Any]
@@ -139,7 +142,9 @@ def _newton(
     def body(_: Any, carry: Any) -> Any:
         return carry[1], update(carry[1], args)
 
-    if iterations > _UNROLLED:
+    if sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT:
+        previous, x = jax.lax.fori_loop(0, iterations, body, (x0, x0))
+    elif iterations > _UNROLLED:
         previous, x = jax.lax.fori_loop(0, iterations - 1, body, (x0, update(x0, args)))
     else:
         previous = x = x0

@@ -194,7 +194,8 @@ class Frame(NamedTuple):
     @staticmethod
     def composed(a: Array, b: Array) -> Array:
         """Returns the matrices of frames b given in frames a: [R_a R_b, R_a p_b + p_a]."""
-        place = jnp.concatenate([jnp.zeros_like(a[:, :3]), a[:, 3:]], axis=1)
+        is_place = jnp.asarray([[False, False, False, True]]).reshape(1, 4, *[1] * (a.ndim - 2))
+        place: Any = jnp.where(is_place, a, 0.0)
         return a[:, 0, None] * b[None, 0] + a[:, 1, None] * b[None, 1] + a[:, 2, None] * b[None, 2] + place
 
     def seen_from(self, other: Frame) -> Frame:

@@ -7,7 +7,8 @@ k shows to its carrier is a quadratic form in its motion V and in the multiplier
           [B  -E ]        B: the pushes of the open rows on V, through what is eliminated; E: their Delassus matrix so far,
 
 the sum of those of its children and of its own inertia and pushes. First the rows that close at k are eliminated, one by one, with pivots
--(E_jj + C_j), then its velocity x, by V = V_parent + S x, with the pivot D = S . A S + armature:
+-(E_jj + C_j), and rows that begin at k take their places in the matrix. Then its velocity x is, by V = V_parent + S x, with the pivot
+D = S . A S + armature:
 
     G' = G + g_j g_j^T / (E_jj + C_j),   g_j the column of row j,         G'' = G' - U U^T / D,   U = G' S + entries of rows in x alone.
 
@@ -27,6 +28,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -138,7 +140,7 @@ def _no_matrices(columns: Any, compliance: Any) -> tuple[Any, ...]:
 
 
 def _not_eliminated(order: LoopOrder, columns: Any) -> tuple[Any, ...]:
-    nodes, k, width = order.levels.count, columns.shape[1], order.width
+    nodes, k, width = order.places, columns.shape[1], order.width
     shapes = (nodes, k), (nodes, k + width, width), (nodes, width), (nodes, k + width), (nodes,), (nodes, k + width, k + width)
     return tuple(jnp.zeros(shape, columns.dtype) for shape in shapes)
 
@@ -189,14 +191,15 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
     of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.levels.count))
     closing = _is_closing(order)
     columns = _found(order.velocities, columns)
-    push = sum((_found(table, pushes) for table in order.pushes), jnp.zeros((), columns.dtype))
+    none = jnp.zeros((*columns.shape[:2], width, *columns.shape[2:]), columns.dtype)
     entry = sum((_found(table, entries) for table in order.entries), jnp.zeros((), columns.dtype))
     own = {
         "column": columns,
         "inertia": _found(order.velocities, inertia),
         "armature": _found(order.velocities, armature),
         "moves": jnp.broadcast_to(_constant(order.velocities < len(order.parents), columns, worlds), columns[:, 0].shape),
-        "push": jnp.broadcast_to(jnp.moveaxis(push, 1, 2) if order.pushes else push, (*columns.shape[:2], width, *columns.shape[2:])),
+        "met": _pushes(order.met, pushes, ()),
+        "push": _pushes(order.pushes, pushes, none),
         "entry": jnp.broadcast_to(entry, (columns.shape[0], width, *columns.shape[2:])),
         "closing": _constant(closing, columns, worlds),
         "soft": _found(order.closed, compliance),
@@ -206,10 +209,8 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
     def step(own: Any, below: Any) -> tuple[Any, Any]:
         front, carried, gross = below
         s, closing, left = own["column"], own["closing"], own["left"]
-        corner = jnp.zeros((front.shape[0], width, width, *front.shape[3:]), front.dtype)
-        upper = jnp.concatenate([inertia_matrix(kind, own["inertia"]), own["push"]], axis=2)
-        lower = jnp.concatenate([jnp.swapaxes(own["push"], 1, 2), corner], axis=2)
-        front = front + jnp.concatenate([upper, lower], axis=1)
+        if order.met:
+            front = front + _front(jnp.zeros_like(front[:, :k, :k]), own["met"])
         carried, gross = carried + own["inertia"], gross + own["soft"]
         found, roots = [], []
         for j in range(width):
@@ -220,7 +221,7 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
             roots.append(jnp.sqrt(safe))
             found.append(closing[:, j, None] * left[j] * front[:, :, k + j] / roots[-1][:, None])
             front = front + found[-1][:, :, None] * found[-1][:, None, :]
-        front = front * left[-1][:, :, None] * left[-1][:, None, :]
+        front = front * left[-1][:, :, None] * left[-1][:, None, :] + _front(inertia_matrix(kind, own["inertia"]), own["push"])
         gross = gross * left[-1][:, k:]
         ahead = jnp.concatenate([jnp.zeros_like(s), own["entry"]], axis=1) + jnp.sum(front[:, :, :k] * s[:, None], axis=2)
         pivot = jnp.sum(s * ahead[:, :k], axis=1) + own["armature"]
@@ -237,8 +238,20 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
         jnp.zeros((inertia.shape[1], *size), columns.dtype),
         jnp.zeros((width, *size), columns.dtype),
     )
-    closing, roots, pushes, pivots = order.levels.inward(step, own, nothing)
+    closing, roots, pushes, pivots = order.levels.inward(step, own, nothing, placed=True)
     return columns, closing, roots, pushes, pivots, _transfers(order, columns, closing, roots, pushes)
+
+
+def _pushes(tables: Sequence[np.ndarray], pushes: Any, none: Any) -> Any:
+    """Returns the sums of the pushes in tables, as B^T (places, k, width, ...); `none` where there are no tables."""
+    return jnp.moveaxis(sum(_found(table, pushes) for table in tables), 1, 2) if tables else none
+
+
+def _front(corner: Any, push: Any) -> Any:
+    """Returns [A B^T; B 0] of A (places, k, k, ...) and B^T (places, k, width, ...)."""
+    nothing = jnp.zeros((push.shape[0], push.shape[2], *push.shape[2:]), push.dtype)
+    lower = jnp.concatenate([jnp.swapaxes(push, 1, 2), nothing], axis=2)
+    return jnp.concatenate([jnp.concatenate([corner, push], axis=2), lower], axis=1)
 
 
 def _transfers(order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes: Any) -> Any:
@@ -271,7 +284,7 @@ def _solved(
 
     at_rest = jnp.concatenate([jnp.zeros_like(columns), r], axis=1)
     added = jnp.sum(transfers * at_rest[:, None], axis=2) - pushes * f[:, None]
-    b = at_rest + order.levels.inward(inward, (transfers, added), nothing)
+    b = at_rest + order.levels.inward(inward, (transfers, added), nothing, placed=True)
     found = []
     for j in range(width):
         found.append(closes[:, j] * b[:, k + j] / _present(roots[:, j]))
@@ -288,9 +301,9 @@ def _solved(
         at = jnp.sum(transfer * above[:, :, None], axis=1) + added
         return at, (above, at[:, k:])
 
-    above, mu = order.levels.outward(outward, (transfers, jnp.stack(at, axis=1)), nothing)
+    above, mu = order.levels.outward(outward, (transfers, jnp.stack(at, axis=1)), nothing, placed=True)
     x = u - jnp.sum(pushes * above, axis=1)
-    return x[order.places], -mu.reshape(-1, *size)[order.closings]
+    return x[order.levels.places[order.of_velocities]], -mu.reshape(-1, *size)[order.closings]
 
 
 def _present(pivot: Any) -> Any:

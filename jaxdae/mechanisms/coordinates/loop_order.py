@@ -10,7 +10,8 @@ Where several groups of branches close their rows at one node, each group has a 
 motion: what closes a hundred four-bars on one body, or on the ground, never meets. A row that does see a common motion of its bodies, such
 as that of a gear, closes at the ground. Every row keeps one slot wherever it is open; rows that meet nowhere share slots. The nodes of a
 row are a subtree, and subtrees that meet all contain the closing of one of them: giving slots from the roots to the leaves, always the
-first one that is free, takes as many as there are rows at the fullest node.
+first one that is free, takes as many as come to the fullest node. Rows that only begin at a node may take the slots of those that close
+there, which are eliminated before.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), section 8.
@@ -57,7 +58,7 @@ class LoopOrder:
         if not rows or nv < ELIMINATED_FROM:
             return False
         matrices = rows * nv * (nv + rows)
-        return self.levels.count * (WIDE + self.width) ** 2 * (1 + self.width) <= matrices
+        return self.places * (WIDE + self.width) ** 2 * (1 + self.width) <= matrices
 
     @property
     def rows(self) -> int:
@@ -141,75 +142,94 @@ class LoopOrder:
         """The tree of the nodes."""
         return Levels(tuple(self._nodes[1]))
 
-    @functools.cached_property
-    def velocities(self) -> np.ndarray:
-        """The velocity of each node, the number of velocities for none (nodes,)."""
-        return np.asarray(self._nodes[0], int)
+    @property
+    def places(self) -> int:
+        """The number of places in the grids of the levels, those without a node included. All arrays of a recursion have so many rows."""
+        return len(self.levels.in_places)
 
     @functools.cached_property
-    def places(self) -> np.ndarray:
+    def velocities(self) -> np.ndarray:
+        """The velocity of the node in each place, the number of velocities for none (places,)."""
+        return np.append(np.asarray(self._nodes[0], int), len(self.parents))[self.levels.in_places]
+
+    @functools.cached_property
+    def of_velocities(self) -> np.ndarray:
         """The node of each velocity (nv,)."""
-        places = np.empty(len(self.parents) + 1, int)
-        places[self.velocities] = np.arange(len(self.velocities))
-        return places[:-1]
+        nodes = np.empty(len(self.parents) + 1, int)
+        nodes[np.asarray(self._nodes[0], int)] = np.arange(self.levels.count)
+        return nodes[:-1]
 
     @functools.cached_property
     def slots(self) -> np.ndarray:
         """The slot of each row (rows,)."""
-        _, _, closings, ways = self._nodes
+        _, parents, closings, ways = self._nodes
+        # The slots of the rows that come to each node from its children, or close there.
         taken: list[set[int]] = [set() for _ in range(self.levels.count)]
         slots = np.zeros(self.rows, int)
         for row in sorted(range(self.rows), key=lambda row: closings[row]):  # Nodes are sorted by their depth.
             slot = next(k for k in range(self.rows) if k not in taken[closings[row]])
             slots[row] = slot
-            for node in (closings[row], *ways[row]):
+            for node in (closings[row], *(parents[node] for node in ways[row])):
                 taken[node].add(slot)
         return slots
 
     @functools.cached_property
     def width(self) -> int:
-        """The number of slots: the largest number of rows at a node."""
+        """The number of slots: the largest number of rows that come to a node."""
         return int(self.slots.max(initial=-1)) + 1
 
     @functools.cached_property
     def closed(self) -> np.ndarray:
-        """The row that is eliminated in each slot of each node (nodes, width); the number of rows for none."""
-        closed = np.full((self.levels.count, self.width), self.rows)
-        closed[self._nodes[2], self.slots] = np.arange(self.rows)
+        """The row that is eliminated in each slot of the node in each place (places, width); the number of rows for none."""
+        closed = np.full((self.places, self.width), self.rows)
+        closed[self.levels.places[self._nodes[2]], self.slots] = np.arange(self.rows)
         return closed
 
     @functools.cached_property
     def closings(self) -> np.ndarray:
-        """Where each row is eliminated, among the slots of all nodes (rows,)."""
-        return np.asarray(self._nodes[2], int) * self.width + self.slots
+        """Where each row is eliminated, among the slots of all places (rows,)."""
+        return self.levels.places[self._nodes[2]] * self.width + self.slots
 
     @functools.cached_property
-    def pushes(self) -> list[np.ndarray]:
-        """Which push of which row acts on each node in each slot, tables (nodes, width) that add up.
+    def _pushed(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Which push of which row acts on the node in each place in each slot, tables (places, width) that add up: of rows that are open
+        there, and of those that close there.
 
         Pushes are numbered row by row, with as many for each row as the row with most of them has; the number of all of them is for none.
         """
-        ground, (_, _, closings, ways) = len(self.parents), self._nodes
+        ground, places, (_, _, closings, ways) = len(self.parents), self.levels.places, self._nodes
         sides = max((len(ends) for ends in self.ends), default=0)
-        at: list[tuple[int, int, int]] = []
+        found: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = [], []
         for row, ends in enumerate(self.ends):
             for side, end in enumerate(ends):
                 if end < ground:
                     # A row may push on the body at whose own node its branches only meet.
-                    node = int(self.places[end])
-                    at.append((node if node in ways[row] else closings[row], int(self.slots[row]), row * sides + side))
-        return _tables(at, (self.levels.count, self.width), self.rows * sides)
+                    node = int(self.of_velocities[end])
+                    is_met = node not in ways[row]
+                    found[is_met].append((int(places[closings[row] if is_met else node]), int(self.slots[row]), row * sides + side))
+        of_open, of_closing = (_tables(at, (self.places, self.width), self.rows * sides) for at in found)
+        return of_open, of_closing
+
+    @property
+    def pushes(self) -> list[np.ndarray]:
+        """The tables of pushes of rows on nodes at which they are open."""
+        return self._pushed[0]
+
+    @property
+    def met(self) -> list[np.ndarray]:
+        """The tables of pushes of rows on the nodes at which they close."""
+        return self._pushed[1]
 
     @functools.cached_property
     def entries(self) -> list[np.ndarray]:
-        """Which entry of which row is that of the velocity of each node in each slot; numbered as `pushes`."""
+        """Which entry of which row is that of the velocity of the node in each place in each slot; numbered as `pushes`."""
         count = max((len(own) for own in self.own), default=0)
         at = [
-            (int(self.places[node]), int(self.slots[row]), row * count + k)
+            (int(self.levels.places[self.of_velocities[node]]), int(self.slots[row]), row * count + k)
             for row, own in enumerate(self.own)
             for k, node in enumerate(own)
         ]
-        return _tables(at, (self.levels.count, self.width), self.rows * count)
+        return _tables(at, (self.places, self.width), self.rows * count)
 
     def padded(self, numbers: tuple[tuple[int, ...], ...], width: int) -> np.ndarray:
         """Returns numbers of nodes by row as an array (rows, width); the number of nodes where there are no more."""
@@ -218,14 +238,14 @@ class LoopOrder:
 
 
 def _tables(at: list[tuple[int, int, int]], shape: tuple[int, int], nothing: int) -> list[np.ndarray]:
-    """Returns numbers by node and slot, in as many tables as some place has numbers."""
+    """Returns numbers by place and slot, in as many tables as some of these have numbers."""
     tables: list[np.ndarray] = []
-    for node, slot, number in at:
-        table = next((table for table in tables if table[node, slot] == nothing), None)
+    for place, slot, number in at:
+        table = next((table for table in tables if table[place, slot] == nothing), None)
         if table is None:
             table = np.full(shape, nothing)
             tables.append(table)
-        table[node, slot] = number
+        table[place, slot] = number
     return tables
 
 

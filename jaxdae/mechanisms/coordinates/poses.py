@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
+from jaxdae.batching.last import worlds_back, worlds_last
 from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import Structure
 
@@ -23,6 +26,10 @@ ARRAYS_UP_TO = 12
 """The number of links up to which frames are composed as arrays. Measured on CPU, chains of hinges in space, microseconds a step of one
 world / of each of 64, by entries and by arrays: 3 links 5.3 / 1.4 and 3.5 / 1.1; 12 links 20 / 8.3 and 15 / 8.9; 30 links 37 / 23
 and 31 / 32. In the plane angles add up, and sums take two thirds of the time of arrays for the 3 links of a four-bar."""
+
+
+DOUBLED_UP_TO = 48
+"""The number of links up to which frames of one world are composed by doubling, level by level beyond."""
 
 
 class Entries(NamedTuple):
@@ -83,7 +90,7 @@ class Arrays(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Poses of few links in the plane, where angles add up and nothing has to be composed; the methods are those of `Entries`.
+    """Poses of links in the plane, where angles add up and nothing has to be composed; the methods are those of `Entries`.
 
     The angle of a link is the sum of those of all links that carry it, itself included, each seen from its parent, and so is its place of
     their places, each turned by the angle of the parent.
@@ -109,8 +116,7 @@ class Sums(NamedTuple):
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
-        carried = jnp.asarray(shape.carried_links, fixed.angle.dtype)
-        angle = small_matrix.matvec(carried, fixed.angle + moved.angle)
+        angle = _carried(shape, (fixed.angle + moved.angle)[None])[0]
         # Quotients, exact ones: of them the compiler keeps the results, which it would otherwise compute anew for every consumer.
         one = jnp.where(angle == angle, 1.0, jnp.nan)
         cos, sin = (entry / one for entry in cos_sin(angle))
@@ -120,8 +126,15 @@ class Sums(NamedTuple):
         first = np.asarray([parent == shape.count for parent in shape.parents])
         x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))
         turned = jnp.stack([above[0] * x - above[1] * y, above[1] * x + above[0] * y])
-        x, y = small_matrix.product_transposed(turned, carried)
+        x, y = _carried(shape, turned)
         return self.frame(x, y, angle, cos, sin), [place.x, place.y]
+
+
+def _carried(shape: Structure, entries: Any) -> Any:
+    """Returns sums (k, n) of entries (k, n) over each link and all that carry it."""
+    if shape.count > SUMMED_BY_PRODUCTS_UP_TO:
+        return shape.link_levels.pushed(entries.T).T
+    return small_matrix.product_transposed(entries, jnp.asarray(shape.carried_links, entries.dtype))
 
 
 def taken(entries: Any, numbers: np.ndarray) -> Any:
@@ -153,30 +166,40 @@ def _doubled(poses: Any, links: Any, shape: Structure) -> Any:
 def _placed(frame: Any, shape: Structure) -> Any:
     """Returns the function that takes the frames of all links in their parents (entries, n) to those about the origins of their trees."""
 
-    @custom_vmap
-    def placed(own: Any) -> Any:
+    @jax.jit  # Constants of what is compiled itself are none of the function, which `custom_vmap` refuses where a condition has many.
+    def one(own: Any) -> Any:
+        if shape.count > DOUBLED_UP_TO:
+            return _level_by_level(frame, shape, own)
         return jnp.stack(_doubled(Entries(frame), frame(*own), shape))
+
+    placed = custom_vmap(one)
 
     @placed.def_vmap
     def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
         if not batched[0]:
             return placed(own), False
-        last = jnp.transpose(own, (2, 1, 0))
-        first = jnp.asarray([parent == shape.count for parent in shape.parents])
-
-        def step(at: Any, above: Any) -> tuple[Any, Any]:
-            entries, is_first = at
-            composed = frame(*jnp.moveaxis(above, 1, 0)).then(frame(*jnp.moveaxis(entries, 1, 0)))
-            found: Any = jnp.where(is_first[:, None, None], entries, jnp.stack(composed, axis=1))
-            return found, found
-
-        return jnp.transpose(shape.link_levels.outward(step, (last, first), jnp.zeros_like(last[0])), (2, 1, 0)), True
+        return worlds_back(_level_by_level(frame, shape, *worlds_last(size, batched, [own]))), True
 
     return placed
 
 
+def _level_by_level(frame: Any, shape: Structure, own: Any) -> Any:
+    """Returns what `_placed` does, of frames (entries, n, ...)."""
+    first = jnp.asarray([parent == shape.count for parent in shape.parents])
+    own = jnp.moveaxis(frame(*own).array(), 2, 0)
+
+    def step(at: Any, above: Any) -> tuple[Any, Any]:
+        own, is_first = at
+        composed = jnp.moveaxis(frame.composed(*(jnp.moveaxis(one, 0, 2) for one in (above, own))), 2, 0)
+        found: Any = jnp.where(is_first.reshape(-1, *[1] * (own.ndim - 1)), own, composed)
+        return found, found
+
+    found = shape.link_levels.outward(step, (own, first), jnp.zeros_like(own[0]))
+    return jnp.stack(frame.of_array(jnp.moveaxis(found, 0, 2)))
+
+
 def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
     """Returns how so many links are held best."""
-    if links > ARRAYS_UP_TO:
-        return Entries(frame)
-    return Sums(frame) if frame.ANGLES_ADD else Arrays(frame)
+    if frame.ANGLES_ADD:
+        return Sums(frame)
+    return Entries(frame) if links > ARRAYS_UP_TO else Arrays(frame)

@@ -219,17 +219,23 @@ class TreeCoordinates(BodyCoordinates):
         """Returns what `kinematics` does, anew."""
         shape, screw = self.structure, self.space.screw
         moving = jnp.stack(near.columns) * v
-        motion, links = (screw(*self._pushed(moving, of)) for of in (shape.body_links, shape.column_links))
+        motion, links = (screw(*found) for found in self._pushed_on(moving, (shape.body_links, shape.column_links)))
         rate = screw(*self._pushed(jnp.stack(links.cross(near.columns)) * v, shape.body_links))
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
         return Kinematics(frames, motion.at(near.bodies), rate.acceleration_at(near.bodies, motion))
 
     def _pushed(self, entries: Any, links: Any) -> Any:
         """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links."""
+        return self._pushed_on(entries, (links,))[0]
+
+    def _pushed_on(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
+        """Returns what `_pushed` does, on the links of several lists."""
         if self._is_small:
-            return small_matrix.product_transposed(entries, self._carried(links, entries.dtype))
+            return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = self.structure.levels.pushed(entries.T)
-        return jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[self.structure.last_columns[np.asarray(links, int)]].T
+        with_ground = jnp.concatenate([sums, jnp.zeros_like(sums[:1])])
+        numbers = [self.structure.last_columns[np.asarray(links, int)] for links in wanted]
+        return [(sums if np.array_equal(at, np.arange(len(sums))) else with_ground[at]).T for at in numbers]
 
     def _pulled(self, entries: Any) -> Any:
         """Returns sums (k, nv) of entries (k, n) of bodies over those that each velocity carries."""
