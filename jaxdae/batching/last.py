@@ -49,3 +49,31 @@ def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
         return results, jax.tree.map(lambda _: True, results)
 
     return one
+
+
+def by_worlds_last(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of one world that `jax.vmap` maps with the world axis last, wherever that of the arguments is.
+
+    Args:
+        function: takes pytrees of arrays and returns one; what of it is an array in a batch is told by its arguments.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @custom_vmap
+    def one(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        leaves, structure = jax.tree.flatten(arguments)
+        axes = [-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched)]
+        moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
+
+        def mapped(*leaves: Any) -> Any:
+            return function(*jax.tree.unflatten(structure, leaves))
+
+        results = worlds_back(jax.vmap(mapped, in_axes=axes, out_axes=-1, axis_size=size)(*moved))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return one

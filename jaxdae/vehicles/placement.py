@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import by_worlds_last
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
@@ -143,40 +144,58 @@ def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tupl
 
 @partial(jax.jit, static_argnums=4)
 def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> tuple[Any, TerrainReport]:
-    pose, others = (np.asarray(part, int) for part in where)
-    t = jnp.zeros((), q.dtype)
+    t, free = jnp.zeros((), q.dtype), 3 + len(where[1])
     arguments = mechanism, q, place, yaw
-
-    def at(y: Any, arguments: Any) -> Any:
-        _, q, place, yaw = arguments
-        numbers = np.arange(q.shape[0])
-        numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
-        return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
 
     def conditions(x: Any, arguments: Any, guesses: Any) -> Any:
         """Returns the derivatives of |gap|^2 / 2 + mu . rows."""
-        y, mu = x[: 3 + others.size], x[3 + others.size :]
+        y, mu = x[:free], x[free:]
 
         def measured(y: Any) -> tuple[Any, Any]:
-            placed = at(y, arguments)
+            placed = _at(y, *arguments[1:], where)
             return _gaps(arguments[0], placed, guesses), _without_wheels(arguments[0]).constraint(t, placed)
 
         value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])
 
-    still = jax.lax.stop_gradient(arguments)
-    rest = _without_wheels(still[0])
+    root, left, guesses = by_worlds_last(partial(_searched, where))(*jax.lax.stop_gradient(arguments))
+
+    def tangent(linear: Any, rhs: Any) -> Any:
+        return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
+
+    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), root, lambda _, x: x, tangent)
+    q = _at(x[:free], q, place, yaw, where)
+    report = _report(mechanism, q, t, guesses)
+    open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
+    limit = float(jnp.finfo(q.dtype).eps) ** 0.6
+    found = (left <= limit) & (open_rows <= limit)
+    status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
+    return q, TerrainReport(report.gap, report.inside, report.margin, report.norm, status, report.names)
+
+
+def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
+    """Returns the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
+    pose, others = (np.asarray(part, int) for part in where)
+    numbers = np.arange(q.shape[0])
+    numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
+    return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
+
+
+def _searched(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
+    """Returns (y, mu), what is left to correct of y, and the directions from the contacts to the centers; not to be differentiated."""
+    t = jnp.zeros((), q.dtype)
 
     def step(y: Any, guesses: Any) -> tuple[Any, Any, Any]:
         """Returns a correction of y, the multipliers, and better guesses of the contacts."""
-        at_y = at(y, still)
-        motion = _still(still[0], at_y)
-        found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(still[0]), guesses)]
+        at_y = _at(y, q, place, yaw, where)
+        here = mechanism.at(at_y)
+        motion, rest = here.coordinates.at_rest(at_y), _without_wheels(here)
+        found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), guesses)]
         gap = jnp.concatenate([each[1] for _, each in found])
-        slopes = jnp.concatenate([still[0].coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
+        slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
         row = rest.constraint(t, at_y)
         rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
-        soft, hard = (_along(still[0], part, y, where) for part in (slopes, rows))
+        soft, hard = (_along(here, part, y, where) for part in (slopes, rows))
         change, mu = constrained_normal_equations(hard, -row, soft, -gap)
         return change, mu, [each[0] for _, each in found]
 
@@ -198,26 +217,14 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
         # Not a number goes on, and is no pose in the end.
         return ~(left <= tolerance * (1.0 + jnp.max(jnp.abs(y)))) & (count < _ITERATIONS)
 
-    first = jnp.concatenate([still[1][pose[2:3]], jnp.zeros((2,), q.dtype), still[1][others]])
-    motion = _still(still[0], at(first, still))
-    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(still[0])]
-    count = jax.eval_shape(lambda q: rest.constraint(t, q), q).shape[0]
+    first = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
+    start = _at(first, q, place, yaw, where)
+    guesses = [_first_guesses(group, pair, mechanism.coordinates.at_rest(start)) for group, pair in _standing(mechanism)]
+    count = jax.eval_shape(lambda q: _without_wheels(mechanism).constraint(t, q), q).shape[0]
     infinite = jnp.asarray(jnp.inf, q.dtype)
-    start = first, jnp.zeros((count,), q.dtype), infinite, infinite, guesses, 0
-    y, mu, _, left, guesses, _ = jax.lax.while_loop(goes_on, body, start)
-    root = jnp.concatenate([y, mu])
-
-    def tangent(linear: Any, rhs: Any) -> Any:
-        return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
-
-    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), root, lambda _, x: x, tangent)
-    q = at(x[: 3 + others.size], arguments)
-    report = _report(mechanism, q, t, guesses)
-    open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
-    limit = float(jnp.finfo(q.dtype).eps) ** 0.6
-    found = (left <= limit) & (open_rows <= limit)
-    status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
-    return q, TerrainReport(report.gap, report.inside, report.margin, report.norm, status, report.names)
+    carry = first, jnp.zeros((count,), q.dtype), infinite, infinite, guesses, 0
+    y, mu, _, left, guesses, _ = jax.lax.while_loop(goes_on, body, carry)
+    return jnp.concatenate([y, mu]), left, guesses
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
@@ -18,6 +19,7 @@ from jaxdae import small_matrix
 from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import Structure
+from jaxdae.outlining import outlined
 
 ARRAYS_UP_TO = 12
 """The number of links up to which frames are composed as arrays. Measured on CPU, chains of hinges in space, microseconds a step of one
@@ -74,12 +76,12 @@ class Arrays(NamedTuple):
         if _is_all(numbers, poses.shape[-1]):
             return poses
         ground = self.frame(*(jnp.full((1,), entry, poses.dtype) for entry in self.frame.GROUND)).array()
-        return jnp.concatenate([poses, ground], axis=-1)[..., numbers]
+        return _picked(jnp.concatenate([poses, ground], axis=-1) if np.any(numbers == poses.shape[-1]) else poses, numbers, -1)
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         own, places = _own(self, fixed, moved, shape)
-        return _doubled(self, own, shape), places
+        return _composed_down(self, shape)(own), places
 
 
 class Sums(NamedTuple):
@@ -173,6 +175,41 @@ def _placed(frame: Any, shape: Structure) -> Any:
         return jnp.transpose(shape.link_levels.outward(step, (last, first), jnp.zeros_like(last[0])), (2, 1, 0)), True
 
     return placed
+
+
+def _composed_down(poses: Arrays, shape: Structure) -> Any:
+    """Returns the function of `_placed` for poses as one array (..., n)."""
+    composed = outlined(poses.frame.composed)
+
+    @custom_vmap
+    def placed(own: Any) -> Any:
+        return _doubled(poses, own, shape)
+
+    @placed.def_vmap
+    def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
+        if not batched[0]:
+            return placed(own), False
+        own = jnp.moveaxis(own, 0, -1)
+        depths = shape.link_levels.depths
+        found, order = [], []
+        for depth in range(max(depths) + 1):
+            links = np.asarray([k for k, each in enumerate(depths) if each == depth], int)
+            here = _picked(own, links, -2)
+            if depth:
+                above = [order[-1].index(shape.parents[k]) for k in links]
+                here = composed(_picked(found[-1], np.asarray(above, int), -2), here)
+            found.append(here)
+            order.append(links.tolist())
+        back = np.argsort(np.concatenate([np.asarray(links, int) for links in order]))
+        return jnp.moveaxis(_picked(jnp.concatenate(found, axis=-2), back, -2), -1, 0), True
+
+    return placed
+
+
+def _picked(x: Any, numbers: np.ndarray, axis: int) -> Any:
+    """Returns the entries with these numbers along an axis, joined from slices: a batch would gather them one by one."""
+    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
+    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=axis) for run in runs], axis=axis)
 
 
 def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
