@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import by_worlds_last
+from jaxdae.batching.last import repeated_by_worlds
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
@@ -158,13 +158,15 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
         value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])
 
-    root, left, guesses = by_worlds_last(partial(_searched, where))(*jax.lax.stop_gradient(arguments))
+    search = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))
+    y, mu, _, left, guesses, _ = search(*jax.lax.stop_gradient(arguments))
 
     def tangent(linear: Any, rhs: Any) -> Any:
         return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
 
-    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), root, lambda _, x: x, tangent)
+    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), jnp.concatenate([y, mu]), lambda _, x: x, tangent)
     q = _at(x[:free], q, place, yaw, where)
+    mechanism = mechanism.at(q)
     report = _report(mechanism, q, t, guesses)
     open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6
@@ -181,50 +183,60 @@ def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
     return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
 
 
-def _searched(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
-    """Returns (y, mu), what is left to correct of y, and the directions from the contacts to the centers; not to be differentiated."""
-    t = jnp.zeros((), q.dtype)
+class _Search(NamedTuple):
+    """Where the search for a pose is: y and mu, the last correction of y and what is left to correct, the contacts, and the count."""
 
-    def step(y: Any, guesses: Any) -> tuple[Any, Any, Any]:
-        """Returns a correction of y, the multipliers, and better guesses of the contacts."""
-        at_y = _at(y, q, place, yaw, where)
-        here = mechanism.at(at_y)
-        motion, rest = here.coordinates.at_rest(at_y), _without_wheels(here)
-        found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), guesses)]
-        gap = jnp.concatenate([each[1] for _, each in found])
-        slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
-        row = rest.constraint(t, at_y)
-        rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
-        soft, hard = (_along(here, part, y, where) for part in (slopes, rows))
-        change, mu = constrained_normal_equations(hard, -row, soft, -gap)
-        return change, mu, [each[0] for _, each in found]
+    y: Any
+    mu: Any
+    size: Any
+    left: Any
+    guesses: Any
+    count: Any
 
-    def body(carry: Any) -> Any:
-        y, _, before, _, guesses, count = carry
-        change, mu, guesses = step(y, guesses)
-        size = jnp.max(jnp.abs(change))
-        # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
-        shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
-        # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
-        ratio: Any = jnp.where(jnp.isfinite(before), size / before, 1.0)
-        left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
-        return y + shorter * change, mu, size, left, guesses, count + 1
 
-    tolerance = 4.0 * float(jnp.finfo(q.dtype).eps)
-
-    def goes_on(carry: Any) -> Any:
-        y, _, _, left, _, count = carry
-        # Not a number goes on, and is no pose in the end.
-        return ~(left <= tolerance * (1.0 + jnp.max(jnp.abs(y)))) & (count < _ITERATIONS)
-
-    first = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
-    start = _at(first, q, place, yaw, where)
-    guesses = [_first_guesses(group, pair, mechanism.coordinates.at_rest(start)) for group, pair in _standing(mechanism)]
-    count = jax.eval_shape(lambda q: _without_wheels(mechanism).constraint(t, q), q).shape[0]
+def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
+    """Returns the search at its first guess."""
+    y = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
+    start = _at(y, q, place, yaw, where)
+    motion = mechanism.coordinates.at_rest(start)
+    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(mechanism)]
+    mu = jnp.zeros_like(_without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), start))
     infinite = jnp.asarray(jnp.inf, q.dtype)
-    carry = first, jnp.zeros((count,), q.dtype), infinite, infinite, guesses, 0
-    y, mu, _, left, guesses, _ = jax.lax.while_loop(goes_on, body, carry)
-    return jnp.concatenate([y, mu]), left, guesses
+    return _Search(y, mu, infinite, infinite, guesses, jnp.zeros((), jnp.int32))
+
+
+def _goes_on(at: _Search) -> Any:
+    """Returns whether another correction is needed."""
+    tolerance = 4.0 * float(jnp.finfo(at.y.dtype).eps)
+    # Not a number goes on, and is no pose in the end.
+    return ~(at.left <= tolerance * (1.0 + jnp.max(jnp.abs(at.y)))) & (at.count < _ITERATIONS)
+
+
+def _corrected(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
+    """Returns the search after a correction of y and of the contacts; not to be differentiated."""
+    change, mu, guesses = _correction(where, at, mechanism, q, place, yaw)
+    size = jnp.max(jnp.abs(change))
+    # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
+    shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
+    # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
+    ratio: Any = jnp.where(jnp.isfinite(at.size), size / at.size, 1.0)
+    left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
+    return _Search(at.y + shorter * change, mu, size, left, guesses, at.count + 1)
+
+
+def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
+    """Returns a correction of y, the multipliers, and better guesses of the contacts."""
+    t, at_y = jnp.zeros((), q.dtype), _at(at.y, q, place, yaw, where)
+    here = mechanism.at(at_y)
+    motion, rest = here.coordinates.at_rest(at_y), _without_wheels(here)
+    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), at.guesses)]
+    gap = jnp.concatenate([each[1] for _, each in found])
+    slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
+    row = rest.constraint(t, at_y)
+    rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
+    soft, hard = (_along(here, part, at.y, where) for part in (slopes, rows))
+    change, mu = constrained_normal_equations(hard, -row, soft, -gap)
+    return change, mu, [each[0] for _, each in found]
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:

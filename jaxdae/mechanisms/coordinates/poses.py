@@ -16,7 +16,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
-from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import Structure
 from jaxdae.outlining import outlined
@@ -76,7 +76,7 @@ class Arrays(NamedTuple):
         if _is_all(numbers, poses.shape[-1]):
             return poses
         ground = self.frame(*(jnp.full((1,), entry, poses.dtype) for entry in self.frame.GROUND)).array()
-        return _picked(jnp.concatenate([poses, ground], axis=-1) if np.any(numbers == poses.shape[-1]) else poses, numbers, -1)
+        return measures.columns(jnp.concatenate([poses, ground], axis=-1) if np.any(numbers == poses.shape[-1]) else poses, numbers)
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
@@ -113,9 +113,7 @@ class Sums(NamedTuple):
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         carried = jnp.asarray(shape.carried_links, fixed.angle.dtype)
         angle = small_matrix.matvec(carried, fixed.angle + moved.angle)
-        # Quotients, exact ones: of them the compiler keeps the results, which it would otherwise compute anew for every consumer.
-        one = jnp.where(angle == angle, 1.0, jnp.nan)
-        cos, sin = (entry / one for entry in cos_sin(angle))
+        cos, sin = kept_cos_sin(angle)
         ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
         above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
         place = fixed.place + fixed.turned(moved.place)
