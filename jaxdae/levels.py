@@ -60,7 +60,8 @@ class Levels:
         return len(self.parents)
 
     @functools.cached_property
-    def _depths(self) -> np.ndarray:
+    def depths(self) -> np.ndarray:
+        """How many nodes lie between each node and the root of its tree (n,)."""
         depths = np.full(self.count + 1, -1)
         for node, parent in enumerate(self.parents):
             depths[node] = depths[parent] + 1
@@ -69,7 +70,7 @@ class Levels:
     @functools.cached_property
     def _widths(self) -> np.ndarray:
         """How many nodes each level has (levels,)."""
-        return np.bincount(self._depths, minlength=self._depths.max(initial=-1) + 1)
+        return np.bincount(self.depths, minlength=self.depths.max(initial=-1) + 1)
 
     @functools.cached_property
     def _rows(self) -> list[np.ndarray]:
@@ -77,7 +78,7 @@ class Levels:
         found: list[np.ndarray] = []
         place = np.zeros(self.count + 1, int)
         for level in range(len(self._widths)):
-            nodes = np.flatnonzero(self._depths == level)
+            nodes = np.flatnonzero(self.depths == level)
             nodes = nodes[np.argsort(place[np.asarray(self.parents, int)[nodes]], kind="stable")]
             place[nodes] = np.arange(len(nodes))
             found.append(nodes)

@@ -7,6 +7,7 @@ world axis as the trailing one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,6 +47,47 @@ def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
             results = one(*arguments)
             return results, jax.tree.map(lambda _: False, results)
         results = worlds_back(function(*worlds_last(size, batched, arguments)))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return one
+
+
+def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
+
+    In a batch the worlds are last in all that is carried, which `jax.lax.while_loop` would have first, and each stops by itself.
+
+    Args:
+        first: (*arguments) -> what is carried, a pytree.
+        goes_on: of what is carried, whether another step is needed ().
+        body: (carried, *arguments) -> what is carried after a step.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @custom_vmap
+    def one(*arguments: Any) -> Any:
+        return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), first(*arguments))
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        leaves, structure = jax.tree.flatten(arguments)
+        axes = [-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched)]
+        moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
+        mapped = partial(jax.vmap, out_axes=-1, axis_size=size)
+        begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=tuple(axes))(*moved)
+        step = mapped(lambda carried, *x: body(carried, *jax.tree.unflatten(structure, x)), in_axes=(-1, *axes))
+
+        def some_go_on(carried: Any) -> Any:
+            return jnp.any(carried[1])
+
+        def stepped(carried: Any) -> Any:
+            before, going = carried
+            after = jax.tree.map(lambda new, old: jnp.where(going, new, old), step(before, *moved), before)
+            return after, going & still(after)
+
+        still = mapped(goes_on, in_axes=-1)
+        results = worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
         return results, jax.tree.map(lambda _: True, results)
 
     return one

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.typing import Leaf
 
 
@@ -154,7 +154,7 @@ class Frame(NamedTuple):
 
         Rodrigues' formula, R = I + sin(s) [n] + (1 - cos(s)) [n]^2, is the identity for n = 0.
         """
-        cos, sin = cos_sin(s)
+        cos, sin = kept_cos_sin(s)
         x, y, z = turning[:, 0], turning[:, 1], turning[:, 2]
         rest = 1.0 - cos
         return cls(

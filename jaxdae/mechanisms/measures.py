@@ -116,6 +116,18 @@ def picked(numbers: np.ndarray, x: Array) -> Array:
     return jnp.concatenate([x[:0], *(jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1) for run in runs)])
 
 
+_RUNS = 8
+"""How many runs of entries are joined from slices; beyond, all entries are found by indices."""
+
+
+def columns(x: Array, numbers: np.ndarray) -> Array:
+    """Returns x[..., numbers], joined from slices where these are few: in a batch the compiler would gather entries one by one."""
+    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
+    if len(runs) > _RUNS:
+        return x[..., numbers]
+    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=-1) for run in runs], axis=-1)
+
+
 def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
     """Returns the matrix (k, count) with a one in each row, none for the number `count`."""
     return np.eye(count + 1)[:, :-1][numbers]
@@ -159,7 +171,9 @@ def frames_of(numbers: np.ndarray, frames: Any) -> Any:
     All entries at once: the compiler would otherwise compute them anew for every consumer, and for those of these again.
     """
     ground = jnp.asarray(frames.GROUND, frames[0].dtype)[:, None]
-    return type(frames)(*jnp.concatenate([jnp.stack(frames), ground], axis=1)[:, numbers])
+    if np.all(numbers == frames[0].shape[0]):
+        return type(frames)(*jnp.broadcast_to(ground, (ground.shape[0], len(numbers))))
+    return type(frames)(*columns(jnp.concatenate([jnp.stack(frames), ground], axis=1), numbers))
 
 
 def _halves(pair: Pairs) -> tuple[slice, slice]:

@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import repeated_by_worlds
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
@@ -143,81 +144,99 @@ def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tupl
 
 @partial(jax.jit, static_argnums=4)
 def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> tuple[Any, TerrainReport]:
-    pose, others = (np.asarray(part, int) for part in where)
-    t = jnp.zeros((), q.dtype)
+    t, free = jnp.zeros((), q.dtype), 3 + len(where[1])
     arguments = mechanism, q, place, yaw
-
-    def at(y: Any, arguments: Any) -> Any:
-        _, q, place, yaw = arguments
-        numbers = np.arange(q.shape[0])
-        numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
-        return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
 
     def conditions(x: Any, arguments: Any, guesses: Any) -> Any:
         """Returns the derivatives of |gap|^2 / 2 + mu . rows."""
-        y, mu = x[: 3 + others.size], x[3 + others.size :]
+        y, mu = x[:free], x[free:]
 
         def measured(y: Any) -> tuple[Any, Any]:
-            placed = at(y, arguments)
+            placed = _at(y, *arguments[1:], where)
             return _gaps(arguments[0], placed, guesses), _without_wheels(arguments[0]).constraint(t, placed)
 
         value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])
 
-    still = jax.lax.stop_gradient(arguments)
-    rest = _without_wheels(still[0])
-
-    def step(y: Any, guesses: Any) -> tuple[Any, Any, Any]:
-        """Returns a correction of y, the multipliers, and better guesses of the contacts."""
-        at_y = at(y, still)
-        motion = _still(still[0], at_y)
-        found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(still[0]), guesses)]
-        gap = jnp.concatenate([each[1] for _, each in found])
-        slopes = jnp.concatenate([still[0].coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
-        row = rest.constraint(t, at_y)
-        rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
-        soft, hard = (_along(still[0], part, y, where) for part in (slopes, rows))
-        change, mu = constrained_normal_equations(hard, -row, soft, -gap)
-        return change, mu, [each[0] for _, each in found]
-
-    def body(carry: Any) -> Any:
-        y, _, before, _, guesses, count = carry
-        change, mu, guesses = step(y, guesses)
-        size = jnp.max(jnp.abs(change))
-        # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
-        shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
-        # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
-        ratio: Any = jnp.where(jnp.isfinite(before), size / before, 1.0)
-        left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
-        return y + shorter * change, mu, size, left, guesses, count + 1
-
-    tolerance = 4.0 * float(jnp.finfo(q.dtype).eps)
-
-    def goes_on(carry: Any) -> Any:
-        y, _, _, left, _, count = carry
-        # Not a number goes on, and is no pose in the end.
-        return ~(left <= tolerance * (1.0 + jnp.max(jnp.abs(y)))) & (count < _ITERATIONS)
-
-    first = jnp.concatenate([still[1][pose[2:3]], jnp.zeros((2,), q.dtype), still[1][others]])
-    motion = _still(still[0], at(first, still))
-    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(still[0])]
-    count = jax.eval_shape(lambda q: rest.constraint(t, q), q).shape[0]
-    infinite = jnp.asarray(jnp.inf, q.dtype)
-    start = first, jnp.zeros((count,), q.dtype), infinite, infinite, guesses, 0
-    y, mu, _, left, guesses, _ = jax.lax.while_loop(goes_on, body, start)
-    root = jnp.concatenate([y, mu])
+    search = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))
+    y, mu, _, left, guesses, _ = search(*jax.lax.stop_gradient(arguments))
 
     def tangent(linear: Any, rhs: Any) -> Any:
         return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
 
-    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), root, lambda _, x: x, tangent)
-    q = at(x[: 3 + others.size], arguments)
+    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), jnp.concatenate([y, mu]), lambda _, x: x, tangent)
+    q = _at(x[:free], q, place, yaw, where)
+    mechanism = mechanism.at(q)
     report = _report(mechanism, q, t, guesses)
     open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6
     found = (left <= limit) & (open_rows <= limit)
     status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
     return q, TerrainReport(report.gap, report.inside, report.margin, report.norm, status, report.names)
+
+
+def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
+    """Returns the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
+    pose, others = (np.asarray(part, int) for part in where)
+    numbers = np.arange(q.shape[0])
+    numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
+    return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
+
+
+class _Search(NamedTuple):
+    """Where the search for a pose is: y and mu, the last correction of y and what is left to correct, the contacts, and the count."""
+
+    y: Any
+    mu: Any
+    size: Any
+    left: Any
+    guesses: Any
+    count: Any
+
+
+def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
+    """Returns the search at its first guess."""
+    y = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
+    start = _at(y, q, place, yaw, where)
+    motion = mechanism.coordinates.at_rest(start)
+    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(mechanism)]
+    mu = jnp.zeros_like(_without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), start))
+    infinite = jnp.asarray(jnp.inf, q.dtype)
+    return _Search(y, mu, infinite, infinite, guesses, jnp.zeros((), jnp.int32))
+
+
+def _goes_on(at: _Search) -> Any:
+    """Returns whether another correction is needed."""
+    tolerance = 4.0 * float(jnp.finfo(at.y.dtype).eps)
+    # Not a number goes on, and is no pose in the end.
+    return ~(at.left <= tolerance * (1.0 + jnp.max(jnp.abs(at.y)))) & (at.count < _ITERATIONS)
+
+
+def _corrected(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
+    """Returns the search after a correction of y and of the contacts; not to be differentiated."""
+    change, mu, guesses = _correction(where, at, mechanism, q, place, yaw)
+    size = jnp.max(jnp.abs(change))
+    # Half a meter or radian a step: from a flat guess on a steep slope the first one may be long.
+    shorter = jnp.minimum(1.0, 0.5 / jnp.maximum(size, 1e-3))
+    # Corrections shrink by a ratio that becomes no worse: what is left is at most their geometric series.
+    ratio: Any = jnp.where(jnp.isfinite(at.size), size / at.size, 1.0)
+    left: Any = jnp.where(ratio < 0.5, size * ratio / (1.0 - ratio), size)
+    return _Search(at.y + shorter * change, mu, size, left, guesses, at.count + 1)
+
+
+def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
+    """Returns a correction of y, the multipliers, and better guesses of the contacts."""
+    t, at_y = jnp.zeros((), q.dtype), _at(at.y, q, place, yaw, where)
+    here = mechanism.at(at_y)
+    motion, rest = here.coordinates.at_rest(at_y), _without_wheels(here)
+    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), at.guesses)]
+    gap = jnp.concatenate([each[1] for _, each in found])
+    slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
+    row = rest.constraint(t, at_y)
+    rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
+    soft, hard = (_along(here, part, at.y, where) for part in (slopes, rows))
+    change, mu = constrained_normal_equations(hard, -row, soft, -gap)
+    return change, mu, [each[0] for _, each in found]
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:

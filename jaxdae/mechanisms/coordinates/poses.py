@@ -17,10 +17,11 @@ from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
 from jaxdae.batching.last import worlds_back, worlds_last
-from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import Structure
+from jaxdae.outlining import outlined
 
 ARRAYS_UP_TO = 12
 """The number of links up to which frames are composed as arrays. Measured on CPU, chains of hinges in space, microseconds a step of one
@@ -81,12 +82,12 @@ class Arrays(NamedTuple):
         if _is_all(numbers, poses.shape[-1]):
             return poses
         ground = self.frame(*(jnp.full((1,), entry, poses.dtype) for entry in self.frame.GROUND)).array()
-        return jnp.concatenate([poses, ground], axis=-1)[..., numbers]
+        return measures.columns(jnp.concatenate([poses, ground], axis=-1) if np.any(numbers == poses.shape[-1]) else poses, numbers)
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         own, places = _own(self, fixed, moved, shape)
-        return _doubled(self, own, shape), places
+        return _composed_down(self, shape)(own), places
 
 
 class Sums(NamedTuple):
@@ -117,9 +118,7 @@ class Sums(NamedTuple):
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         angle = _carried(shape, (fixed.angle + moved.angle)[None])[0]
-        # Quotients, exact ones: of them the compiler keeps the results, which it would otherwise compute anew for every consumer.
-        one = jnp.where(angle == angle, 1.0, jnp.nan)
-        cos, sin = (entry / one for entry in cos_sin(angle))
+        cos, sin = kept_cos_sin(angle)
         ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
         above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
         place = fixed.place + fixed.turned(moved.place)
@@ -196,6 +195,39 @@ def _level_by_level(frame: Any, shape: Structure, own: Any) -> Any:
 
     found = shape.link_levels.outward(step, (own, first), jnp.zeros_like(own[0]))
     return jnp.stack(frame.of_array(jnp.moveaxis(found, 0, 2)))
+
+
+def _composed_down(poses: Arrays, shape: Structure) -> Any:
+    """Returns the function of `_placed` for poses as one array (..., n)."""
+    composed = outlined(poses.frame.composed)
+
+    placed = custom_vmap(jax.jit(lambda own: _doubled(poses, own, shape)))  # As in `_placed`.
+
+    @placed.def_vmap
+    def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
+        if not batched[0]:
+            return placed(own), False
+        own = jnp.moveaxis(own, 0, -1)
+        depths = shape.link_levels.depths
+        found, order = [], []
+        for depth in range(max(depths) + 1):
+            links = np.asarray([k for k, each in enumerate(depths) if each == depth], int)
+            here = _picked(own, links, -2)
+            if depth:
+                above = [order[-1].index(shape.parents[k]) for k in links]
+                here = composed(_picked(found[-1], np.asarray(above, int), -2), here)
+            found.append(here)
+            order.append(links.tolist())
+        back = np.argsort(np.concatenate([np.asarray(links, int) for links in order]))
+        return jnp.moveaxis(_picked(jnp.concatenate(found, axis=-2), back, -2), -1, 0), True
+
+    return placed
+
+
+def _picked(x: Any, numbers: np.ndarray, axis: int) -> Any:
+    """Returns the entries with these numbers along an axis, joined from slices: a batch would gather them one by one."""
+    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
+    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=axis) for run in runs], axis=axis)
 
 
 def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
