@@ -260,6 +260,8 @@ def test_what_acts_in_balls(tmp_path):
     robot = robots.load(path, base="floating")
     assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
     assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]
+    path.write_text(of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2"/>')))
+    assert "the start is beyond the limits of: j" in robots.load(path).report.notes
 
 
 def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -76,7 +77,16 @@ def load(
     found = assembled(source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names)
     start, notes = closed_start(source, found.description, found.start)
     source.end()
+    beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
+    if beyond:
+        notes = (*notes, f"the start is beyond the limits of: {', '.join(beyond)}")
     return found._replace(start=start, report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
+
+
+def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:
+    """Returns whether a joint with one coordinate stands beyond its limits, by more than what files round."""
+    lower, upper = limits.get("lower", -math.inf), limits.get("upper", math.inf)
+    return isinstance(value, float) and lower < upper and not lower - 1e-6 <= value <= upper + 1e-6
 
 
 def _urdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
