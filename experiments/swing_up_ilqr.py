@@ -4,8 +4,8 @@
 
 The task is that of `swing_up.py`: the same robot, limits, intervals of the torques, coarse steps, random starts, and the same judgment by
 the step of the config. The cost is  |r|^2 / 2  of the errors at the end and a little effort, so that it has a minimum; a start ends when
-its cost is `enough`. One that has not come so far after some passes begins anew from other random torques, as the other search shakes its
-own.
+its cost is `enough`, with the step of the config too: some motions are so sensitive that coarse steps lead them elsewhere. One that has not
+come so far after some passes begins anew from other random torques, as the other search shakes its own.
 
 Starts are solved one after the other, two at a time in threads, by one compiled program: on a CPU that takes less time than all of them in
 one batch, where each waits for the slowest. Times are those of search and judgment, compilation included; CPU time does not depend on what
@@ -66,10 +66,18 @@ def problem_of(task: swing_up.Task, settings: Settings) -> optimal_control.Probl
     ).counted()
 
 
-def search(task: swing_up.Task, settings: Settings, seed: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
-    """Returns the torques (starts, knots, nu), the last solution of every start, and how many tries it took."""
+def search(task: swing_up.Task, settings: Settings, seed: int, steps: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
+    """Returns the torques (starts, knots, nu), the last solution of every start, and how many tries it took.
+
+    Args:
+        task: what is to be reached.
+        settings: of the search.
+        seed: of the random torques.
+        steps: of the motion by which a start is accepted.
+    """
     problem = problem_of(task, settings)
     solve = jax.jit(lambda u: optimal_control.ilqr(problem, u, iterations=settings.passes, tolerance=1e-5, enough=settings.enough))
+    left = jax.jit(lambda u: task.loss(u, steps))
     spread = 2.0 * np.arctanh(settings.guess)
 
     def one(k: int) -> tuple[Any, int]:
@@ -77,7 +85,7 @@ def search(task: swing_up.Task, settings: Settings, seed: int) -> tuple[np.ndarr
         found: Any = None
         for attempt in range(settings.tries):
             found = solve(task.torques(jnp.asarray(spread * random.standard_normal(task.variables))))
-            if float(found.cost) <= settings.enough:
+            if max(float(found.cost), float(left(found.controls))) <= settings.enough:
                 return found, attempt + 1
         return found, settings.tries
 
@@ -137,7 +145,7 @@ def main() -> int:
         task = swing_up.task_of(config, plain, asked.worlds)
 
         def by_ilqr() -> Any:
-            torques, solutions, tries = search(task, settings, config.batch.seed)
+            torques, solutions, tries = search(task, settings, config.batch.seed, config.steps)
             return swing_up.judge(config, plain, task, free_variables(task, torques)), solutions, tries
 
         def by_least_squares() -> Any:
