@@ -61,6 +61,7 @@ class Levels:
 
     @functools.cached_property
     def depths(self) -> np.ndarray:
+        """How many nodes are above each (nodes,)."""
         depths = np.full(self.count + 1, -1)
         for node, parent in enumerate(self.parents):
             depths[node] = depths[parent] + 1
