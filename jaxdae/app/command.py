@@ -292,6 +292,8 @@ def _learn(
 
 def _check_section(checked: Any, command: str, source: str) -> None:
     if getattr(checked, command) is None:
+        if checked.mechanism.order == "first":
+            stop(f"{source}: got order first, expected order second for {command}: velocities are what drives say, no force moves", code=2)
         stop(f"{source}: got no section {command}, expected one; configs/README.md has an example", code=2)
 
 

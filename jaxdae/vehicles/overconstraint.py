@@ -104,7 +104,9 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
         raise ValueError(
             f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
         )
-    return (LeastResidual() if slip is None else slip).twist(wheels, speed, rates)
+    # Reverse mode keeps the arguments and computes the rest again: in batches that is faster than to store and read some hundred numbers.
+    found = jax.checkpoint(lambda answer, *arguments: answer.twist(*arguments))
+    return found(LeastResidual() if slip is None else slip, wheels, speed, rates)
 
 
 @pytree

@@ -150,10 +150,11 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
     def conditions(x: Any, arguments: Any, guesses: Any) -> Any:
         """Returns the derivatives of |gap|^2 / 2 + mu . rows."""
         y, mu = x[:free], x[free:]
+        mechanism, q, place, yaw = arguments
 
         def measured(y: Any) -> tuple[Any, Any]:
-            placed = _at(y, *arguments[1:], where)
-            return _gaps(arguments[0], placed, guesses), _without_wheels(arguments[0]).constraint(t, placed)
+            placed = _at(y, q, place, yaw, where)
+            return _gaps(mechanism, placed, guesses), _without_wheels(mechanism).constraint(t, placed)
 
         value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])

@@ -171,6 +171,10 @@ def test_what_cannot_be_run_or_continued(config, tmp_path, command):
     code, _, err = command("tune", config)
     assert code == 2
     assert "got no section tune" in err
+    config.write_text((pathlib.Path(__file__).parents[2] / "configs" / "kinematic_bicycle.yaml").read_text())
+    code, _, err = command("tune", config)
+    assert code == 2
+    assert "got order first, expected order second for tune" in err
 
 
 def test_optimized_inputs(config, tmp_path, command):
