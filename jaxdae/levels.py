@@ -178,20 +178,30 @@ class Levels:
         if self.count <= SUMMED_BY_PRODUCTS_UP_TO:
             return jnp.tensordot(jnp.asarray(self.carried, entry.dtype), entry, 1)
 
-        def step(own: Any, above: Any) -> tuple[Any, Any]:
-            return (own + above,) * 2
+        # What the sums solve is no more than a name for them: scans of tangents alone, as rules of derivatives make them, have no transpose
+        # in JAX 0.9, solutions of linear systems do.
+        def less_parents(sums: Any) -> Any:
+            return sums - jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[np.asarray(self.parents, int)]
 
-        return self.outward(step, entry, jnp.zeros_like(entry[0]))
+        return jax.lax.custom_linear_solve(less_parents, entry, lambda _, b: self._summed(b, inward=False), lambda _, b: self._summed(b))
 
     def pulled(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that it carries."""
         if self.count <= SUMMED_BY_PRODUCTS_UP_TO:
             return jnp.tensordot(jnp.asarray(self.carried.T, entry.dtype), entry, 1)
 
-        def step(own: Any, below: Any) -> tuple[Any, Any]:
-            return (own + below,) * 2
+        def less_children(sums: Any) -> Any:
+            return sums - jax.ops.segment_sum(sums, np.asarray(self.parents, int), self.count + 1)[:-1]
 
-        return self.inward(step, entry, jnp.zeros_like(entry[0]))
+        return jax.lax.custom_linear_solve(less_children, entry, lambda _, b: self._summed(b), lambda _, b: self._summed(b, inward=False))
+
+    def _summed(self, entry: Any, *, inward: bool = True) -> Any:
+        """Returns the sums over all that each node carries, or over all that carry it, by a recursion."""
+
+        def step(own: Any, given: Any) -> tuple[Any, Any]:
+            return (own + given,) * 2
+
+        return (self.inward if inward else self.outward)(step, entry, jnp.zeros_like(entry[0]))
 
     def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False) -> Any:
         """Returns what a recursion from the leaves to the roots leaves at every node.

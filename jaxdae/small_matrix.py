@@ -30,10 +30,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree
+from jaxdae.batching.last import ruled
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.outlining import outlined
 from jaxdae.typing import Leaf
@@ -111,7 +111,7 @@ def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return _factorize(matrix)[1]
 
 
-@custom_vmap
+@ruled
 def _factorize(matrix: Array) -> tuple[Array, Array]:
     return _lapack(matrix)
 
@@ -130,7 +130,7 @@ def _unrolls(matrix: Array) -> bool:
     return 0 < matrix.shape[-1] <= UNROLLED_UP_TO
 
 
-@custom_vmap
+@ruled
 def _solve(lower: Array, inverse: Array, b: Array) -> Array:
     return rmatvec(inverse, matvec(inverse, b))
 
@@ -166,7 +166,6 @@ def _lapack_lower(matrix: Array) -> Array:
 
 def _lapack(matrix: Array) -> tuple[Array, Array]:
     lower = _lapack_lower(matrix)
-    # Made anew: `custom_vmap` refuses constants of its function that a loop has made many of.
     eye = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     return lower, jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
 

@@ -41,6 +41,16 @@ def test_sums_over_ancestors_and_descendants(tree):
     def add(own, given):
         return (own + given,) * 2
 
+    # Along tangents alone, as rules of derivatives have them, the transpose of one sum is the other.
+    @jax.custom_jvp
+    def still(x):
+        return x
+
+    for along, across in ((tree.pushed, tree.pulled), (tree.pulled, tree.pushed)):
+        still.defjvp(lambda primals, tangents, along=along: (primals[0], along(tangents[0])))
+        found = jax.grad(lambda x: jnp.sum(entry * still(x)))(entry)
+        np.testing.assert_allclose(found, across(entry), atol=100 * EPS)
+
     if tree.count:
         np.testing.assert_allclose(tree.outward(add, entry, jnp.zeros(2)), above, atol=100 * EPS)
         np.testing.assert_allclose(tree.inward(add, entry, jnp.zeros(2)), below, atol=100 * EPS)

@@ -98,6 +98,27 @@ def test_a_row_that_depends_on_others_is_nan_and_alone():
     assert np.any(np.isnan(bad))
 
 
+def test_recursions_may_stand_under_a_condition_that_differs_from_world_to_world():
+    loops = [(joint, a, b) for k in range(8) for joint, a, b in (("d", f"b{k}", f"a{k}"), ("e", f"b{k}", f"c{k}"), ("f", f"c{k}", f"a{k}"))]
+    bodies = [
+        jm.Body(f"{name}{k}", 1.0, 0.1, (k + x, y, 0.0))
+        for k in range(8)
+        for name, x, y in (("a", 0.0, 0.0), ("b", 1.0, 0.0), ("c", 0.0, 1.0))
+    ]
+    joints = [jm.Revolute(f"a{k}", f"a{k - 1}" if k else "ground", f"a{k}", at=(float(k), 0.0)) for k in range(8)]
+    joints += [jm.Revolute(f"{joint}{b}", a, b, at=(float(k), 0.5 * k)) for k, (joint, a, b) in enumerate(loops)]
+    mechanism, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+
+    def moved(q):
+        mass, rows = mechanism.mass_operator(q), mechanism.jacobian_operator(jnp.zeros(()), q, q)
+        together = rows.eliminated(mass, None).solve(q, jnp.zeros(rows.shape[0]))[0]
+        return together + mass.factorize().unscaled(q) + mechanism.coordinates.near(q).bodies.x[0]
+
+    # What fails, fails when it is traced.
+    shape = jax.eval_shape(jax.vmap(lambda q, on: jax.lax.cond(on, moved, jnp.negative, q)), jnp.stack([q, q]), jnp.ones(2, bool))
+    assert shape.shape == (2, *q.shape)
+
+
 def test_loops_on_one_body_and_on_the_ground_are_closed_apart():
     for base in ((), (0,)):
         ground, first = len(base) + 24, len(base)

@@ -28,6 +28,15 @@ def worlds_back(results: Any) -> Any:
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
 
 
+def ruled(function: Callable[..., Any]) -> custom_vmap:
+    """Returns a function of arrays, which may make constants, to be given a batching rule by `def_vmap`.
+
+    `custom_vmap` takes the constants of its function for arguments that no batch has many of. A condition that differs from world to world
+    makes many of everything that its branches read, these constants too, and fails. Those of a compiled unit are its own.
+    """
+    return custom_vmap(jax.jit(function))
+
+
 def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function of arrays, with a batching rule that calls it once for all worlds.
 
@@ -37,7 +46,7 @@ def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
     Not to be differentiated, and no closure over traced arrays.
     """
 
-    @custom_vmap
+    @ruled
     def one(*arguments: Any) -> Any:
         return function(*arguments)
 
@@ -65,7 +74,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     Not to be differentiated, and no closure over traced arrays.
     """
 
-    @custom_vmap
+    @ruled
     def one(*arguments: Any) -> Any:
         return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), first(*arguments))
 

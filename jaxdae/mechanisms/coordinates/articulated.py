@@ -30,12 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import worlds_last
+from jaxdae.batching.last import ruled, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels
 from jaxdae.mechanisms.space import Plane, Space
@@ -150,7 +149,7 @@ class TreeRoot(MassFactors):
         sweep = _inward if inward else _outward
         levels, large = self.levels, _is_large(self.levels)
 
-        @custom_vmap
+        @ruled
         def solved(columns: Any, lower: Any, pushes: Any, pivots: Any, b: Any) -> Any:
             if large:
                 return sweep(levels, columns, pushes, pivots, b)
@@ -179,7 +178,7 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     levels, space, kind = mass.levels, mass.space, type(mass.inertia)
     nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
 
-    @custom_vmap
+    @ruled
     def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
         if _is_large(levels):
             return jnp.zeros((nodes, nodes), dtype), *_articulated(levels, space, kind, columns, inertia, armature)

@@ -34,11 +34,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import worlds_back, worlds_last
+from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
@@ -77,7 +76,7 @@ class LoopFactors:
             lam = small_matrix.rmatvec(delassus, small_matrix.matvec(delassus, r - small_matrix.matvec(scaled, free)))
             return small_matrix.rmatvec(inverse, free + small_matrix.rmatvec(scaled, lam)), lam
 
-        solved = custom_vmap(one)
+        solved = ruled(one)
 
         @solved.def_vmap
         def worlds(size: int, batched: Any, *arguments: Any) -> Any:
@@ -110,7 +109,7 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
     """
     kind, levels, space = type(mass.inertia), mass.levels, mass.space
 
-    @custom_vmap
+    @ruled
     def factorized(*arguments: Any) -> tuple[Any, Any]:
         columns, inertia, armature, pushes, entries, compliance = arguments
         if not _is_small(order):

@@ -192,10 +192,10 @@ class LoopOrder:
 
     @functools.cached_property
     def _pushed(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Which push of which row acts on the node in each place in each slot: tables (places, width) that add up.
+        """Which push of which row acts on the node in each place in each slot: where rows are open, and where they close.
 
-        The first is of rows that are open there, the second of those that close there. Pushes are numbered row by row, with as many for
-        each row as the row with most of them has; the number of all of them is for none.
+        Tables (places, width) that add up. Pushes are numbered row by row, with as many for each row as the row with most of them has; the
+        number of all of them is for none.
         """
         ground, places, (_, _, closings, ways) = len(self.parents), self.levels.places, self._nodes
         sides = max((len(ends) for ends in self.ends), default=0)

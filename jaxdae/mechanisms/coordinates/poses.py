@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from jaxdae import small_matrix
-from jaxdae.batching.last import worlds_back, worlds_last
+from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
@@ -165,13 +164,11 @@ def _doubled(poses: Any, links: Any, shape: Structure) -> Any:
 def _placed(frame: Any, shape: Structure) -> Any:
     """Returns the function that takes the frames of all links in their parents (entries, n) to those about the origins of their trees."""
 
-    @jax.jit  # Constants of what is compiled itself are none of the function, which `custom_vmap` refuses where a condition has many.
-    def one(own: Any) -> Any:
+    @ruled
+    def placed(own: Any) -> Any:
         if shape.count > DOUBLED_UP_TO:
             return _level_by_level(frame, shape, own)
         return jnp.stack(_doubled(Entries(frame), frame(*own), shape))
-
-    placed = custom_vmap(one)
 
     @placed.def_vmap
     def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
@@ -201,7 +198,7 @@ def _composed_down(poses: Arrays, shape: Structure) -> Any:
     """Returns the function of `_placed` for poses as one array (..., n)."""
     composed = outlined(poses.frame.composed)
 
-    placed = custom_vmap(jax.jit(lambda own: _doubled(poses, own, shape)))  # As in `_placed`.
+    placed = ruled(lambda own: _doubled(poses, own, shape))
 
     @placed.def_vmap
     def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
