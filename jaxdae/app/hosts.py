@@ -74,10 +74,13 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
 def _connected(coordinator: str | None, processes: int | None, process: int | None, seconds: float) -> Hosts:
     try:
         jax.distributed.initialize(coordinator, processes, process, initialization_timeout=int(seconds))
+        hosts = Hosts(jax.process_index(), jax.process_count())
+        # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
+        hosts.meet()
     except (RuntimeError, ValueError) as error:
         raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
     interrupts.check()
-    return Hosts(jax.process_index(), jax.process_count())
+    return hosts
 
 
 def _address(coordinator: str) -> tuple[str, int]:

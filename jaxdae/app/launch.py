@@ -93,10 +93,12 @@ def distributed(
     record = run_folder.read_record(folder)
     check(folder, record["identity"], identity(config), "--distributed")
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("world",))
-    shares = Shares(folder, record, config, worlds, console, number=hosts.index, mesh=mesh, devices=devices)
+    shares = Shares(folder, record, config, worlds, console, hosts.index, mesh, devices, reports=hosts.index == 0)
     count = min(hosts.count, shares.grid.chunks)
     if hosts.index < count and not record["complete"]:
         shares.share(hosts.index, count)
+    if not record["complete"]:
+        shares.wait()
     hosts.meet()
     if hosts.index > 0:
         return None

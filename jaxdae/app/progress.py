@@ -1,6 +1,7 @@
 """How far a long run is: a bar on a terminal, a plain line now and then on a pipe."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 import rich.console
@@ -17,11 +18,19 @@ class Progress:
         console: where to.
         worlds: how many worlds take each step.
         seconds: time from one plain line to the next.
+        others: says how far all processes of a run are, where there are several.
     """
 
-    def __init__(self, total: int, console: rich.console.Console, worlds: int = 1, seconds: float = _SECONDS_BETWEEN_LINES):
+    def __init__(
+        self,
+        total: int,
+        console: rich.console.Console,
+        worlds: int = 1,
+        seconds: float = _SECONDS_BETWEEN_LINES,
+        others: Callable[[], str] | None = None,
+    ):
         """Prepares the display; entering the context shows it."""
-        self._total, self._console, self._worlds, self._seconds = total, console, worlds, seconds
+        self._total, self._console, self._worlds, self._seconds, self._others = total, console, worlds, seconds, others
         self._done = 0
         self._bar: rich.progress.Progress | None = None
 
@@ -53,11 +62,15 @@ class Progress:
             # The first block includes compilation: speed and time left are measured from its end.
             self._measured_from, self._start = done, now
         speed = (done - self._measured_from) / (now - self._start) if done > self._measured_from and now > self._start else 0.0
+        is_due = now - self._last >= self._seconds
         if self._bar is not None:
             self._bar.update(self._task, completed=done, speed=_speed(speed, self._worlds))
-        elif now - self._last >= self._seconds and done < self._total:
+        elif is_due and done < self._total:
             left = f", {duration((self._total - done) / speed)} left" if speed else ""
             self._line(f"{done}/{self._total} steps ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
+        if is_due and self._others is not None:
+            self._line(f"all processes: {self._others()}")
+        if is_due:
             self._last = now
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

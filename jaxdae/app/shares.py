@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import rich.console
 
-from jaxdae.app import files, interrupts, parts, report, results, run_folder
+from jaxdae.app import files, interrupts, parts, report, results, run_folder, watch
 from jaxdae.app.build import Worlds
 from jaxdae.app.grid import Grid, Range, grid
 from jaxdae.app.identity import check
@@ -29,6 +29,7 @@ from jaxdae.app.simulate import Carried, Part, Simulator, Summary
 from jaxdae.app.threads import divided
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
+SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def grid_of(config: Config, worlds: Worlds) -> Grid:
@@ -49,6 +50,7 @@ class Shares:
         number: the number of this process among those that share the run; None where it is alone.
         mesh: the devices of this process; None as `devices` says.
         devices: how many cores or devices are used; None as the config says, all by default.
+        reports: whether this process says how far all of them are.
     """
 
     folder: pathlib.Path
@@ -59,6 +61,7 @@ class Shares:
     number: int | None = None
     mesh: jax.sharding.Mesh | None = None
     devices: int | None = None
+    reports: bool = False
 
     def __post_init__(self) -> None:
         """Looks how the results are cut."""
@@ -114,6 +117,29 @@ class Shares:
         except OSError as error:
             raise files.failed(error, self.folder, "the same command goes on with it") from error
         return f"{told}: {'complete' if done else 'was complete before'}"
+
+    def wait(self) -> None:
+        """Waits until the worlds of other processes are complete, too.
+
+        By looking at their files: an exchange between the processes has a time limit of XLA's, and others may need hours more.
+
+        Raises:
+            KeyboardInterrupt: with what is left behind in words.
+        """
+        said = time.monotonic()
+        try:
+            while self.grid.parts((0, self.grid.size), self._found()[0]):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                interrupts.check()
+                if self.reports and time.monotonic() - said >= SECONDS_BETWEEN_CHECKPOINTS:
+                    self.console.print(f"all processes: {self._far()}", highlight=False, markup=False, soft_wrap=True)
+                    said = time.monotonic()
+        except KeyboardInterrupt:
+            interrupts.forget()
+            raise KeyboardInterrupt(f"{self.folder} is not complete: {self._far()}; the same command goes on with it") from None
+
+    def _far(self) -> str:
+        return watch.far(self._parts(), self.grid.size, self.config.steps)
 
     def merge(self, asked: str = "merge") -> Run:
         """Ends a run whose parts are all complete.
@@ -171,7 +197,8 @@ class Shares:
         simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
         metrics = Metrics(self.folder, self.config.steps, self.number)
-        with precision(self.config), Progress(self.config.steps * len(planned), self.console, most) as progress:
+        others = self._far if self.reports else None
+        with precision(self.config), Progress(self.config.steps * len(planned), self.console, most, others=others) as progress:
             while planned:
                 before, worlds = count * self.config.steps, planned[0]
                 with parts.locked(self.folder, worlds):

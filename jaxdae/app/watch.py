@@ -21,13 +21,23 @@ def lines(folder: pathlib.Path) -> list[str]:
         status = ", ".join(f"{count} {name}" for name, count in numbers["status"].items())
         return [*told, f"complete, finished {record['finished']}: {status}; largest violation {numbers['largest_violation']:.3g}"]
     begun = parts.found(folder)
+    told.append(f"{far(begun, size, steps)}; {run_folder.incomplete(record)}")
+    told += [f"worlds {first} to {behind - 1}: {state}" for (first, behind), state in _states(folder, begun, steps)]
+    return told + [_speed(line) for line in metrics.last_lines(folder)]
+
+
+def far(begun: list[parts.Found], size: int, steps: int) -> str:
+    """Returns in words how far all processes of a run are together.
+
+    Args:
+        begun: the parts that left something behind.
+        size: the number of worlds.
+        steps: steps of each.
+    """
     done = sum(part.told["steps"] * (part.worlds[1] - part.worlds[0]) for part in begun)
     failed = sum(count for part in begun for name, count in part.summary.status.items() if name != "OK")
     ready = sum(part.worlds[1] - part.worlds[0] for part in begun if part.complete)
-    reason = run_folder.incomplete(record)
-    told.append(f"{100.0 * done / (size * steps):.1f} % on disk, {ready} of {size} worlds complete, {failed} failed; {reason}")
-    told += [f"worlds {first} to {behind - 1}: {state}" for (first, behind), state in _states(folder, begun, steps)]
-    return told + [_speed(line) for line in metrics.last_lines(folder)]
+    return f"{100.0 * done / (size * steps):.1f} % on disk, {ready} of {size} worlds complete, {failed} failed"
 
 
 def _states(folder: pathlib.Path, begun: list[parts.Found], steps: int) -> list[tuple[tuple[int, int], str]]:

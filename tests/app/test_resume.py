@@ -399,6 +399,21 @@ def test_a_part_on_which_another_process_works(place, tmp_path):
     assert parts.at_work(folder) == []
 
 
+def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
+    """By looking at their files, however long that takes, and says how far all of them are."""
+    checked, worlds = loaded()
+    folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
+    console = rich.console.Console(record=True, width=200)
+    mine = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, console, number=0, reports=True)
+    looks = iter([[(0, 66)], [(0, 66)], [(0, 66), (66, 100)]])
+    monkeypatch.setattr(shares.Shares, "_found", lambda self: (next(looks), []))
+    for name in ("SECONDS_BETWEEN_LOOKS", "SECONDS_BETWEEN_CHECKPOINTS"):
+        monkeypatch.setattr(shares, name, 0.0)
+    mine.wait()
+    assert next(looks, "all looked at") == "all looked at"
+    assert console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
+
+
 MAIN = "from jaxdae.app import shares; shares.SECONDS_BETWEEN_CHECKPOINTS = 0.1; from jaxdae.app.command import main; main()"
 
 
