@@ -2,8 +2,8 @@
 
 All compute the same. Twelve entries of a frame in space are twelve programs for the compiler, each with a cost of its own, which is most
 of the time where there are few links. Where there are many, entries are arrays that the processor runs through without a gap; those of many
-worlds are composed level by level, those of one by doubling, which takes more operations in fewer steps. None of it is differentiated: the
-derivatives of frames are closed forms (`jaxdae.mechanisms.coordinates.tree`).
+worlds, and of very many links, are composed level by level, others by doubling, which takes more operations in fewer steps. None of it is
+differentiated: the derivatives of frames are closed forms (`jaxdae.mechanisms.coordinates.tree`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ and 31 / 32. In the plane angles add up, and sums take two thirds of the time of
 
 
 DOUBLED_UP_TO = 48
-"""The number of links up to which frames of one world are composed by doubling, level by level beyond."""
+"""The number of links up to which frames of one world are composed by doubling, level by level beyond: that is linear in links, and
+the program does not grow. Chains of hinges in space, microseconds a step: 253 and 220 with 256 links, 1045 and 890 with 1024."""
 
 
 class Entries(NamedTuple):
