@@ -106,7 +106,7 @@ def test_order_of_a_sleigh(name):
     check_order("sleigh", name)
 
 
-@pytest.mark.parametrize("name", ["rk4", "radau_iia", "generalized_alpha", "rattle", pytest.param("suzuki4", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", quick(["rk4", "radau_iia", "generalized_alpha", "rattle", "suzuki4"], "rk4", "generalized_alpha"))
 def test_order_in_coordinates_with_a_retraction(name):
     check_order("on_circles", name)
 

@@ -82,7 +82,6 @@ IN_JOINTS = {
     "mechanism_gimbal_gyroscope": (OPEN, 4000, CLOSED_FORM, 0.0),
     "mechanism_bevel_differential_b": (LOOP, 1000, CLOSED_FORM, 0.0),
 }
-QUICK = ("mechanism_screw_nut",)
 
 
 def same_sign(q, expected):
@@ -117,21 +116,22 @@ def assert_digits(name, found, digits, round_off):
         assert np.all(error <= 10.0 ** -digits[key] + round_off), f"{key}: errors {error}, allowed {10.0 ** -digits[key]} and {round_off}"
 
 
-@pytest.mark.parametrize("name", quick(METHODS, *QUICK))
+@pytest.mark.long
+@pytest.mark.parametrize("name", METHODS)
 def test_reaches_the_expected_digits(name):
     method, steps, digits, round_off = METHODS[name]
     given = problem(name)
     assert_digits(name, solved(given, given.mechanism, given.start, method, steps), digits, round_off)
 
 
-@pytest.mark.parametrize("name", quick(IN_JOINTS, *QUICK))
+@pytest.mark.parametrize("name", quick(IN_JOINTS, "mechanism_screw_nut"))
 def test_reaches_them_in_joint_coordinates(name):
     method, steps, digits, round_off = IN_JOINTS[name]
     given = problem(name)
     assert_digits(name, solved(given, *given.in_joints(), method, steps), digits, round_off)
 
 
-@pytest.mark.parametrize("name", quick(PROBLEMS, "iftomm_a04_bricard", "mechanism_cardan_cross", "mechanism_screw_nut"))
+@pytest.mark.parametrize("name", quick(PROBLEMS, "iftomm_a04_bricard"))
 def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
     """The start satisfies the rows, as do all states of the file."""
     given = problem(name)
@@ -229,6 +229,7 @@ def loads(problem):
     return np.asarray(a), dict(zip(mechanism.joint_names, np.asarray(force), strict=True)), np.asarray(torque)
 
 
+@pytest.mark.long
 def test_bearings_of_an_unbalanced_rotor_in_joint_coordinates():
     """The ball is in the tree: its force is what the rotor needs beyond its weight and the other bearing."""
     expected = file("mechanism_reactions")["unbalanced_rotor"]
@@ -238,6 +239,7 @@ def test_bearings_of_an_unbalanced_rotor_in_joint_coordinates():
     np.testing.assert_allclose(torque, 0.0, atol=1e-11)
 
 
+@pytest.mark.long
 def test_forces_in_a_tripod_in_joint_coordinates():
     expected = file("mechanism_reactions")["tripod"]
     a, force, torque = loads(spatial_references.tripod)
@@ -249,6 +251,7 @@ def test_forces_in_a_tripod_in_joint_coordinates():
         np.testing.assert_allclose(np.hypot(*force[f"foot{k}"][:2]), expected["horizontal_thrust_at_foot"], rtol=1e-11)
 
 
+@pytest.mark.long
 def test_thread_of_a_screw():
     """The spindle carries the nut along the axis and turns it: a force, and -lead times the force as torque."""
     expected = file("mechanism_screw_nut")

@@ -97,6 +97,7 @@ class TestVectorField:
 
 
 class TestProjectedSolver:
+    @pytest.mark.long
     def test_a_step_is_that_of_the_method_and_then_the_projection(self):
         """Twice in a row: the second step of a method that hands on its last stage starts anew. The error is the method's."""
         system, projection = pendulum(), jd.Projection()
@@ -216,6 +217,7 @@ class TestAdaptive:
             assert np.max(trajectory.info.velocity_violation) < 1e-14
         assert error[0] > error[1] > error[2]
 
+    @pytest.mark.long
     def test_steps_are_carried_over_the_grid(self):
         """The first step tries dt; later ones know better. A grid much finer than the steps makes one step each."""
         system, method = pendulum(), METHOD
@@ -314,6 +316,7 @@ class TestAdaptive:
         rate, second = jax.jit(rate), jax.jit(lambda speed: jax.jvp(rate, (speed,), (1.0,))[1])
         np.testing.assert_allclose(second(1.5), central(rate, 1.5, 1e-3), rtol=1e-5)
 
+    @pytest.mark.long
     def test_single_precision(self):
         method = dataclasses.replace(METHOD, rtol=1e-5, atol=1e-5)
         system, at = cast((pendulum(), start()), jnp.float32)

@@ -59,6 +59,7 @@ MAKERS = {
 class TestIterations:
     """Too few iterations are a status, and enough of them a derivative of the exact step: nothing in between."""
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "make", [pytest.param(make, id=name, marks=() if name == "ImplicitMidpoint" else pytest.mark.long) for name, make in MAKERS.items()]
     )
@@ -92,6 +93,7 @@ class TestIterations:
             method = jd.Rattle(iterations=2, tolerance=jnp.asarray(tolerance))
             assert rolled(system, method, start, 0.05, 1).info.status[-1] == status
 
+    @pytest.mark.long
     def test_a_second_factorization_converges_in_fewer_corrections(self):
         system, start = everything(), consistent()
         sizes = []
@@ -102,7 +104,7 @@ class TestIterations:
 
 
 class TestDerivatives:
-    @few_methods
+    @pytest.mark.parametrize("name", quick(NAMES, "rattle"))
     def test_forward_reverse_and_central_differences_over_300_steps(self, name):
         """Of a swing of 1.5 s, with respect to gravity and the length, with which the start moves."""
 
@@ -140,6 +142,7 @@ class TestDerivatives:
             expected = (both(at + h, method)[0] - both(at - h, method)[0]) / (2.0 * h)
             np.testing.assert_allclose(second, expected, rtol=1e-6)
 
+    @pytest.mark.long
     def test_of_the_damping_of_fast_modes(self):
         system, start = pendulum()
 
@@ -171,6 +174,7 @@ class TestEnergy:
         energy, _ = error(jd.Projected(jd.RungeKutta.rk4()))
         assert np.max(energy[-100:]) > 10.0 * np.max(energy[:100])
 
+    @pytest.mark.long
     def test_numerical_damping(self):
         """A spring of 1e6 rad/s in a step of 0.01 s: rho_inf = 1 and the midpoint rule keep its energy, the others remove it."""
         start = state([0.6, -0.8, 1e-6])
@@ -221,7 +225,9 @@ class TestMasked:
         masked, plain = (rolled(s, METHODS[name].integrator, start, 0.01, 10) for s in (jd.Masked(system, jnp.array([True])), system))
         np.testing.assert_allclose(masked.state.q, plain.state.q, rtol=1e-13, atol=1e-14)
 
-    @pytest.mark.parametrize("name", ["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit4"])
+    @pytest.mark.parametrize(
+        "name", quick(["rattle", "implicit_midpoint", "generalized_alpha", "radau_iia", "half_explicit4"], "rattle", "half_explicit4")
+    )
     def test_soft_rows_are_the_index_one_equation(self, name):
         """J a + gamma + C lam = 0 without feedback, against an accurate explicit run of the same; of order one in variational methods."""
         system, start = pendulum()
@@ -315,6 +321,7 @@ class TestSaddlePointNewton:
         assert twice.info.status[-1] == jd.Status.OK
         np.testing.assert_allclose(twice.state.q, plain.state.q, rtol=0.0, atol=1e-11)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("name", quick(["GeneralizedAlpha", "RadauIIA"], "RadauIIA"))
     def test_derivatives(self, name):
         """Forward, reverse and central differences, with respect to gravity."""

@@ -59,7 +59,7 @@ class TestStatus:
         goal = jc.Goal(jc.Coordinates((0,)), jnp.array([0.3]))
         assert start_status(jc.WithGoals(pendulum(), (goal,)), at(), 1e-5) == INCONSISTENT
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
     def test_rows_that_nothing_can_change(self, dtype):
         """The second of two hinges on one axis, in joint coordinates: zero up to rounding is closed, and a centimeter is open."""
         axis = np.array([0.48, 0.6, 0.64])
@@ -91,6 +91,7 @@ def test_every_method_reports_it_and_does_not_move(name):
     np.testing.assert_array_equal(found.state.t[1:], 0.0)
 
 
+@pytest.mark.long
 def test_adaptive_rollouts_report_it_too():
     found = jd.adaptive_rollout(pendulum(), jd.Adaptive(), at(position=1 / 3), times=jnp.array([0.1, 0.2]))
     np.testing.assert_array_equal(found.info.status, INCONSISTENT)
@@ -190,6 +191,7 @@ class TestRanges:
         found = jax.jit(self.run)(softness, at())
         np.testing.assert_array_equal(found.info.status, [[OK] * 2, [OK] * 2, [jd.Status.OUT_OF_RANGE] * 2])
 
+    @pytest.mark.long
     def test_a_fit_that_leaves_the_range_gets_no_gradient_there(self):
         def value(softness):
             return jd.rollout(jd.Soft(pendulum(), softness), RK4, at(), dt=0.01, steps=2).state.q[-1, 1]

@@ -87,6 +87,7 @@ def test_sensitivities_of_a_path_are_those_of_the_closed_form(name):
     np.testing.assert_allclose(reverse, of_number[0], rtol=1e-10)
 
 
+@pytest.mark.long
 def test_four_wheels_with_ackermann_steering_are_the_bicycle():
     p, reference, digits, _ = problem("ackermann_ideal")
     speed = jnp.asarray([p["v"], 0.0, 0.0])
@@ -407,6 +408,7 @@ def test_a_differential_drive_on_an_incline_in_space():
     within(digits["x"], run.state.q, [s["x"] for s in states])
 
 
+@pytest.mark.long
 def test_a_ball_beyond_its_terrain_is_seen_in_first_order_too():
     trough = jv.Cylinder(radius=-2.0, center=(0.0, 0.0, 2.0))
     ball = js.Body("ball", place=(0.0, 0.0, 0.1))

@@ -148,6 +148,7 @@ def test_linear_momentum_survives_every_step(integrator):
     np.testing.assert_allclose(linear, np.broadcast_to(momenta(chain, start)[0], linear.shape), atol=1000 * EPS)
 
 
+@pytest.mark.long
 def test_angular_momentum_of_a_floating_mechanism():
     """To the integrator's error, far below that of the motion itself: the spring, the torque and the hinges are internal."""
     chain, start = floating_chain()

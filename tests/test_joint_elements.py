@@ -318,6 +318,7 @@ def test_planetary_gears_obey_willis(coordinates, held):
         np.testing.assert_allclose(rates[held], 0.0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_relation_in_space_knows_full_turns_in_joint_coordinates():
     """Two wheels on the ground with a ratio that is no whole number, after three turns; and a screw that is made of a relation."""
     bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1), (x, 0.0, 0.0)) for name, x in (("a", 0.0), ("b", 1.0))]

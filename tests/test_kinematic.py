@@ -406,6 +406,7 @@ class TestQuaternions:
             errors.append(np.max(np.abs(end.state.q[-1] - system.place(2.0))))
         assert abs(np.log2(errors[0] / errors[1]) - order) <= 0.1
 
+    @pytest.mark.long
     def test_without_the_inverse_steps_are_the_same(self):
         numbers = jnp.asarray(1.7), jnp.asarray(-2.3)
         start = jd.State(jnp.zeros(()), jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -510,6 +511,7 @@ class TestAdaptive:
         np.testing.assert_allclose(end.state.q[-1], system.place(2.0), atol=2e-8)
         assert np.all(end.info.status == jd.Status.OK)
 
+    @pytest.mark.long
     def test_rows_that_fight_are_reported(self):
         trajectory = jd.rollout(Clash(), jd.Adaptive(solver=jd.LeastSquares()), state([0.0, 0.0]), dt=0.1, steps=1)
         assert trajectory.info.status[0] == jd.Status.CONFLICTING_ROWS

@@ -64,6 +64,7 @@ def test_rounding_is_not_taken_for_an_iteration_that_fails(chain, name, dtype):
     assert np.max(end.info.violation) <= 8 * LINKS * jnp.finfo(dtype).eps
 
 
+@pytest.mark.long
 def test_counts_its_corrections(chain):
     """One digit each, from 0.1 m/s at the first guess: six are not enough for nine digits."""
     system, start = chain

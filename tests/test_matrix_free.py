@@ -70,6 +70,7 @@ def derivatives(solver, system, at):
 
 
 class TestForwardDynamics:
+    @pytest.mark.long
     def test_values_and_derivatives(self):
         found, expected = (derivatives(solver, everything(), everywhere()) for solver in (jd.ConjugateGradient(), jd.DenseKKT()))
         for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

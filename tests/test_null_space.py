@@ -65,6 +65,7 @@ def exact_lines(j, dj, ddj):
 
 
 class TestProjector:
+    @pytest.mark.long
     @pytest.mark.parametrize("family", FAMILIES)
     def test_by_singular_values_at_any_rank(self, family):
         parts = jacobians(family)

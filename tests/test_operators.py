@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import METHODS, SOLVERS
+from catalogue import METHODS, SOLVERS, quick
 from control_problems import arm
 from problems import cast
 from small_systems import everything, everywhere
@@ -142,6 +142,7 @@ class TestBlockRows:
             np.testing.assert_array_equal(jacobian.touched(), np.any(by_hand(jacobian) != 0.0, axis=0))
             np.testing.assert_array_equal(jacobian.gram(), jacobian.gram().T)
 
+    @pytest.mark.long
     def test_worlds_and_single_precision(self):
         worlds = jax.tree.map(lambda x: jnp.stack([x, -2.0 * x]), PAIRS)
         found = jax.jit(jax.vmap(products))(worlds)
@@ -231,7 +232,7 @@ def chains():
     return Blocks(**given), Dense(**given), at
 
 
-QUICK = ("rk4", "rattle")
+QUICK = ("rattle",)
 INPUTS = jnp.array([1.0, -2.0, 0.5, 0.0, 3.0, -1.0])
 
 
@@ -307,7 +308,7 @@ class TestChain:
         blocks, dense, at = chains
         close(gradient(blocks, at), gradient(dense, at), 1e-9)
 
-    @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in METHODS if name not in QUICK)])
+    @pytest.mark.parametrize("name", quick(METHODS, *QUICK))
     def test_integrators(self, chains, name):
         method = METHODS[name].integrator if METHODS[name].closed else jd.Projected(METHODS[name].integrator)
 

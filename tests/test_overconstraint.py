@@ -99,6 +99,7 @@ def test_soft_rows_slow_a_car_down_as_far_as_one_lets_them():
         np.testing.assert_allclose(velocity(c)[0], u, atol=5e-7)
 
 
+@pytest.mark.long
 def test_skid_steering_has_its_effective_track():
     p, reference, digits, _ = problem("skid_steer_least_residual")
     for case in reference["cases"]:
@@ -180,6 +181,7 @@ def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
     np.testing.assert_allclose(jax.hessian(lambda w: jv.integrate_twist(pose, jnp.stack([*twist[:2], w]), 1.0)[0])(0.0) < 1.0, True)
 
 
+@pytest.mark.long
 def test_odometry_drifts_as_its_closed_form_says():
     p, reference, digits, _ = problem("odometry_straight")
     wheels = jv.wheels([[0.0, 0.5 * p["W"]], [0.0, -0.5 * p["W"]]], radius=0.1)
@@ -250,6 +252,7 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, atol=1e-15)
 
 
+@pytest.mark.long
 def test_reports_in_batches_and_single_precision():
     angles = jnp.asarray([[0.3, 0.3], [np.nan, 0.3], [0.0, 0.0]])
     twists, report = jax.jit(jax.vmap(lambda pair: jv.vehicle_twist(car(2.5, 1.5, pair[0], pair[1]), speed=1.0)))(angles)

@@ -242,6 +242,7 @@ def test_flyball_has_the_coordinates_of_the_minimal_model():
     np.testing.assert_allclose(computed[:, 1], np.array(heights)[np.rint(reference_states(name)[0] / 0.1).astype(int)], rtol=0.0, atol=EPS)
 
 
+@pytest.mark.long
 def test_flyball_accelerates_like_the_minimal_model():
     name = "iftomm_a05_flyball"
     p = problems.reference(name).parameters

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import quick
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -33,7 +34,7 @@ def test_all_models_are_here():
     assert {path.name for path in MODELS.iterdir()} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", quick(EXPECTED, "biped_leg.xml", "stewart.xml"))
 def test_mobility_and_independent_rows(name):
     if name.endswith(".xml"):
         pytest.importorskip("mujoco")
@@ -47,6 +48,7 @@ def test_mobility_and_independent_rows(name):
     np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_loops_that_are_open_in_the_file_are_closed_at_the_start():
     """A pin that is 5 mm off: the start closes it, and the report says so; one that is out of reach is a mistake."""
     longer = js.Ball("pin_left", "lower_left", "finger_left", point_a=(0.03, 0.0, 0.055), point_b=(0.025, 0.0, 0.0))
@@ -76,6 +78,7 @@ def test_loops_that_are_no_loops():
             robots.load(path, loops=loops)
 
 
+@pytest.mark.long
 def test_a_joint_of_the_file_may_close_a_loop():
     robot = robots.load(MODELS / "delta.sdf", loops=["motor0"])
     assert "motor0" in robot.description.loops
@@ -127,6 +130,7 @@ def test_welds_and_sliders_of_planar_loops_are_reduced(name, tmp_path):
     np.testing.assert_allclose(spaces[0], spaces[1], atol=1e-12)
 
 
+@pytest.mark.long
 def test_pinocchio_orders_joints_by_name_and_mujoco_by_link(tmp_path):
     """With a continuous joint as cosine and sine, and a base velocity in the axes of the base."""
     box = '<inertial><origin xyz="0.1 0.2 0"/><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'

@@ -273,6 +273,7 @@ class TestTransformations:
 
 
 class TestNesting:
+    @pytest.mark.long
     def test_a_projected_step_around_a_projected_method_hands_on_a_matrix_of_its_own_end(self):
         # `Projected` remembers the linearization at the end of its step; the start of the next one is elsewhere.
         system, at = SYSTEMS["double_pendulum"]()

@@ -39,7 +39,7 @@ ROUND_OFF = float(jnp.finfo(float).eps)
 ACCURACY = 3000.0 * ROUND_OFF
 
 solvers = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-# In batches they go the same ways; two that factorize and one that iterates are quick.
+# In batches, and in derivatives, they go the same ways; two that factorize and one that iterates are quick.
 QUICK = ("dense_kkt", "schur_complement", "proximal")
 batched_solvers = pytest.mark.parametrize(
     "solver", [pytest.param(solver, id=name, marks=() if name in QUICK else pytest.mark.long) for name, solver in SOLVERS.items()]
@@ -89,7 +89,7 @@ def without(moving, *fields):
     return dataclasses.replace(moving, **{name: (part[0], *jax.tree.map(jnp.zeros_like, part[1:])) for name, part in still.items()})
 
 
-@solvers
+@batched_solvers
 class TestOneWorld:
     """Full mass matrices, all rows soft."""
 
@@ -217,7 +217,7 @@ class TestShapes:
         close(result, reference(*arguments), 3000.0 * float(jnp.finfo(jnp.float32).eps))
 
 
-@solvers
+@batched_solvers
 def test_derivative_of_a_compiled_batch(solver):
     # JAX fixes the world axes of the results when it compiles the batch, before it is differentiated; here only f differs between worlds.
     moving = without(problem("diagonal", 1), "f")

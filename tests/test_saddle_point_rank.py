@@ -136,7 +136,7 @@ def promised(name, case, order):
     return a, lam
 
 
-@solvers
+@few_solvers
 class TestLines:
     @pytest.mark.parametrize("name_of_case", CASES)
     def test_values_and_derivatives(self, name, name_of_case):
@@ -213,6 +213,7 @@ class TestConvergence:
     def test_no_wrong_number_after_too_few_iterations(self, solver):
         assert not np.any(np.isfinite(jax.jit(jd.solve_saddle_point)(solver, *self.problem.at(0.0)[:4])[1]))
 
+    @pytest.mark.long
     def test_more_regularization_takes_more_iterations(self):
         # An error of the multipliers falls by mu / (s + mu) in each: below 1 / 2 for mu = s.
         exact = CASES["dependent"].hard[1][0]

@@ -205,6 +205,7 @@ def check_freedoms(key, numbers):
     assert np.max(np.abs(np.asarray(compiled()[0](jnp.zeros(()), away, jnp.zeros(12))[0])[rows])) > 1e-4
 
 
+@pytest.mark.long
 def test_prescribed_coordinates_count_from_the_start_pose():
     """The row is the coordinate less the motion, and full turns do not matter."""
     t = jnp.asarray(0.7)
@@ -295,7 +296,7 @@ def test_conservative_forces_are_minus_the_gradient_of_their_energy(key):
     assert all(with_energy) or key == "joint_force"
 
 
-@pytest.mark.parametrize("key", quick([key for key in FORCES if key not in ("force", "drag")], "joint_force", "torque"))
+@pytest.mark.parametrize("key", quick([key for key in FORCES if key not in ("force", "drag")], "joint_force"))
 def test_forces_between_bodies_balance(key):
     inner = [force for force in FORCES[key] if hasattr(force, "joint") or force.a == "left"]
     _, at, f = wrenches(inner, joints=HINGES, u=jnp.array([0.3, -0.7]) if key == "torque" else None)
@@ -438,6 +439,7 @@ def test_moments_and_matrices_of_inertia_are_the_same():
             np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 def test_axes_of_the_description_do_not_matter():
     """The same bodies in other frames of theirs: other quaternions, inertias and angular velocities, the same motion."""
     turn = ROD.as_matrix()

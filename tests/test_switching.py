@@ -80,6 +80,7 @@ def mean_errors(run):
 
 
 class TestString:
+    @pytest.mark.long
     def test_located_switches_are_of_fourth_order(self, throws):
         coarse, fine = (mean_errors(throws[1, dt]) for dt in (0.01, 0.005))
         # The worlds average over where in the step the switch falls. 2^4 = 16; the release itself is located to second order.

@@ -111,7 +111,7 @@ def on_the_ground(kind):
     return q
 
 
-@pytest.mark.parametrize("kind", ["disc", "sphere"])
+@pytest.mark.parametrize("kind", ["disc", pytest.param("sphere", marks=pytest.mark.long)])
 def test_contacts_on_the_ground_have_exact_derivatives(kind):
     q, step = on_the_ground(kind), 1e-4
     first = jax.jit(jax.jacfwd(lambda q: seen(q, kind)))

@@ -80,6 +80,7 @@ def test_adaptive_rollouts_end_there_too():
     np.testing.assert_allclose(trajectory.state.q[2, :, 0], 1.95, atol=1e-7)
 
 
+@pytest.mark.long
 def test_a_start_beside_the_terrain_is_said_by_initialize():
     mechanism, q = ball()
     with pytest.raises(jd.SimulationError, match="OFF_TERRAIN: the constraints are closed, but a wheel is at a place"):

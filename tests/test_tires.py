@@ -206,6 +206,7 @@ def test_stiff_viscous_rows_are_hard_rows_and_steps_may_take_them_implicitly():
     np.testing.assert_allclose(run.state.q[-1], again.state.q[-1], atol=1e-7)
 
 
+@pytest.mark.long
 def test_a_viscous_robot_goes_to_the_least_residual_of_its_weights():
     # Wheels that contradict each other: the steady twist of a light robot on stiff viscous tires, weights c.
     p, _, _, _ = problem("skid_steer_viscous")

@@ -171,6 +171,7 @@ class TestManyWorlds:
         batch = jd.batch_rollout(swing(), EULER, jd.State(0.2, states.q, states.v), dt=DT, steps=3)
         assert_close(batch, jd.batch_rollout(swing(), EULER, states, dt=DT, steps=3))
 
+    @pytest.mark.long
     def test_taylor(self):
         # Its derivative of the dynamics goes through the batched factorization.
         batch = jd.batch_rollout(swing(), jd.Taylor(), stack(self.states), dt=DT, steps=3)

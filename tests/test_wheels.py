@@ -26,6 +26,7 @@ def coin(p, coordinates=jm.Absolute(), **slip):
     return jm.planar_mechanism(bodies, [wheel], gravity=gravity, coordinates=coordinates)
 
 
+@pytest.mark.long
 def test_an_upright_coin_on_an_incline_has_its_published_motion():
     p, reference, digits, _ = problem("coin_incline")
     mechanism, q = coin(p)
@@ -290,6 +291,7 @@ def test_rollers_hold_the_velocity_along_their_axles():
     np.testing.assert_allclose(omni, [*n, 0.2, -0.05], atol=1e-15)
 
 
+@pytest.mark.long
 def test_rotors_in_both_forms_of_coordinates():
     absolute, q = differential_drive()
     joints, theta = differential_drive(jm.Joints())
@@ -367,6 +369,7 @@ def test_mistakes_are_named(bodies, joints, message):
     assert len(caught.value.mistakes) == 1
 
 
+@pytest.mark.long
 def test_derivatives_with_respect_to_radius_and_inertia():
     def forward(radius, inertia):
         mechanism, q = differential_drive()

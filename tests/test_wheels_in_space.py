@@ -52,6 +52,7 @@ def test_problems_to_their_digits(name):
     assert int(mechanism.condition(state.t, state.q)) == jd.Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [js.RollingDisc, pytest.param(js.RollingSphere, marks=[pytest.mark.long])])
 def test_rows_of_contacts_are_the_derivatives_of_what_they_measure(kind):
     hills = jv.Hills([0.10, 0.06], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])

@@ -55,6 +55,7 @@ def running(given):
     return jd.State(jnp.zeros(()), q, jnp.array([v.get(name, 0.0) for name in names]))
 
 
+@pytest.mark.long
 def test_the_bicycle_stands_on_two_wheels_and_rolls_at_the_published_start():
     mechanism, _ = bicycle()
     state = running(file("whipple_trajectory"))

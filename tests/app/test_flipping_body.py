@@ -28,6 +28,7 @@ def body():
     return config, system, start
 
 
+@pytest.mark.long
 def test_flips_come_when_elliptic_integrals_say(experiment, body):
     config, system, start = body
     with precision(config):
@@ -46,6 +47,7 @@ def test_the_time_between_flips_knows_both_outer_axes(experiment):
     np.testing.assert_allclose([near_c, near_a], [np.pi / rate_c, np.pi / rate_a], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_symmetric_methods_keep_the_energy_and_swing_about_the_momentum(experiment, body):
     config, system, start = body
     with precision(config):

@@ -33,6 +33,7 @@ def method(experiment, how):
     return jd.Projected(jd.RungeKutta.rk4(), jd.Projection(position=experiment.PROJECTIONS[how]))
 
 
+@pytest.mark.long
 def test_both_forms_reach_the_reference(experiment, robot):
     config, forms = robot
     found = {}

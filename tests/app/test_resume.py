@@ -266,6 +266,7 @@ def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, t
     assert parts.found(folder) == [found]
 
 
+@pytest.mark.long
 def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_path):
     """A job of two and one of three have both simulated the first worlds: they count once."""
     checked, worlds = loaded()
@@ -461,6 +462,7 @@ def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices):
     assert run_folder.read_record(only(tmp_path))["layout"]["threads"] == devices
 
 
+@pytest.mark.long
 def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypatch):
     plain, given = loaded()[0], load(str(place / "swing.yaml"), ("layout.devices=3", "layout.chunk=7"))
     monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: given)

@@ -120,6 +120,7 @@ UNIVERSAL = """<mujoco><worldbody><body><joint name="first" axis="1 0 0"/><joint
 <geom size="0.1" pos="0.2 0.3 1"/></body></worldbody></mujoco>"""
 
 
+@pytest.mark.long
 def test_links_without_mass(tmp_path):
     """MJCF has them between the joints of a body; a config says that it means them."""
     pytest.importorskip("mujoco")

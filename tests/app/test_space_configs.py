@@ -400,6 +400,7 @@ def test_numbers_by_coordinate_and_starts_by_joint():
     assert unit_of(values, ("start", "positions", "shoulder.angle")) == "rad"
 
 
+@pytest.mark.long
 def test_motors_and_torques_as_inputs():
     """Constant inputs of the size of the torques of the config have its loss: that of a run in which nothing is driven."""
     config = Config.model_validate(yaml.safe_load(SHAFT))

@@ -131,6 +131,7 @@ def stored(config, tmp_path, poses):
     return system, results.read(tmp_path / "results.zarr")
 
 
+@pytest.mark.long
 def test_runs_hold_poses_and_named_velocities(tmp_path):
     system, data = stored(CONFIG, tmp_path, motion())
     with data:
@@ -160,6 +161,7 @@ def test_the_angle_of_a_turn_is_that_of_the_rotation():
     np.testing.assert_allclose(plots._turn(-quaternions)[:, 0], [0.0, 0.3, 3.0, 2.0 * np.pi - 4.0], atol=1e-15)
 
 
+@pytest.mark.long
 def test_check_tells_the_tree_and_of_quaternions(tmp_path):
     free = MECHANISM | {"joints": MECHANISM["joints"][:1], "forces": []}
     free["bodies"] = [body | {"free": True} for body in MECHANISM["bodies"][:2]]

@@ -49,6 +49,7 @@ def states(system):
     return jnp.asarray(ours_q), jnp.asarray(ours_v), a[:, :18], in_v
 
 
+@pytest.mark.long
 def test_accelerations_are_those_of_two_other_engines(platform):
     _, (system, _, _) = platform
     q, v, expected, legs = states(system)

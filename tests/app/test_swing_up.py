@@ -132,6 +132,7 @@ def test_mistakes_are_named(experiment, cart):
             experiment.task_of(config, settings.model_copy(update=change), worlds)
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_end_with_their_place(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
         ("experiment.guess=1.5", "experiment.guess: Input should be less than 1"),

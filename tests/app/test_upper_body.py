@@ -46,6 +46,7 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
     assert str(folder) in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_mistakes_in_the_settings_are_named(experiment, monkeypatch, tmp_path, capsys):
     for change, message in (
         ("experiment.goals=[{hand: left, place: [0.0, 0.0], on: 1.0, off: 0.5}]", "each must end after it begins, and the left hand"),

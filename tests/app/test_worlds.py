@@ -232,6 +232,7 @@ def test_paths_name_elements_and_fall_back_to_numbers():
     assert document.path(("a", 1, "name")) == "a.1.name"
 
 
+@pytest.mark.long
 def test_loops_that_are_closed_some_at_a_time(free, monkeypatch):
     """9 worlds, 4 at a time: the last four once more with one before them; results equal those of all at once, to the last bit."""
     _, whole = free("batch.size=9")

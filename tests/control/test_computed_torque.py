@@ -94,6 +94,7 @@ def test_the_input_matrix_is_that_of_the_motors(open_arm):
     np.testing.assert_allclose(jc.input_matrix(masked, state), expected, atol=1e-14)
 
 
+@pytest.mark.long
 def test_accelerations_are_affine_in_the_inputs(closed_arm):
     mechanism, state = closed_arm
     u = jnp.array([1.0, -2.0, 3.0, 0.5])
@@ -108,6 +109,7 @@ def rest(mechanism, state, u):
     return accelerations(mechanism, jd.State(state.t, state.q, jnp.zeros_like(state.v)), u)
 
 
+@pytest.mark.long
 def test_weight_of_an_open_arm_is_the_gradient_of_its_energy(open_arm, joints):
     mechanism, state = open_arm
     system, q, *_ = joints

@@ -238,6 +238,7 @@ def test_trajectory_gains_solve_the_dense_problem(swinging):
         np.testing.assert_allclose(-law.gains[k] @ moved, best[k : k + 1], atol=1e-9 * np.abs(best).max())
 
 
+@pytest.mark.long
 def test_on_the_trajectory_the_feedback_is_the_given_input(swinging):
     system, start, law = swinging
     run = jd.rollout(system, jc.Sampled(EULER, law), start, dt=DT, steps=STEPS)

@@ -106,6 +106,7 @@ def test_the_gradient_of_a_return_is_that_of_differences():
     np.testing.assert_array_equal(failed, 0.0)
 
 
+@pytest.mark.long
 def test_pools_of_starts_and_broken_starts():
     task = envs.parking()
     pool = envs.StartPool.drawn(task, KEY, 3)

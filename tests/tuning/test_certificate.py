@@ -135,6 +135,7 @@ def test_the_step_of_a_nan_is_named():
     assert "step 12 (from 0)" in str(report)
 
 
+@pytest.mark.long
 def test_a_rollout_that_fails_is_told():
     def pulled_apart(p):
         system, integrator, state, _ = setup(p)

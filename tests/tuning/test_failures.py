@@ -39,6 +39,7 @@ SHORT, LONG = {"system": rod(0.9)}, {"system": rod(1.2)}
 LENGTH = {"system.length": jt.Positive()}
 
 
+@pytest.mark.long
 def test_a_loop_that_cannot_close_is_no_small_loss():
     """With 0.9 m the rod ends 0.1 m from its slot; with 1.2 m it closes."""
     value, gradient = jax.jit(jax.value_and_grad(miss))(SHORT)
