@@ -323,7 +323,7 @@ def main() -> None:
         found = [row | {"on": told} for row in run(case, wanted[case], share, rate)]
         wanted[case] = ()
         rows += found
-        words = "; ".join(row.get("left_out") or f"{row['worlds']} worlds {row['rate']:.3g}/s" for row in found)
+        words = "; ".join(str(row["left_out"]) if "left_out" in row else f"{row['worlds']} worlds {row['rate']:.3g}/s" for row in found)
         print(f"{case.words}: {words}", file=sys.stderr, flush=True)
         if options.rows is not None:
             with options.rows.open("a") as stream:

@@ -1,12 +1,14 @@
 """Several processes, on one host or on many, as one run: who they are, and where they wait for each other.
 
 JAX's own runtime connects them (`jax.distributed`): process 0 is the coordinator, and the others find it by its address. Under SLURM and
-Open MPI it reads address, number and index from their environment variables. Simulations need it to know who simulates what and when all
+Open MPI it reads number, index and devices from their environment variables; the address is made here from the same, as JAX makes it,
+because JAX ends a process without a word that helps where nobody answers there. Simulations need it to know who simulates what and when all
 are done, and for nothing else: no array travels, results meet on the disk.
 """
 
 import dataclasses
 import os
+import re
 import socket
 import time
 
@@ -16,6 +18,7 @@ from jaxdae.app import interrupts
 from jaxdae.app.problems import Refused
 
 _SECONDS = 120.0
+_PORTS = 4096  # the last of all, of which jobs choose theirs
 _SCHEDULERS = {"SLURM_JOB_ID": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 _EXAMPLE = "--coordinator HOST:PORT --processes N --process I, I from 0, or a start by srun or mpirun"
 
@@ -66,9 +69,36 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
     if len(missing) < len(given) or scheduler is None:
         got = f"no {', no '.join(missing)}" if len(missing) < len(given) else "neither options nor the environment of SLURM or Open MPI"
         raise Refused(f"--distributed: got {got}, expected {_EXAMPLE}")
-    if scheduler == "SLURM" and "SLURM_PROCID" not in os.environ:
+    host, port, index = _slurm() if scheduler == "SLURM" else _open_mpi()
+    if index == 0:
+        _check_free(host, port)
+    else:
+        _wait_for(host, port, seconds)
+    return _connected(f"{host}:{port}", None, None, seconds)
+
+
+def _slurm() -> tuple[str, int, int]:
+    """Returns host and port of process 0, and which process this is: the first host of the step, a port by the number of the job."""
+    given = os.environ
+    if "SLURM_PROCID" not in given or "SLURM_STEP_NODELIST" not in given:
         raise Refused("--distributed: got a shell inside of a SLURM job that is no task of it, expected a start by srun")
-    return _connected(None, None, None, seconds)
+    first = re.match(r"([^,\[]+)(?:\[([^,\]-]+))?", given["SLURM_STEP_NODELIST"])  # node17,node18 or node[17-20,22]
+    host = "".join(part or "" for part in first.groups()) if first else "localhost"
+    return host, _port(int(given["SLURM_JOB_ID"])), int(given["SLURM_PROCID"])
+
+
+def _open_mpi() -> tuple[str, int, int]:
+    """Returns the same under Open MPI: the host of mpirun, a port by the number of its job, a multiple of 4096."""
+    given = os.environ
+    uri = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", given.get("OMPI_MCA_orte_hnp_uri", ""))
+    if uri is None:
+        options = "--coordinator HOST:PORT --processes $OMPI_COMM_WORLD_SIZE --process $OMPI_COMM_WORLD_RANK"
+        raise Refused(f"--distributed: got an Open MPI that does not tell where mpirun is, as releases from 5 on, expected {options}")
+    return uri[2] or uri[3], _port(int(uri[1]) // _PORTS), int(given["OMPI_COMM_WORLD_RANK"])
+
+
+def _port(job: int) -> int:
+    return int(os.environ.get("JAX_COORDINATOR_PORT") or 65536 - _PORTS + job % _PORTS)
 
 
 def _connected(coordinator: str | None, processes: int | None, process: int | None, seconds: float) -> Hosts:

@@ -552,6 +552,21 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(Refused, match="no task of it, expected a start by srun"):
         hosts.join(None, None, None)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    for nodes, host in (("localhost", "localhost"), ("node[001-015],host2", "node001"), ("node[3,7-9]", "node3"), ("a7,b8", "a7")):
+        monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+        assert hosts._slurm() == (host, 61457, 1)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
+    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where nobody answered for 0.3 s")):
+        hosts.join(None, None, None, seconds=0.3)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    with pytest.raises(Refused, match="as releases from 5 on, expected --coordinator"):
+        hosts.join(None, None, None)
+    for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
+        monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
+        assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
 
 
 def _free_port():
