@@ -295,7 +295,8 @@ def gallery(docs):
         "# Gallery",
         "",
         "A picture of every experiment, drawn by the experiment itself (`make gallery`); the text tells what it found. Those",
-        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text.",
+        f"of {', '.join(f'`{name}`' for name in SHORTER)} are of shorter runs than the text; the times in that of `mpc` are of a machine",
+        "with much other work.",
         "",
     ]
     for name, text in described().items():

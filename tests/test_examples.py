@@ -25,6 +25,7 @@ def test_every_public_name_has_an_example():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")  # brax imports it
 @pytest.mark.parametrize("name", [*examples.QUICK, "elsewhere", "live"])
 def test_examples_print_what_they_say(name):
     if name in examples.ELSEWHERE:

@@ -13,7 +13,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # Their pictures take longer than one waits for a test: `make gallery` draws all of them, `docs/pictures.py` those that were run.
-WITHOUT_PICTURE = {"cassie", "mpc", "quadruped_jump", "swing_up_ilqr"}
+WITHOUT_PICTURE = {"cassie", "quadruped_jump"}
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.py"))
 
 

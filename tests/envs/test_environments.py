@@ -1,6 +1,7 @@
 """Environments: episodes begin and end as told, failed worlds say so, nothing recompiles, gradients are those of differences."""
 
 import dataclasses
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -188,6 +189,33 @@ def test_tasks_start_closed_and_observe_what_they_say(make):
     found = jax.jit(jax.vmap(environment.step))(keys, states, jnp.zeros((3, task.actions)))
     np.testing.assert_array_equal(found.status, 0)
     assert not np.any(found.terminated)
+
+
+@pytest.mark.long
+def test_cassie_stands_and_falls():
+    """Four worlds for 0.8 s with no feedback: the reward stays finite, and the episode is over where it says."""
+    pytest.importorskip("mujoco", reason="its compiler reads MJCF")
+    task = envs.cassie_stand(str(pathlib.Path(__file__).parents[1] / "reference" / "models" / "cassie.xml"))
+    environment = envs.Environment(dataclasses.replace(task, reset=envs.StartPool.drawn(task, KEY, 4)))
+    keys = jax.random.split(KEY, 4)
+    begun, observation = jax.jit(jax.vmap(environment.reset))(keys)
+    np.testing.assert_array_equal(begun.status, 0)
+    assert observation.shape == (4, 64)
+    step = jax.jit(jax.vmap(environment.step))
+    actions = jnp.zeros((4, 10)).at[3, jnp.asarray([3, 8])].set(0.2)  # knees
+    at, seen = begun, []
+    for _ in range(80):
+        found = step(keys, at, actions)
+        at = found.state
+        seen.append((found.reward, found.terminated, found.status, at.state.q[:, :3]))
+    reward, terminated, status, place = (np.asarray(x) for x in zip(*seen, strict=True))
+    assert np.all(np.isfinite(reward))
+    off = np.linalg.norm(place - begun.state.q[:, :3], axis=-1)
+    np.testing.assert_array_equal(terminated, (off > 0.15) | (status != 0))
+    # Without motors that answer, all of them fall; those that only the push disturbs do so by leaving their place.
+    np.testing.assert_array_equal(status[:, :3], 0)
+    assert np.all(terminated[-1])
+    assert np.all(terminated[:50] == 0)
 
 
 def test_rectangles_are_apart_as_their_corners_say():
