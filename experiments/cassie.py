@@ -27,12 +27,12 @@ import jaxdae
 from jaxdae import control, robots
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, skeleton, styled, write_animation
+from jaxdae.envs import CassieOnBlades, cassie_on_blades
 from jaxdae.mechanisms import spatial as js
 
 CONFIG = "configs/cassie.yaml"
 SIDES = ("left", "right")
 MOTORS = ("hip-roll", "hip-yaw", "hip-pitch", "knee", "foot")
-MIRRORED = ("hip-roll", "hip-yaw")
 Triple = Annotated[tuple[float, float, float], pydantic.Strict(False)]
 
 
@@ -140,99 +140,31 @@ class Standing(NamedTuple):
 
 def on_blades(settings: Settings) -> Standing:
     """Returns the robot on its blades."""
-    robot = robots.load(settings.file)
-    report, description = robot.report, robot.description
-    system, q = jm.mechanism(description, jm.Joints())
-    guess, placed = _placed(settings, system, q)
-    feet = [_hinge(settings.blade, report, system, placed, side) for side in SIDES]
-    motors = [js.JointForce(f"{s}-{m} motor", f"{s}-{m}", input=5 * i + j) for i, s in enumerate(SIDES) for j, m in enumerate(MOTORS)]
-    whole = dataclasses.replace(
-        description,
-        joints=[*description.joints, *feet],
-        loops=(*description.loops, *(foot.name for foot in feet)),
-        forces=[*description.forces, *motors],
-    )
-    system, _ = jm.mechanism(whole, jm.Joints())
-    rest = balanced(system, placed, guess)
-    torques = control.static_inputs(system, rest, solver=jaxdae.SchurComplement())
-    held = dataclasses.replace(whole, joints=[_without_spin(joint, report, system, q) for joint in whole.joints])
+    made = cassie_on_blades(settings.file, settings.posture, (settings.blade.point, settings.blade.axis))
+    joints = [_without_spin(joint, made) for joint in made.description.joints]
+    held, _ = jm.mechanism(dataclasses.replace(made.description, joints=joints), jm.Joints())
     weights = settings.weights
     feedback = control.linear_quadratic_regulator(
-        jm.mechanism(held, jm.Joints())[0],
-        rest,
-        torques,
+        held,
+        made.rest,
+        made.torques,
         position_weight=weights.position,
         velocity_weight=weights.velocity,
         input_weight=weights.torque,
         solver=jaxdae.SchurComplement(),
     )
-    return Standing(system, rest, torques, dataclasses.replace(feedback, system=system))
+    return Standing(made.system, made.rest, made.torques, dataclasses.replace(feedback, system=made.system))
 
 
-def _placed(settings: Settings, system: Any, q: Any) -> tuple[np.ndarray, Any]:
-    """Returns which velocities are those of the pelvis, and q in the posture, loops closed, springs at rest."""
-    names = system.names.velocities
-    positions = {
-        f"{side}-{joint}": -value if side == "right" and joint in MIRRORED else value
-        for side in SIDES
-        for joint, value in settings.posture.items()
-    }
-    state = robots.joint_state(system, q, positions)
-    pelvis = np.array([name.split(".")[1].startswith(("v", "omega")) and "rod" not in name for name in names])
-    given = {f"{side}-{joint}" for side in SIDES for joint in (*MOTORS, "shin", "heel-spring")}
-    fixed = pelvis | np.array([name.rsplit(".", 1)[0] in given for name in names])
-    return pelvis, jaxdae.initialize(system, state.q, fixed=fixed)[0].q
-
-
-def _hinge(blade: Blade, report: Any, system: Any, q: Any, side: str) -> Any:
-    """Returns the hinge between a foot and the ground about its blade, where the foot is."""
-    place, rotation = (np.asarray(x) for x in robots.link_frame(report, system, q, f"{side}-foot"))
-    frame, axis = report.frames[f"{side}-foot"], np.asarray(blade.axis) / np.linalg.norm(blade.axis)
-    across = np.cross(axis, [0.0, 0.0, 1.0])
-    axes, point = np.stack([across, np.cross(axis, across), axis], axis=1), np.asarray(blade.point)
-    ends = {"point_a": place + rotation @ point, "axes_a": rotation @ axes}
-    return js.Revolute(
-        f"{side} blade", "ground", frame.body, point_b=frame.place + frame.rotation @ point, axes_b=frame.rotation @ axes, **ends
-    )
-
-
-def _without_spin(joint: Any, report: Any, system: Any, q: Any) -> Any:
+def _without_spin(joint: Any, robot: CassieOnBlades) -> Any:
     """Returns a ball at the end of an achilles rod as a universal joint, which keeps the rod from spinning; others as they are."""
     if not joint.name.endswith("-achilles"):
         return joint
-    place, rotation = (np.asarray(x) for x in robots.link_frame(report, system, q, f"{joint.name}-rod"))
-    frame = report.frames[f"{joint.name}-rod"]
+    place, rotation = (np.asarray(x) for x in robots.link_frame(robot.report, robot.system, robot.q, f"{joint.name}-rod"))
+    frame = robot.report.frames[f"{joint.name}-rod"]
     end = joint.point_a if joint.a == frame.body else joint.point_b
     at = place + rotation @ frame.rotation.T @ (np.asarray(end) - frame.place)
     return js.Universal(joint.name, joint.a, joint.b, axis=rotation[:, 1], second=rotation[:, 2], at=at)
-
-
-def balanced(system: Any, q: Any, pelvis: np.ndarray) -> Any:
-    """Returns the state near q in which motors and springs carry the weight, with the pelvis where it is in q.
-
-    Unknowns are the displacement xi, torques and multipliers, equations f + J^T lam = 0, g = 0 and xi = 0 for the pelvis. Gauss-Newton with
-    least lengths, because the feet may also push against each other, and rods may turn about themselves.
-
-    Raises:
-        ValueError: no such state near q.
-    """
-    size, rows = len(pelvis), len(system.names.rows)
-    weight = float(jnp.sum(system.mass)) * 9.81
-
-    def residual(x: Any) -> Any:
-        xi, u, lam = jnp.split(x, [size, size + system.n_inputs])
-        t, at, still = jnp.zeros(()), system.retract(q, xi), jnp.zeros_like(xi)
-        force = system.force(t, at, still, u) + system.jacobian_operator(t, at, still).transpose_times(lam)
-        return jnp.concatenate([force / weight, system.constraint(t, at), xi[pelvis]])
-
-    step = jax.jit(lambda x: (residual(x), jnp.linalg.lstsq(jax.jacfwd(residual)(x), residual(x), rcond=1e-8)[0]))
-    x = jnp.zeros((size + system.n_inputs + rows,), q.dtype)
-    for _ in range(30):
-        rest, change = step(x)
-        if float(jnp.max(jnp.abs(rest))) < 1e-13:
-            return jaxdae.State(jnp.zeros(()), system.retract(q, x[:size]), jnp.zeros((size,), q.dtype))
-        x = x - change
-    raise ValueError("no posture in which motors and springs carry the weight: choose another posture")
 
 
 def pushed(standing: Standing, push: dict[str, float]) -> Any:
