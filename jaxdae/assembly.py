@@ -26,6 +26,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.batching.varying import varying_with
 from jaxdae.openings import openings
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
@@ -228,7 +229,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
 
     start_error = jnp.sum(system.opening(t, guess) ** 2)
     start = (guess, jnp.asarray(1e-3, guess.dtype), start_error, jnp.zeros((), jnp.int32), start_error == 0.0)
-    q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, start)
+    q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, varying_with(start, system, t, free))
     return q, count
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
+from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,4 +68,5 @@ def is_float(x: Any) -> bool:
 
 def zero_tangent(x: Any) -> Any:
     """Returns the tangent of a constant."""
-    return jnp.zeros_like(x) if is_float(x) else jnp.zeros(jnp.shape(x), jax.dtypes.float0)
+    # That of an integer is a symbol, which says as the integer does over which devices it differs.
+    return jnp.zeros_like(x) if is_float(x) else zero_from_primal(x, symbolic_zeros=True)

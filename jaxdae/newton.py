@@ -67,6 +67,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
+from jaxdae.batching.varying import varying_with
 from jaxdae.checkpointing import FACTOR, ROOT, named
 from jaxdae.requirements import not_negative, offers
 from jaxdae.typing import Leaf
@@ -143,7 +144,7 @@ def _newton(
         return carry[1], update(carry[1], args)
 
     if sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT:
-        previous, x = jax.lax.fori_loop(0, iterations, body, (x0, x0))
+        previous, x = jax.lax.fori_loop(0, iterations, body, varying_with((x0, x0), args))
     elif iterations > _UNROLLED:
         previous, x = jax.lax.fori_loop(0, iterations - 1, body, (x0, update(x0, args)))
     else:

@@ -27,7 +27,8 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.batching.axes import count_worlds, leaf_axes
-from jaxdae.batching.layout import Layout, Placement, device_axes, varying
+from jaxdae.batching.layout import Layout, Placement
+from jaxdae.batching.varying import device_axes, varying
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain

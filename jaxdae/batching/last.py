@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from jaxdae.batching.varying import varying_with
+
 
 def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
     """Returns arguments with a world axis, of which the batched ones have theirs in front, at the end."""
@@ -76,7 +78,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
 
     @ruled
     def one(*arguments: Any) -> Any:
-        return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), first(*arguments))
+        return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments))
 
     @one.def_vmap
     def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
@@ -96,6 +98,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
             return after, going & still(after)
 
         still = mapped(goes_on, in_axes=-1)
+        begun = varying_with(begun, moved)
         results = worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
         return results, jax.tree.map(lambda _: True, results)
 

@@ -195,20 +195,3 @@ def local(x: Any) -> np.ndarray:
     starts = sorted(parts)
     (axis,) = [k for k in range(x.ndim) if len({start[k] for start in starts}) > 1] or [0]
     return np.concatenate([np.asarray(parts[start].data) for start in starts], axis=axis)
-
-
-def device_axes(tree: Any) -> tuple[str, ...]:
-    """Returns the axes of a mesh over which arrays, or their shapes, differ inside of `jax.shard_map`; none outside of it."""
-    return tuple(sorted(frozenset().union(*(getattr(jax.typeof(x), "vma", None) or () for x in jax.tree.leaves(tree)))))
-
-
-def varying(tree: Any, axes: tuple[str, ...]) -> Any:
-    """Returns the tree with every leaf marked as different over these axes: a loop asks that of its start where its end is."""
-    if not axes:
-        return tree
-
-    def marked(x: Any) -> Any:
-        missing = tuple(axis for axis in axes if axis not in jax.typeof(x).vma)
-        return jax.lax.pcast(x, missing, to="varying") if missing else x
-
-    return jax.tree.map(marked, tree)

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.varying import varying_with
 from jaxdae.typing import Leaf
 
 
@@ -203,7 +204,7 @@ def _push(jacobian: AutodiffRows, x: Any) -> Any:
 @jax.jit
 def _pull(jacobian: AutodiffRows, y: Any) -> Any:
     v = jacobian.state.v
-    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](y)
+    of_positions, of_velocities = jax.vjp(lambda xi, v: _rows(jacobian, xi, v), jnp.zeros_like(v), v)[1](varying_with(y, jacobian))
     return of_positions + of_velocities
 
 

@@ -43,6 +43,7 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.varying import varying_with
 from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
 from jaxdae.requirements import fraction
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -185,7 +186,7 @@ class ConjugateGradient:
             # Not `gamma > ...`: what is not a number must not pass.
             return y, scale, dependent(pi, q) | (gamma <= acceptable**2 * scale + 1e4 * noise)
 
-        y, _, done = jax.lax.fori_loop(0, 2, refined, (jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)))
+        y, _, done = jax.lax.fori_loop(0, 2, refined, varying_with((jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)), b))
         return jnp.asarray(jnp.where(done, y, jnp.nan))
 
 
