@@ -68,5 +68,8 @@ def program(links):
 
 @pytest.mark.long
 def test_programs_of_batches_are_as_long_for_many_bodies_as_for_few():
-    sizes = [program(links) for links in (7, 30, 256)]
-    assert max(sizes) <= 1.2 * min(sizes)
+    few, some, many = (program(links) for links in (7, 30, 256))
+    assert max(some, many) <= 1.2 * min(some, many)
+    # Frames of a dozen links are composed by less code than those of many: 2612 operations, where 256 bodies have 3233. When they had
+    # the code of many, these were 2903 and 3304.
+    assert few <= many <= 3304
