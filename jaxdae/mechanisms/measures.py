@@ -110,22 +110,25 @@ def selected(numbers: np.ndarray, entry: Array) -> Array:
     return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[numbers]
 
 
-def picked(numbers: np.ndarray, x: Array) -> Array:
-    """Returns the entries x[numbers], joined from slices: in a batch the compiler would gather them one by one."""
-    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1)) if len(numbers) else []
-    return jnp.concatenate([x[:0], *(jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1) for run in runs)])
+def picked(numbers: np.ndarray, x: Array, axis: int = 0) -> Array:
+    """Returns the entries with these numbers along an axis, joined from slices: in a batch the compiler would gather them one by one."""
+    if not len(numbers):
+        return jax.lax.slice_in_dim(x, 0, 0, axis=axis)
+    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=axis) for run in _runs(numbers)], axis=axis)
 
 
-_RUNS = 8
+def _runs(numbers: np.ndarray) -> list[np.ndarray]:
+    """Returns numbers in pieces, of which each counts upwards."""
+    return np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
+
+
+_FEW_RUNS = 8
 """How many runs of entries are joined from slices; beyond, all entries are found by indices."""
 
 
 def columns(x: Array, numbers: np.ndarray) -> Array:
-    """Returns x[..., numbers], joined from slices where these are few: in a batch the compiler would gather entries one by one."""
-    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
-    if len(runs) > _RUNS:
-        return x[..., numbers]
-    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=-1) for run in runs], axis=-1)
+    """Returns x[..., numbers]: `picked` where these are few runs."""
+    return x[..., numbers] if len(_runs(numbers)) > _FEW_RUNS else picked(numbers, x, -1)
 
 
 def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -210,22 +209,16 @@ def _composed_down(poses: Arrays, shape: Structure) -> Any:
         found, order = [], []
         for depth in range(max(depths) + 1):
             links = np.asarray([k for k, each in enumerate(depths) if each == depth], int)
-            here = _picked(own, links, -2)
+            here = measures.picked(links, own, -2)
             if depth:
                 above = [order[-1].index(shape.parents[k]) for k in links]
-                here = composed(_picked(found[-1], np.asarray(above, int), -2), here)
+                here = composed(measures.picked(np.asarray(above, int), found[-1], -2), here)
             found.append(here)
             order.append(links.tolist())
         back = np.argsort(np.concatenate([np.asarray(links, int) for links in order]))
-        return jnp.moveaxis(_picked(jnp.concatenate(found, axis=-2), back, -2), -1, 0), True
+        return jnp.moveaxis(measures.picked(back, jnp.concatenate(found, axis=-2), -2), -1, 0), True
 
     return placed
-
-
-def _picked(x: Any, numbers: np.ndarray, axis: int) -> Any:
-    """Returns the entries with these numbers along an axis, joined from slices: a batch would gather them one by one."""
-    runs = np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
-    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=axis) for run in runs], axis=axis)
 
 
 def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
