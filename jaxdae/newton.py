@@ -143,10 +143,8 @@ def _newton(
     def body(_: Any, carry: Any) -> Any:
         return carry[1], update(carry[1], args)
 
-    if sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT:
+    if iterations > _UNROLLED or sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT:
         previous, x = jax.lax.fori_loop(0, iterations, body, varying_with((x0, x0), args))
-    elif iterations > _UNROLLED:
-        previous, x = jax.lax.fori_loop(0, iterations - 1, body, (x0, update(x0, args)))
     else:
         previous = x = x0
         for _ in range(iterations):
