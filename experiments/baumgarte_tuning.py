@@ -251,7 +251,7 @@ def draw(results: dict[tuple[str, str], xr.Dataset]):
             axes.set_title(f"{mechanism}: {integrator}")
             axes.legend(fontsize=7)
         for axes in panels[-1]:
-            axes.set_xlabel("s of alpha = beta = s/h; stars: tuned, at h sqrt(alpha beta)")
+            axes.set_xlabel("s, with gains alpha = beta = s/h (stars: tuned)")
         for axes in panels[:, 0]:
             axes.set_ylabel("rms |g|, rms |q - reference|")
         return figure

@@ -99,6 +99,8 @@ def main() -> int:
         upper, lower = figure.subplots(2, 1, sharex=True)
         for index, (name, x) in enumerate(found.items()):
             good = x.status == jaxdae.Status.OK
+            if not np.any(good):  # Only the table has it.
+                continue
             upper.plot(x.time[good], np.maximum(x.opening[good], 1e-17), label=name, **line_style(index))
             lower.plot(x.time[good], np.maximum(x.energy[good], 1e-17), **line_style(index))
         upper.set(yscale="log", ylabel="largest opening in m or rad", title=f"{config.name}: an overconstrained loop, dt = {config.dt:g} s")

@@ -124,7 +124,8 @@ def main() -> int:
         path.legend()
         time = config.dt * np.arange(1, config.steps + 1)
         for index, (name, values) in enumerate(lateral.items()):
-            forces.plot(time, values, label=name.removesuffix(".lateral"), **line_style(index))
+            # Both rear wheels bear the same: the first is drawn wider, so that it is seen behind the second.
+            forces.plot(time, values, label=name.removesuffix(".lateral"), linewidth=4.0 if index == 0 else 1.5, **line_style(index))
         forces.set(xlabel="time in s", ylabel="lateral force in N", title="forces of the ground on the wheels")
         forces.legend()
     conclude(asked, headings, rows, sentences, {"car": figure})

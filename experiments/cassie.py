@@ -31,8 +31,6 @@ from jaxdae.envs import CassieOnBlades, cassie_on_blades
 from jaxdae.mechanisms import spatial as js
 
 CONFIG = "configs/cassie.yaml"
-SIDES = ("left", "right")
-MOTORS = ("hip-roll", "hip-yaw", "hip-pitch", "knee", "foot")
 Triple = Annotated[tuple[float, float, float], pydantic.Strict(False)]
 
 
@@ -130,12 +128,16 @@ def fall_of_mujoco(file: str, qpos: Any, qvel: Any, steps: int, save_every: int,
 
 
 class Standing(NamedTuple):
-    """A robot on its blades: the system, the state and the torques in which it rests, and the feedback about them."""
+    """A robot on its blades: the system, the state and the torques in which it rests, the feedback about them, and the joints of motors.
+
+    The joints are in the order of the inputs: those of the left leg, then those of the right.
+    """
 
     system: Any
     rest: Any
     torques: Any
     feedback: Any
+    motors: tuple[str, ...]
 
 
 def on_blades(settings: Settings) -> Standing:
@@ -153,7 +155,9 @@ def on_blades(settings: Settings) -> Standing:
         input_weight=weights.torque,
         solver=jaxdae.SchurComplement(),
     )
-    return Standing(made.system, made.rest, made.torques, dataclasses.replace(feedback, system=made.system))
+    driven = {force.input: force.joint for force in made.description.forces if isinstance(force, js.JointForce)}
+    motors = tuple(driven[k] for k in range(made.system.n_inputs))
+    return Standing(made.system, made.rest, made.torques, dataclasses.replace(feedback, system=made.system), motors)
 
 
 def _without_spin(joint: Any, robot: CassieOnBlades) -> Any:
@@ -235,8 +239,8 @@ def draw(name: str, made: dict[str, Fall], standing: Standing, used: np.ndarray,
         opening.set(yscale="log", xlabel="time in s", ylabel="opening of the loops in m", title="falling without damping")
         energy.set(yscale="log", xlabel="time in s", ylabel="energy error in J", title="falling without damping")
         time = np.asarray(one.state.t)
-        for k, motor in enumerate(MOTORS):
-            torque.plot(time, used[:, k], label=motor, **line_style(k))
+        for k, joint in enumerate(standing.motors[: len(standing.motors) // 2]):
+            torque.plot(time, used[:, k], label=joint.removeprefix("left-"), **line_style(k))
         torque.set(xlabel="time in s", ylabel="torque in N m", title="standing after a push, left leg")
         pelvis = list(standing.system.names.coordinates).index("cassie-pelvis.z")
         times, z = np.asarray(many.state.t[0]), 1e3 * (np.asarray(many.state.q)[:, :, pelvis] - float(standing.rest.q[pelvis]))
@@ -253,9 +257,9 @@ def limbs(lines: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the lines of bodies by the limb that they belong to, with gaps between them."""
     found: dict[str, list[np.ndarray]] = {}
     for name, line in lines.items():
-        side = name.split("-")[0]
         gap = np.full((len(line), 1, 3), np.nan)
-        found.setdefault(f"{side} leg" if side in SIDES else "pelvis", []).extend([line, gap])
+        limb = "pelvis" if name == "cassie-pelvis" else f"{name.split('-')[0]} leg"
+        found.setdefault(limb, []).extend([line, gap])
     return {limb: np.concatenate(parts[:-1], axis=1) for limb, parts in found.items()}
 
 

@@ -295,7 +295,7 @@ def draw(found: xr.Dataset, settings: Settings):
             curves.plot(*found.curve.values[k].T, linewidth=0.6, alpha=0.6, color=line_style(0)["color"])
         curves.plot(*targets.T, "o", color="black", markersize=4, zorder=5)
         curves.set_title(f"coupler curves of {good.size} linkages")
-        curves.set_aspect("equal")
+        curves.set(aspect="equal", xlabel="x in m", ylabel="y in m")
         largest = 1e3 * np.sort(found.error.max("target").values)
         errors.semilogy(
             np.arange(1, largest.size + 1), np.maximum(largest, 1e-12), marker=".", linestyle="none", color=line_style(0)["color"]

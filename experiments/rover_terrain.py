@@ -148,7 +148,7 @@ def side_view(axes: Any, mechanism: Any, terrain: Any, q: Any, side: str) -> Non
     ground = np.asarray(jax.vmap(terrain.height)(jnp.asarray(line[:, 0]), jnp.asarray(line[:, 1])))
     axes.fill_between(s, ground, ground.min() - 0.1, color="0.85")
     axes.plot(s, ground, color="0.4", linewidth=1.0)
-    axes.set(xlabel="forward of the body, m", ylabel="z, m", aspect="equal", ylim=(ground.min() - 0.1, base[2] + 0.15))
+    axes.set(xlabel="forward of the body in m", ylabel="z in m", aspect="equal", ylim=(ground.min() - 0.1, base[2] + 0.15))
 
 
 def drawn(mechanism: Any, drive: Drive) -> Any:
@@ -171,20 +171,20 @@ def drawn(mechanism: Any, drive: Drive) -> Any:
         path.annotate("side view", (x[at], y[at]), xytext=(8, -4), textcoords="offset points")
         margin = 0.8
         path.set(xlim=(x.min() - margin, x.max() + margin), ylim=(y.min() - margin, y.max() + margin))
-        path.set(xlabel="x, m", ylabel="y, m", title="path over the hills", aspect="equal")
+        path.set(xlabel="x in m", ylabel="y in m", title="path over the hills", aspect="equal")
         path.grid(visible=False)
-        figure.colorbar(picture, ax=path, label="height, m")
+        figure.colorbar(picture, ax=path, label="height in m")
         side_view(side, mechanism, terrain, jnp.asarray(drive.q[at]), "left")
         side.set_title(f"left side at {drive.t[at]:.1f} s")
         for index, (name, values) in enumerate(angles.items()):
             suspension.plot(drive.t, values, label=name.replace("_", " "), **line_style(index))
-        suspension.set(xlabel="time, s", ylabel="angle, deg", title="suspension")
+        suspension.set(xlabel="time in s", ylabel="angle in deg", title="suspension")
         suspension.margins(y=0.3)
         suspension.legend(ncols=2, loc="upper center")
         lateral, rolling = (np.sqrt(np.mean(drive.slip[:, k::2] ** 2, axis=1)) for k in range(2))
         for index, (name, values) in enumerate((("sideways", lateral), ("forward", rolling))):
             slips.plot(drive.t, 1e3 * values, label=name, **line_style(index))
-        slips.set(xlabel="time, s", ylabel="slip, mm/s", title="root mean square of the slip of six wheels", ylim=(0.0, None))
+        slips.set(xlabel="time in s", ylabel="slip in mm/s", title="root mean square of the slip of six wheels", ylim=(0.0, None))
         slips.legend()
     return figure
 

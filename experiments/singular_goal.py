@@ -144,6 +144,7 @@ def main() -> int:
                 axes.text(x.steps + 0.01 * config.steps, place, jaxdae.Status(x.status).name, va="center", fontsize=8)
         axes.set(yticks=np.arange(len(SOLVERS)) + 0.19, xlabel=f"steps passed, of {config.steps}", xlim=(0, 1.28 * config.steps))
         axes.set_yticklabels(list(SOLVERS))
+        axes.set_xticks(np.linspace(0, config.steps, 6))
         axes.invert_yaxis()
         axes.set_title("two rows of a goal beside the rod, three for two freedoms")
         figure.legend(loc="outside lower center", ncols=2)

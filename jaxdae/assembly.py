@@ -43,7 +43,7 @@ class InitializeInfo:
     """How closing the loops went.
 
     Attributes:
-        violation: largest |g| () of the result, in row units.
+        violation: largest |g| () of the result, in row units; here and in `residual` angles stand for their sines (`System.opening`).
         velocity_violation: largest |[g'; w]| () of the result, row units per second.
         iterations: Levenberg-Marquardt iterations ().
         status: OK; INCONSISTENT_START where rows stay open, or what the `condition` of the system says of the result ().
@@ -91,6 +91,26 @@ def initialize(
     best point that was found is returned with finite derivatives that mean nothing; a rollout from there has the status
     INCONSISTENT_START at all entries, and its derivatives are NaN.
     """
+    q, v, t = _checked_guess(system, q, v, t)
+    held, held_velocity = _checked_mask("fixed", fixed, v.shape), _checked_mask("fixed_velocity", fixed_velocity, v.shape)
+    if isinstance(tolerance, int | float) and not tolerance > 0:
+        raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
+    limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
+    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
+    # Under eager differentiation the status is known, and what the message is made of is not.
+    known = not any(isinstance(x, Tracer) for x in jax.tree.leaves((state, info)))
+    if known and int(info.status) != Status.OK:
+        raise SimulationError(_message(system, state, info, held, held_velocity, limit))
+    return state, info
+
+
+def _checked_guess(system: Any, q: Any, v: Any, t: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns coordinates (nq,), wanted velocities (nv,) and time (), after a check of their types, shapes and values.
+
+    Raises:
+        TypeError: text, or nothing where something has to be given; no system.
+        ValueError: another shape, coordinates that are not floating point, numbers that are not finite.
+    """
     for name, value in (("q", q), ("v", v), ("t", t)):
         if isinstance(value, str) or (value is None and name != "v"):
             raise TypeError(f"initialize: {name} must be {'a number' if name == 't' else 'a vector'}, got {value!r}")
@@ -106,22 +126,19 @@ def initialize(
     for name, value in (("q", q), ("v", v), ("t", t)):
         if not isinstance(value, Tracer) and not np.all(np.isfinite(value)):
             raise ValueError(f"initialize: {name} must be finite, got {value}")
-    masks = []
-    for name, mask in (("fixed", fixed), ("fixed_velocity", fixed_velocity)):
-        mask = np.zeros((size,), bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
-        if mask.shape != (size,) or mask.dtype != bool:
-            raise ValueError(f"initialize: {name} must be a boolean mask of shape {(size,)}, got {mask.dtype}{mask.shape}")
-        masks.append(mask)
-    if isinstance(tolerance, int | float) and not tolerance > 0:
-        raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
-    limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
-    held, held_velocity = masks
-    state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
-    # Under eager differentiation the status is known, and what the message is made of is not.
-    known = not any(isinstance(x, Tracer) for x in jax.tree.leaves((state, info)))
-    if known and int(info.status) != Status.OK:
-        raise SimulationError(_message(system, state, info, held, held_velocity, limit))
-    return state, info
+    return q, v, t
+
+
+def _checked_mask(name: str, mask: Any, shape: tuple[int, ...]) -> Any:
+    """Returns a mask (nv,), all false where none is given.
+
+    Raises:
+        ValueError: another shape, or no booleans.
+    """
+    mask = np.zeros(shape, bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    if mask.shape != shape or mask.dtype != bool:
+        raise ValueError(f"initialize: {name} must be a boolean mask of shape {shape}, got {mask.dtype}{mask.shape}")
+    return mask
 
 
 def _velocities(system: Any, q: Any) -> int:

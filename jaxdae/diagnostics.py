@@ -30,7 +30,7 @@ class Diagnosis:
         condition: ratio of the largest to the smallest nonzero singular value of J; 1 without rows.
         mass_condition: condition number of M.
         scaled_condition: as `condition`, of J M^-1/2; its square is the condition number of the Delassus matrix.
-        violation: largest |g| in row units.
+        violation: largest |g| in row units; angles in rad stand for their sines, see `System.opening`.
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
         redundant: names of the joints that they belong to.
@@ -116,7 +116,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     driven = _rank(jacobian) - rank if count > rows else 0
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
-    position = np.asarray(system.constraint(state.t, state.q))
+    position = np.asarray(system.opening(state.t, state.q))
     blocking, value = _blocking(held) if rank == size and rows else ((), 0.0)
     return Diagnosis(
         coordinates=size,

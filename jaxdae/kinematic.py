@@ -22,6 +22,7 @@ References:
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -197,6 +198,23 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
     return told.astype(jnp.int32)
 
 
+def _in_general_position(size: int, dtype: Any) -> Velocity:
+    """Returns a velocity (nv,) that no rows stop, or leave, by chance."""
+    return jnp.asarray(np.cos(1.0 + np.arange(size)), dtype)
+
+
+def determines(found: Callable[[Velocity], Velocity], size: int, dtype: Any) -> Any:
+    """Returns whether rows determine velocities (): a velocity in general position is found again from what the rows see of it.
+
+    Args:
+        found: from a velocity (nv,) the one that a solver finds from what rows see of it.
+        size: nv.
+        dtype: of velocities.
+    """
+    probe = _in_general_position(size, dtype)
+    return jnp.max(jnp.abs(found(probe) - probe), initial=0.0) <= float(jnp.finfo(dtype).eps) ** 0.25
+
+
 def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, Any]:
     """Returns whether rows stop all motion although one is wanted, and would stop any other; and whether the solver can tell.
 
@@ -205,8 +223,7 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     to stay as it is where it is projected once more. Where it does not, nearly dependent rows have made it of rounding errors, by a
     solver that needs full rank.
     """
-    probe = jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
-    probe = jnp.where(here.jacobian.touched(), probe, 0.0)
+    probe = jnp.where(here.jacobian.touched(), _in_general_position(v.shape[0], v.dtype), 0.0)
 
     def projected(x: Velocity) -> Velocity:
         return x + solve(here.factors, here.mass, here.jacobian, here.compliance, None, -here.jacobian.times(x))[0]

@@ -10,18 +10,19 @@ converges linearly with the ratio |I - C dF/dx|, which is small where C is from 
 
 a linear system that is solved by the same iteration with the same C: dx_{k+1} = dx_k + C (b - dF/dx dx_k). Its transpose is solved with the
 transposed products and C^T. So neither mode differentiates the iteration that found x, nor C, and both need only products with dF/dx.
-A few corrections are written one after the other, which XLA fuses; from four on they are a loop, which compiles once, and that of the
+A few corrections are written one after the other, which XLA fuses. From four on they are a loop, which compiles once; that of the
 derivative then ends where it has converged.
 
-Too few iterations leave an x that is no root, and the derivative of no root is no derivative. So the size of the last correction is
-returned as well, for the caller to make a status of. It is that of what moves the system, velocities or displacements, and not of the
-multipliers. Positions of size |q| are rounded by eps |q|, and a constraint that closes what rounding opens passes this on
+*Has it converged?* Too few iterations leave an x that is no root, and the derivative of no root is no derivative. So the size of the last
+correction is returned as well, for the caller to make a status of. It is the size of what moves the system, velocities or displacements,
+and not of the multipliers, for this reason. Positions of size |q| are rounded by eps |q|, and a constraint closes what rounding opens. That
+passes the rounding on
 
     to velocities with the factor k = |M^-1 J^T (J M^-1 J^T)^-1|, to multipliers with |(J M^-1 J^T)^-1|, which is of the size of k^2,
 
-and k grows with the number of bodies in line. No iteration gets below either; k^2 would be taken for an iteration that fails where the
-motion is as sharp as the precision allows. Nothing is lost: after a correction J^T dlam = M dv - r, with r what was missing of momentum
-before it, so that the *forces* of the multipliers are known as well as the motion is.
+and k grows with the number of bodies in line. No iteration gets below either. Multipliers that are off by k^2 eps would be taken for an
+iteration that fails, where the motion is as sharp as the precision allows. Nothing is lost by leaving them out: after a correction
+J^T dlam = M dv - r, with r what was missing of momentum before it. So the *forces* of the multipliers are known as well as the motion is.
 
 *Where C comes from* is a value, `DenseNewton` or `SaddlePointNewton`, that implicit integrators take in their field `newton`. Their Newton
 matrix, with rows scaled by powers of the step h, is that of a saddle point up to terms in h,
@@ -29,11 +30,14 @@ matrix, with rows scaled by powers of the step h, is that of a saddle point up t
     [ M + h D + h^2 K   -J^T ]        D = -df/dv,   K = d(M a - f - J^T lam)/dq,
     [       J             C  ]        both times coefficients of the method (gamma' for h, beta' for h^2),
 
-so the method's saddle-point solver, with M and J at the start of the step, is an approximate inverse that costs one factorization and
-has all the structure that the solver knows. None of D and K is kept, and J turns with the bodies within the step: the ratio of convergence
-is |M^-1 (h D + h^2 K)| + O(h |J'|), one to two times the angle that bodies turn by in a step where forces are not stiff. Stiff forces,
-where it is above 1, need the dense LU matrix of everything, where the first guess of the step ends. That leaves only what changes along the
-iteration, O(h^2), and costs (nv + nc)^3 and nv + nc forward derivatives, whatever the structure.
+There are two such values.
+
+* `SaddlePointNewton` takes the method's saddle-point solver, with M and J at the start of the step, for an approximate inverse. It costs
+  one factorization and has all the structure that the solver knows. D and K are left out, and J turns with the bodies within the step. So
+  the ratio of convergence is |M^-1 (h D + h^2 K)| + O(h |J'|): where forces are not stiff, one to two times the angle that bodies turn by
+  in a step. Where forces are stiff it is above 1.
+* `DenseNewton` takes the LU factors of the whole matrix, where the first guess of the step ends. Only what changes along the iteration is
+  left, O(h^2). It costs (nv + nc)^3 and nv + nc forward derivatives, whatever the structure.
 
 *Between the two* would be the solver with M + h D + h^2 K in place of M. Measured with generalized-alpha: the ratio of convergence, and
 the corrections down to 4e-10 m/s,
@@ -45,11 +49,11 @@ the corrections down to 4e-10 m/s,
     flyball governor, h = 0.001            diverges        NaN                0.009,  5         6e-5,   3
     flyball governor, h = 0.01             diverges        NaN                0.40,  25         0.019,  7
 
-(springs of 1e6 N/m and 1e3 N s/m, on members of 1 kg). Without stiff forces it gains nothing, because J turns. With them it is positive
-definite where springs and dampers are at rest, but not where multipliers or springs compress members: relative to M the governor's
-smallest eigenvalue is -589 at h = 0.01. Solvers that factorize M fail then. On the null space of J it is 0.99, enough for those that take
-massless coordinates; but D and K are nv forward derivatives and a dense matrix as well, of a worse ratio (with the part that is not
-symmetric, 0.41). So it is not offered: `SaddlePointNewton` is for many bodies, `DenseNewton` for stiff forces.
+(springs of 1e6 N/m and 1e3 N s/m, on members of 1 kg). Without stiff forces it gains nothing, because J turns. With them M + h D + h^2 K is
+positive definite where springs and dampers are at rest, but not where multipliers or springs compress members: relative to M the governor's
+smallest eigenvalue is -589 at h = 0.01. Solvers that factorize M fail then. On the null space of J that eigenvalue is 0.99, enough for
+solvers that take massless coordinates. But D and K cost nv forward derivatives and a dense matrix as well, for a worse ratio (0.41 with the
+part that is not symmetric). So it is not offered: `SaddlePointNewton` is for many bodies, `DenseNewton` for stiff forces.
 """
 
 from __future__ import annotations

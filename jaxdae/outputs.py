@@ -20,6 +20,8 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
+from jaxdae.geometry.planar import Frame
+from jaxdae.geometry.trigonometry import cos_sin
 from jaxdae.system import AnySystem, State, checked_state
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
@@ -80,40 +82,42 @@ class Coordinates:
 
 @pytree
 class BodyPoint:
-    """y = the place of a point of a planar body in the world (2,), in m.
+    """y = the place of a point of a body in the world (2,), in space (3,), in m.
 
     Attributes:
         body: number of the body (static).
-        point: (2,) in the frame of the body, whose origin is its mass center; in m.
+        point: (2,) in the frame of the body, whose origin is its mass center; in m; (3,) in space.
+        coordinates: how the bodies of the mechanism move with q; None for (x, y, theta) of every body in the plane.
+
+    `named` keeps the lengths that the mechanism has then. Where lengths are differentiated or differ from world to world, make the output
+    of the mechanism that is simulated, inside of the function.
     """
 
     body: int = static()
     point: Leaf
+    coordinates: Leaf = None
 
     @classmethod
     def named(cls, mechanism: Any, name: str, point: Any) -> BodyPoint:
         """Returns the output by the name of the body.
 
         Args:
-            mechanism: whose `body_names` these are.
+            mechanism: whose `body_names` these are, in absolute or in joint coordinates.
             name: the body.
-            point: (2,) in the frame of the body, in m.
+            point: (2,) in the frame of the body, in m; (3,) in space.
 
         Raises:
-            ValueError: an unknown body.
+            ValueError: an unknown body, or a point with another number of components.
         """
         return cls(*point_of_body("BodyPoint", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (2,).
+        """Returns y (2,), in space (3,).
 
         Raises:
             ValueError: a body that does not exist.
         """
-        check_index("BodyPoint.body", self.body, q.shape[0] // 3, "body")
-        x, y, angle = q[3 * self.body], q[3 * self.body + 1], q[3 * self.body + 2]
-        cos, sin = jnp.cos(angle), jnp.sin(angle)
-        return jnp.stack([x + cos * self.point[0] - sin * self.point[1], y + sin * self.point[0] + cos * self.point[1]])
+        return body_frame("BodyPoint.body", self.coordinates, q, self.body).point(self.point).array()
 
 
 def check_index(what: str, index: Any, count: int, kind: str, none: int | None = None) -> None:
@@ -137,15 +141,39 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
         raise ValueError(f"{what} = {index} names no {kind}: there are {count}, counted from 0{also}")
 
 
-def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array]:
-    """Returns the number of a body and a point (2,) as an array, for an output called `what`.
+def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array, Any]:
+    """Returns the number of a body, a point as an array, and the coordinates of the mechanism, for an output called `what`.
 
     Raises:
-        ValueError: an unknown body.
+        ValueError: an unknown body, or a point with another number of components.
     """
     if name not in mechanism.body_names:
         raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
-    return mechanism.body_names.index(name), jnp.asarray(point, mechanism.mass.dtype)
+    place = jnp.asarray(point, mechanism.mass.dtype)
+    if place.shape != (mechanism.space.dimension,):
+        raise ValueError(f"{what}.named: point must have shape ({mechanism.space.dimension},), got {place.shape}")
+    return mechanism.body_names.index(name), place, mechanism.coordinates.plain
+
+
+def body_frame(what: str, coordinates: Any, q: Q, body: int) -> Any:
+    """Returns the frame of a body, a `Frame` of scalars, from the coordinates of its mechanism.
+
+    Args:
+        what: whose body it is, for the message.
+        coordinates: how bodies move with q; None for (x, y, theta) of every body in the plane.
+        q: coordinates (nq,).
+        body: its number.
+
+    Raises:
+        ValueError: a body that does not exist.
+    """
+    if coordinates is None:
+        check_index(what, body, q.shape[0] // 3, "body")
+        x, y, angle = q[3 * body], q[3 * body + 1], q[3 * body + 2]
+        return Frame(x, y, angle, *cos_sin(angle))
+    frames = coordinates.at_rest(q).frame
+    check_index(what, body, frames[0].shape[0], "body")
+    return jax.tree.map(lambda entry: entry[body], frames)
 
 
 @pytree

@@ -173,24 +173,22 @@ def _lapack(matrix: Array) -> tuple[Array, Array]:
 def _eliminate(matrix: Array) -> tuple[Array, Array]:
     """Returns L and W (n, n, worlds) for A (n, n, worlds), by eliminating the columns of [A | I] from left to right.
 
-    Of the right half only the lower triangle is kept: after step j, row i > j holds j + 1 entries.
+    Of the right half only the lower triangle is kept: after step j, the rows below hold j + 1 entries.
     """
     size = matrix.shape[0]
     limit = rounding(size, matrix.dtype)
     entries = [matrix[j, j] for j in range(size)]
     padding = [(0, 0)] * (matrix.ndim - 2)
-    pending: list[Array] = [matrix[:0, 0]] * size
+    pending = matrix[:, :0]
     columns, rows = [], []
     for j in range(size):
         pivot = matrix[0, 0]
         root = jnp.sqrt(jnp.where(pivot > limit * entries[j], pivot, jnp.nan))
         column = matrix[:, 0] / root
-        row = jnp.concatenate([pending[j] / root, (1.0 / root)[None]])
+        row = jnp.concatenate([pending[0] / root, (1.0 / root)[None]])
         columns.append(jnp.pad(column, [(j, 0), *padding]))
         rows.append(jnp.pad(row, [(0, size - 1 - j), *padding]))
-        for i in range(j + 1, size):
-            filled = jnp.concatenate([pending[i], jnp.zeros_like(root)[None]]) if j else jnp.zeros_like(row)
-            pending[i] = filled - column[i - j] * row
+        pending = jnp.pad(pending[1:], [(0, 0), (0, 1), *padding]) - column[1:, None] * row[None]
         matrix = matrix[1:, 1:] - column[1:, None] * column[None, 1:]
     return jnp.stack(columns, axis=1), jnp.stack(rows)
 

@@ -253,10 +253,10 @@ class PositionProjection:
     A fixed number of simplified Newton corrections with J0 and its factorization held fixed; each multiplies the violation by
     about the relative change of J from J0 to the result. Its derivative is that of the projection, by the implicit function theorem.
 
-    The origin decides between cost and convergence. At the estimate (the default) three corrections take a violation of 1e-4 to
-    round-off. At the last stage nothing has to be factorized: with a Runge-Kutta method that ends at the end of the step (RK4 does)
-    corrections converge nearly as fast; with an Euler method, which evaluates at the previous state only, it saves half of the step's work
-    and each correction gains about a factor h |v|, two to three digits at small steps.
+    The origin decides between cost and convergence. At the estimate, the default, three corrections take a violation of 1e-4 to
+    round-off. At the last stage nothing has to be factorized. A Runge-Kutta method whose last stage is at the end of the step, such as RK4,
+    then converges nearly as fast. An Euler method evaluates at the previous state only: that saves half of the step's work, but each
+    correction gains about a factor h |v|, which is two to three digits at small steps.
 
     Attributes:
         metric: W, see `Metric`.

@@ -78,7 +78,8 @@ _MEANINGS = {
         " cylinder, or a start beside it. jaxdae.vehicles.terrain_report names the wheels"
     ),
     Status.TWO_CONTACTS: (
-        "a wheel is curved less than the terrain that it stands in, so that it touches at two places and stands no longer on one; usual"
+        "a wheel is curved less than the terrain that it stands in, or is in the ground beside its contact, as at a step, so that it"
+        " touches at two places and stands no longer on one; usual"
         " causes: a hollow or a step that is narrower than the wheel, a coarse or noisy height map, or a radius too large."
         " jaxdae.vehicles.terrain_report names the wheels"
     ),

@@ -16,6 +16,11 @@ class Wrapper(System):
 
     system: AnySystem
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "constraint" in vars(cls) and "opening" not in vars(cls):
+            raise TypeError(f"{cls.__name__} has a constraint of its own, and needs an opening: the rows by which starts are judged")
+
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns M(q) of the system inside."""
         return self.system.mass_matrix(q)
@@ -33,8 +38,8 @@ class Wrapper(System):
         return self.system.constraint(t, q)
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows by which a start is judged: those of the system inside, where its g is that of the wrapper."""
-        return self.system.opening(t, q) if type(self).constraint is Wrapper.constraint else self.constraint(t, q)
+        """Returns the rows by which a start is judged, those of the system inside. Wrappers that change g override both."""
+        return self.system.opening(t, q)
 
     @property
     def turns_over(self) -> bool:
@@ -96,6 +101,11 @@ class Wrapper(System):
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count | None:
         """Returns what the system inside, where that is a `KinematicSystem`, tells of its rate."""
         return self.system.rate_status(t, x, u)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def driven_rows(self) -> int:
+        """How many of the last rows hold velocities at inputs in the system inside."""
+        return self.system.driven_rows
 
     def at_input(self, u: Input) -> AnySystem:
         """Returns the wrapper around the system inside at an input."""

@@ -55,12 +55,12 @@ MAPPINGS, PAGES = pathlib.Path("/proc/self/maps"), pathlib.Path("/proc/self/stat
 
 
 def _memory_is_short() -> bool:
-    """Returns whether compiled programs take more than they may: 1.2 GB of memory, so that no module gets a worker to 3 GB, or 20 000 of
+    """Returns whether compiled programs take more than they may: 1.6 GB of memory, so that no module gets a worker to 3 GB, or 20 000 of
     the 65 530 memory mappings that Linux allows a process, beyond which LLVM crashes."""
     if not MAPPINGS.exists():
         return True
     resident = int(PAGES.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return resident > 1.2e9 or MAPPINGS.read_bytes().count(b"\n") > 20_000
+    return resident > 1.6e9 or MAPPINGS.read_bytes().count(b"\n") > 20_000
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -190,7 +190,8 @@ def test_orders_and_unit_quaternions_of_the_free_body(name):
     check_orders_and_unit_quaternions_of_the_free_body(precise(name), METHODS[name].order)
 
 
-@pytest.mark.parametrize("wrapper", [jd.Projected, pytest.param(jd.ProjectedDerivative, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("wrapper", [jd.Projected, jd.ProjectedDerivative])
 def test_orders_and_unit_quaternions_of_wrapped_methods(wrapper):
     check_orders_and_unit_quaternions_of_the_free_body(wrapper(jd.RungeKutta.rk4()), 4)
 

@@ -124,7 +124,8 @@ def test_reaches_the_expected_digits(name):
     assert_digits(name, solved(given, given.mechanism, given.start, method, steps), digits, round_off)
 
 
-@pytest.mark.parametrize("name", quick(IN_JOINTS, "mechanism_screw_nut"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", IN_JOINTS)
 def test_reaches_them_in_joint_coordinates(name):
     method, steps, digits, round_off = IN_JOINTS[name]
     given = problem(name)

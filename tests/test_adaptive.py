@@ -245,6 +245,7 @@ class TestAdaptive:
         assert info.violation < 1e-15
         np.testing.assert_allclose(new.t, 0.4, rtol=1e-15)
 
+    @pytest.mark.long
     def test_budget(self):
         method = METHOD
         failed = run(pendulum(), method, start(), 1000.0)

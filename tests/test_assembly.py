@@ -10,6 +10,7 @@ from problems import CrankRocker, cast, double_pendulum, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
+from jaxdae import control
 from jaxdae import mechanisms as jm
 from jaxdae.consistency import start_status
 from jaxdae.mechanisms import spatial as js
@@ -96,6 +97,36 @@ def test_joints_that_are_turned_over_are_open():
     np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
     with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
+
+
+def lids():
+    """A lid that is welded to the ground, in four systems of which each has these rows, and the start that is near to half a turn."""
+    at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
+    body, joint = js.Body("lid", 1.0, (0.1, 0.2, 0.3), quaternion=(0.28, 0.96, 0.0, 0.0)), js.Weld("hinge", "ground", "lid", **at)
+    mechanism, q = jm.spatial_mechanism([body], [joint])
+    first_order, _ = jm.kinematic_mechanism(jm.Description(space=jm.SPACE, bodies=[body], joints=[joint]))
+    goals = control.WithGoals(mechanism, (control.FunctionGoal(lambda t, q: q[:1]),))
+    return (mechanism, first_order, goals, jd.Soft(goals, 0.0)), q
+
+
+def test_systems_made_of_joints_that_are_turned_over_are_open():
+    turned = jnp.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    at = jd.State(jnp.zeros(()), turned, jnp.zeros(6))
+    systems, _ = lids()
+    for system in systems:
+        assert system.turns_over
+        np.testing.assert_allclose(np.max(np.abs(system.opening(at.t, turned))), np.pi, rtol=1e-15)
+        np.testing.assert_array_equal(system.constraint(at.t, turned), np.zeros(system.sizes(turned).ng))
+    assert start_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
+    assert [opening.joint for opening in jd.diagnose(systems[0], at).open_joints] == ["hinge"]
+
+
+@pytest.mark.long
+def test_systems_made_of_joints_do_not_end_turned_over():
+    systems, q = lids()
+    for system in systems[1:3]:
+        closed, _ = jd.initialize(system, q)
+        np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
 
 
 def test_quaternions_that_are_not_of_length_one():

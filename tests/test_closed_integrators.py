@@ -300,7 +300,8 @@ class TestRedundantRows:
 class TestSaddlePointNewton:
     """Corrections by the solver lead to the root that the dense matrix finds."""
 
-    @pytest.mark.parametrize("name", quick(IMPLICIT, "ImplicitMidpoint"))
+    @pytest.mark.long
+    @pytest.mark.parametrize("name", IMPLICIT)
     def test_of_all_kinds_of_rows(self, name):
         """Position-level and velocity-level rows, one of which gives way and one is off."""
         system, start = everything(), consistent()

@@ -82,7 +82,7 @@ def solved(jacobian, compliance, r):
 
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param(shape, marks=pytest.mark.long if shape in (related_limbs, floating_body_with_limbs) else ()) for shape in SHAPES],
+    [pytest.param(shape, marks=pytest.mark.long if shape in (ladder, related_limbs, floating_body_with_limbs) else ()) for shape in SHAPES],
     ids=lambda shape: shape.__name__,
 )
 def test_solutions_are_those_of_the_matrix(shape):

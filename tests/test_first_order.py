@@ -362,6 +362,31 @@ def test_embedded_mechanisms_say_whether_rows_conflict_or_merely_depend_on_each_
         assert int(status(angles, jd.SchurComplement())) == jd.Status.SINGULAR
 
 
+def test_embedded_mechanisms_say_that_a_freedom_is_left():
+    """A fork without a wheel swings as it likes: the equations in the spins do not know of it."""
+    description = jv.differential_drive(0.5, 0.1, mass=20.0, inertia=1.0, wheel_inertia=0.02)
+    pivot = jm.Revolute("pivot", "base_link", "fork", point_a=(-0.3, 0.0), point_b=(0.2, 0.0))
+    bodies = [*description.bodies, jm.Body("fork", 1.0, 0.1, (-0.3, 0.0, 0.8))]
+    swinging = dataclasses.replace(description, bodies=bodies, joints=[*description.joints, pivot])
+    held = dataclasses.replace(swinging, drives=[*swinging.drives, jm.JointRate("motor", "pivot")])
+
+    def embedded(description):
+        mechanism, q = jm.mechanism(description, jm.Joints())
+        frame = jm.kinematic_mechanism(description, jm.Joints())[0]
+        return jm.EmbeddedMechanism(mechanism, frame), jnp.concatenate([q, jnp.ones(len(description.drives))])
+
+    for case, expected in ((swinging, jd.Status.SINGULAR), (held, jd.Status.OK)):
+        system, x = embedded(case)
+        assert int(jax.jit(system.rate_status)(jnp.zeros(()), x, None)) == expected
+    slip = jm.SlipRatio("slip", "right")
+    system, x = embedded(dataclasses.replace(description, drives=[*description.drives, slip]))
+    with pytest.raises(ValueError, match=r"frame has inputs that are no velocities \(slip\)"):
+        system.rate(jnp.zeros(()), x[:-1], None)
+    twice = dataclasses.replace(description, drives=[slip, dataclasses.replace(slip, name="again")])
+    with pytest.raises(ValueError, match=r"\['slip', 'again'\] say how much one and the same wheel slips"):
+        jm.kinematic_mechanism(twice)
+
+
 @pytest.mark.long
 def test_slip_angles_and_a_slip_ratio_are_identified_from_a_path():
     def path(slip):

@@ -379,6 +379,7 @@ EXACT = {"rtol": 1e-12, "atol": 1e-15}
 """The good worlds compute the same numbers, whatever the failed one does."""
 
 
+@pytest.mark.long
 def test_a_failed_world_does_not_disturb_the_gradient(worlds):
     """Shared parameters get the gradients of the good worlds, and that of the failed one up to its last good state."""
     system, start, controls, good = worlds

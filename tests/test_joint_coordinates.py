@@ -97,7 +97,9 @@ def in_plane():
 
 
 @pytest.fixture(
-    scope="module", params=[in_plane, few_in_space, pytest.param(in_space, marks=pytest.mark.long)], ids=["plane", "few", "space"]
+    scope="module",
+    params=[in_plane, *(pytest.param(kind, marks=pytest.mark.long) for kind in (few_in_space, in_space))],
+    ids=["plane", "few", "space"],
 )
 def both(request):
     """Returns a mechanism in both forms, with a state in both. Every joint in space takes minutes to compile, a few of them seconds."""
@@ -280,7 +282,7 @@ def test_reactions_are_the_same(both):
     absolute, joints, there, here = both
     known = {}
     for system, state in ((absolute, there), (joints, here)):
-        found = jm.reactions(system, state, solved(system, state)[1])
+        found = jax.jit(jm.reactions)(system, state, solved(system, state)[1])
         known[system is joints] = {name: found.of(name) for name in found.names}
     assert set(known[True]) == set(known[False]) == set(absolute.joint_names)
     size = max(float(jnp.abs(force).max()) for force, _ in known[False].values())

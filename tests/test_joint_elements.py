@@ -300,8 +300,11 @@ def planetary(coordinates, held):
     return jm.planar_mechanism(bodies, joints, [drive], gravity=(0.0, 0.0), coordinates=coordinates)
 
 
-@FORMS
-@pytest.mark.parametrize("held", ["ring", pytest.param("sun", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("coordinates", "held"),
+    [(jm.Joints(), "ring"), *(pytest.param(*each, marks=pytest.mark.long) for each in ((jm.Absolute(), "ring"), (jm.Joints(), "sun")))],
+    ids=["joints-ring", "absolute-ring", "joints-sun"],
+)
 def test_planetary_gears_obey_willis(coordinates, held):
     """(omega_sun - omega_carrier) / (omega_ring - omega_carrier) = -z_ring / z_sun, after many turns as well."""
     mechanism, q = planetary(coordinates, held)

@@ -663,7 +663,7 @@ class TestStatus:
             found = jd.rollout(Line(kind), method, start, dt=dt, steps=40)
             np.testing.assert_array_equal(found.info.status, jd.Status.OK)
 
-    @pytest.mark.parametrize("off", [1e-8, 1e-7, 1e-6, 1e-5])
+    @pytest.mark.parametrize("off", [1e-8, pytest.param(1e-7, marks=pytest.mark.long), pytest.param(1e-6, marks=pytest.mark.long), 1e-5])
     @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.ConjugateGradient()])
     def test_rows_that_are_nearly_dependent_do_not_move_a_car_by_rounding_errors(self, solver, off):
         """Three rows and three velocities, steering off by so many radians: no motion is allowed, and the car wants 1 m/s.
@@ -683,7 +683,8 @@ class TestStatus:
 
 
 class TestTransformations:
-    @pytest.mark.parametrize("route", quick(["projected_derivative", "sequential", "projected_step_in_the_middle"], "sequential"))
+    @pytest.mark.long
+    @pytest.mark.parametrize("route", ["projected_derivative", "sequential", "projected_step_in_the_middle"])
     def test_derivatives(self, route):
         """Forward = reverse = central difference, with respect to system, start, input and step size."""
 

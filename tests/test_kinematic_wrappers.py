@@ -9,6 +9,8 @@ import pytest
 
 import jaxdae as jd
 from jaxdae.control import Coordinates, Goal, WithGoals
+from jaxdae.system import AnySystem
+from jaxdae.wrapper import Wrapper
 
 
 @jd.pytree
@@ -37,6 +39,13 @@ class Skate(jd.KinematicSystem):
         return jnp.stack([jnp.cos(x[2]) * xdot[1] - jnp.sin(x[2]) * xdot[0]])
 
 
+@jd.pytree
+class Driven(Skate):
+    """The same, whose row is taken for that of a drive."""
+
+    driven_rows = 1
+
+
 def start(*x):
     return jd.State(jnp.asarray(0.0), jnp.array(x), jnp.zeros(len(x)))
 
@@ -51,6 +60,18 @@ def test_wrappers_pass_on_what_a_system_is():
     goals = WithGoals(Skate(), (Goal(Coordinates((0, 1)), jnp.zeros(2)),))
     assert (goals.first_order, goals.sizes(jnp.zeros(3))) == (True, (3, 3, 2, 1, 3))
     assert goals.names.filled(goals.sizes(jnp.zeros(3))).rows == ("row 0", "row 1", "row 2")
+
+
+def test_wrappers_pass_on_all_that_a_system_has():
+    """What they leave to the defaults of `System` would be wrong without a word: rows of drives, and rows by which starts are judged."""
+    for contract in (AnySystem, jd.KinematicSystem):
+        assert {name for name in vars(contract) if not name.startswith("_")} <= set(vars(Wrapper))
+    wrappers = [kind for kind in Wrapper.__subclasses__() if kind.__module__.startswith("jaxdae.")]
+    assert {jd.Masked, jd.Soft, WithGoals} <= set(wrappers)
+    assert all(("constraint" in vars(kind)) == ("opening" in vars(kind)) for kind in wrappers)
+    to, along = Goal(Coordinates((0,)), jnp.zeros(1)), Goal(Coordinates((0,)), rate=jnp.zeros(1))
+    for goals, rows in (((to,), 1), ((to, along), 0)):
+        assert WithGoals(jd.Masked(Driven(), jnp.ones(1, bool)), goals).driven_rows == rows
 
 
 def test_a_row_that_is_off_leaves_the_rate_alone():

@@ -36,7 +36,7 @@ TERMS = {
 
 @pytest.fixture(scope="module")
 def chains():
-    return {links: chain(links) for links in (8, 64, 256)}
+    return {links: chain(links) for links in (4, 32, 128)}
 
 
 @pytest.mark.parametrize("term", TERMS)
@@ -46,8 +46,8 @@ def test_operations_grow_with_the_number_of_bodies(chains, term):
         lowered = jax.jit(TERMS[term]).lower(mechanism, jnp.zeros(()), q, q, jnp.ones(2 * links), jnp.ones(links))
         counts[links] = lowered.cost_analysis()["flops"]
     # Four and eight times the bodies, some constant part aside; few bodies are selected by products, which cost more each.
-    assert counts[256] <= 4.25 * counts[64]
-    assert counts[64] <= 10.0 * counts[8]
+    assert counts[128] <= 4.25 * counts[32]
+    assert counts[32] <= 10.0 * counts[4]
 
 
 def program(links):
@@ -68,8 +68,8 @@ def program(links):
 
 @pytest.mark.long
 def test_programs_of_batches_are_as_long_for_many_bodies_as_for_few():
-    few, some, many = (program(links) for links in (7, 30, 256))
+    few, most, some, many = (program(links) for links in (7, 20, 30, 256))
     assert max(some, many) <= 1.2 * min(some, many)
-    # Frames of a dozen links are composed by less code than those of many: 2612 operations, where 256 bodies have 3233. When they had
-    # the code of many, these were 2903 and 3304.
+    # Matrices of up to 20 rows are factorized without loops: 3699 operations with 20 bodies, 2455 with 7; 256 have 3233.
     assert few <= many <= 3304
+    assert most <= 3750

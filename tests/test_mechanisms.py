@@ -212,6 +212,14 @@ class TestForces:
         np.testing.assert_array_equal(force, np.zeros(3))
         assert np.all(np.isfinite(slopes))
 
+    def test_a_spring_of_rest_length_zero_is_as_stiff_where_its_ends_meet(self):
+        spring = jm.LinearSpring("spring", "ground", "left", at_a=POSES["left"][:2], point_b=(0.0, 0.0), stiffness=30.0)
+        mechanism, q = jm.planar_mechanism(BODIES[:1], [], [spring], gravity=(0.0, 0.0))
+        stiffness = jax.jit(jax.jacfwd(lambda x: -mechanism.force(jnp.zeros(()), x, jnp.zeros(3), None)))(q)
+        np.testing.assert_allclose(stiffness, np.diag([30.0, 30.0, 0.0]), **ROUND_OFF)
+        bend = jax.jit(jax.hessian(lambda x: mechanism.potential_energy(jnp.zeros(()), x)))(q)
+        np.testing.assert_allclose(bend, stiffness, **ROUND_OFF)
+
     def test_gravity(self):
         mechanism, _ = jm.planar_mechanism(BODIES, [], gravity=(1.0, -G))
         at = moving()

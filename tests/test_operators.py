@@ -123,6 +123,7 @@ class TestJacobians:
         same(jax.jit(products)(jacobian), jax.jit(products)(dense), **ROUND_OFF)
         assert not np.any(np.asarray(jnp.any(dense.matrix != 0.0, axis=0) & ~jacobian.touched()))
 
+    @pytest.mark.long
     def test_derivatives(self, jacobian):
         def weighted(operator):
             some = operator.times(jnp.arange(1.0, operator.shape[1] + 1.0)), operator.masked(jnp.arange(operator.shape[0]) > 0)
@@ -297,7 +298,8 @@ class TestChain:
         for name in wrapped(blocks, few):
             np.testing.assert_allclose(found[name, "inverse"], 0.0, atol=1e-9)
 
-    @pytest.mark.parametrize("solver", [jd.SchurComplement(), pytest.param(jd.Proximal(), marks=pytest.mark.long)])
+    @pytest.mark.long
+    @pytest.mark.parametrize("solver", [jd.SchurComplement(), jd.Proximal()])
     def test_derivatives(self, chains, solver):
         @jax.jit
         def gradient(system, at):

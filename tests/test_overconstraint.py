@@ -1,5 +1,7 @@
 """Wheels that contradict each other, and maps between spins, twists and poses: published values, closed forms, derivatives, reports."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,7 +180,28 @@ def test_integration_is_exact_at_any_step_and_differentiable_at_no_turn():
             return jv.integrate_twist(pose, jnp.stack([twist[0], twist[1], x]), 2.0)
 
         np.testing.assert_allclose(slopes(omega), central(along, omega), atol=1e-8)
-    np.testing.assert_allclose(jax.hessian(lambda w: jv.integrate_twist(pose, jnp.stack([*twist[:2], w]), 1.0)[0])(0.0) < 1.0, True)
+    # Whole numbers are numbers.
+    whole, real = (jv.odometry_covariance(jnp.eye(3), at, (1, 0, 0), jnp.eye(3), 1) for at in ((0, 0, 0), (0.0, 0.0, 0.0)))
+    np.testing.assert_array_equal(whole, real)
+    np.testing.assert_allclose(np.diag(whole), [2.0, 2.0 + 1.0 + 1.0 / 3.0, 2.0], rtol=1e-15)
+
+
+@pytest.mark.long
+def test_a_turn_of_rounding_errors_has_the_derivatives_of_none():
+    # As maps make it at straight driving: x = v sin(w t) / w, y = v (1 - cos(w t)) / w.
+    def straight(omega):
+        return jv.integrate_twist(jnp.zeros(3, omega.dtype), jnp.stack([jnp.ones_like(omega), jnp.zeros_like(omega), omega]), 1)[:2]
+
+    first, second = (jax.jit(jax.vmap(slope)) for slope in (jax.jacfwd(straight), jax.jacfwd(jax.jacfwd(straight))))
+    for omega, dtype in (([0.0, 1e-17, 1e-30], float), ([1e-8, 1e-30], np.float32)):
+        at, eps = jnp.asarray(omega, dtype), float(jnp.finfo(dtype).eps)
+        np.testing.assert_allclose(first(at), [[-x / 3.0, 0.5] for x in omega], rtol=4 * eps)
+        np.testing.assert_allclose(second(at), [[-1.0 / 3.0, -0.25 * x] for x in omega], rtol=4 * eps)
+    # On both sides of where the series ends.
+    at = np.array([0.999, 1.001, -1.001])
+    sine, cosine = np.sin(at), np.cos(at)
+    np.testing.assert_allclose(jax.vmap(straight)(at), np.stack([sine / at, (1.0 - cosine) / at], axis=1), rtol=4e-16)
+    np.testing.assert_allclose(first(at)[:, 0], cosine / at - sine / at**2, rtol=1e-14)
 
 
 @pytest.mark.long
@@ -252,6 +275,52 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, atol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_a_bicycle_that_is_hardly_steered_goes_its_way(dtype):
+    for angle in (1e-3, 1e-22, -1e-30):
+        wheels = jax.tree.map(lambda x: x.astype(dtype), car(2.5, 1.5, angle, angle))
+        twist, report = jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(FRONT))
+        np.testing.assert_allclose(twist, [1.0, 0.0, angle / 2.5], rtol=1e-6)
+        assert int(report.status) == jd.Status.OK
+
+
+def test_what_is_no_number_is_told():
+    wheels = car(2.5, 1.5, 0.3, 0.3)
+    spins = {"rates": jnp.asarray([np.nan, 1.0, 1.0, 1.0]), "speed": 1.0}
+    lost = car(2.5, 1.5, np.nan, 0.3)
+    bicycle = jv.EquivalentBicycle(FRONT)
+    for given, answer, told in ((wheels, None, spins), (wheels, None, {"speed": np.nan}), (lost, bicycle, {"speed": 1.0})):
+        twist, report = jv.vehicle_twist(given, slip=answer, **told)
+        assert int(report.status) == jd.Status.NONFINITE
+        assert np.all(np.isnan([report.norm, *twist[1:]]))
+
+
+@pytest.mark.long
+def test_wheels_that_swing_do_not_tell_the_twist():
+    robot = jv.differential_drive(0.5, 0.1)
+    caster = (
+        jm.Revolute("pivot", "base_link", "fork", point_a=(-0.3, 0.0), point_b=(0.0, 0.0)),
+        jm.Wheel("caster", "fork", (1.0, 0.0), point=(-0.04, 0.0)),
+    )
+    fork = jm.Body("fork", pose=(-0.3, 0.0, 0.8))
+    robot = dataclasses.replace(robot, bodies=[*robot.bodies, fork], joints=[*robot.joints, *caster])
+    for coordinates in (jm.Absolute(), jm.Joints()):
+        system, q = jm.kinematic_mechanism(robot, coordinates)
+        with pytest.raises(ValueError, match=r"places of caster move against 'base_link'.*only=\(\.\.\.\)"):
+            jv.wheels_of(system, q)
+        wheels = jv.wheels_of(system, q, only=("right", "left"))
+        assert wheels.names == ("right", "left")
+        np.testing.assert_allclose(jv.body_twist(wheels, [6.0, 4.0])[0], [0.5, 0.0, 0.4], atol=1e-14)
+    # Of a truck as it is steered only the trailer swings; of the trailer its own axle is known.
+    truck, q = jm.kinematic_mechanism(jv.truck_and_trailers(2.0, (3.0,), (1.0,), steering=0.2, headings=(0.3,)), jm.Joints())
+    with pytest.raises(ValueError, match="places of axle_1 move"):
+        jv.wheels_of(truck, q)
+    np.testing.assert_allclose(jv.wheels_of(truck, q, only=("rear", "front")).steering, [0.0, 0.2], atol=1e-15)
+    # Of numbers that are not known yet nobody can tell.
+    np.testing.assert_allclose(jax.jit(lambda car: jv.wheels_of(car, q).steering)(truck)[:2], [0.0, 0.2], atol=1e-15)
+    np.testing.assert_allclose(jv.wheels_of(truck, q, "trailer_1", only=("axle_1",)).place, [[0.0, 0.0]], atol=1e-15)
+
+
 @pytest.mark.long
 def test_reports_in_batches_and_single_precision():
     angles = jnp.asarray([[0.3, 0.3], [np.nan, 0.3], [0.0, 0.0]])
@@ -303,9 +372,15 @@ def test_mistakes_about_wheels():
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
         ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "a")}, "2 different ones"),
+        ({"places": [[0.0, 1.0], [1.0, 0.0]], "names": ("a", "b", "b")}, "2 different ones"),
+        ({"places": [[0.0, 1.0]], "radius": 0}, "radius must be positive"),
     ):
         with pytest.raises(ValueError, match=message):
             jv.wheels(**arguments)
+    with pytest.raises(ValueError, match=r"twist must have shape \(3,\)"):
+        jv.wheel_rates(wheels, (1.0, 0.2))
+    with pytest.raises(ValueError, match=r"gravity must be a finite number of m/s\^2 that is not zero"):
+        jv.linear_bicycle(gravity=0.0)
     mechanism, q = jm.planar_mechanism([jm.Body("base_link", 1.0, 1.0)], [])
     with pytest.raises(ValueError, match="has no wheels"):
         jv.wheels_of(mechanism, q)

@@ -75,7 +75,8 @@ def check(name, entry, mechanism, singular):
     return rows
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name != "robotiq_2f85" else []) for name in MODELS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
 def test_accelerations_and_forces_of_loops(name):
     """With independent rows, by a solver that needs them and by one that does not."""
     data = json.loads((REFERENCES / f"loop_{name}.json").read_text())
@@ -254,6 +255,18 @@ def test_what_is_not_used_is_told_with_its_line(tmp_path):
     assert {("actuator on a spatial tendon", 5), ("actuator with activation", 5)} < found
     with pytest.raises(robots.RobotFileError, match=r":4: <spatial tendon> is not used \(1 times\)"):
         robots.load(path, strict=True)
+
+
+def test_names_and_lines_that_the_file_does_not_have(tmp_path):
+    """Links between joints of one body have names of their own; what is included has the line of the include."""
+    several = '<joint name="j1"/><joint name="j2" axis="0 1 0"/><geom size="0.1"/>'
+    path = file(tmp_path, f'<body name="c">{several}<body name="c/1" pos="1 0 0">{BALL}</body></body>')
+    assert [one.child for one in robots.load(path).report.tree] == ["c/1_", "c", "c/1", "b"]
+    notes = robots.load(path, base="floating").report.notes
+    assert "base='floating' frees nothing: joints of the file hold what moves to the world" in notes
+    (tmp_path / "arm.xml").write_text('<mujoco><body><joint actuatorfrcrange="-1 1"/><geom size="0.1"/></body></mujoco>')
+    path = file(tmp_path, "\n\n<include file='arm.xml'/>")
+    assert ("actuatorfrcrange", 4, 1) in robots.load(path).report.ignored
 
 
 def test_a_missing_mesh_does_not_stop_dynamics(tmp_path):

@@ -34,7 +34,7 @@ def test_all_models_are_here():
     assert {path.name for path in MODELS.iterdir()} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("name", quick(EXPECTED, "biped_leg.xml", "stewart.xml"))
+@pytest.mark.parametrize("name", quick(EXPECTED, "biped_leg.xml"))
 def test_mobility_and_independent_rows(name):
     if name.endswith(".xml"):
         pytest.importorskip("mujoco")
@@ -103,7 +103,8 @@ FLAT = {  # what closes a chain of so many parallel hinges, and how many rows ar
 }
 
 
-@pytest.mark.parametrize("name", ["slider across", *(pytest.param(name, marks=pytest.mark.long) for name in ("weld", "slider along"))])
+@pytest.mark.long
+@pytest.mark.parametrize("name", FLAT)
 def test_welds_and_sliders_of_planar_loops_are_reduced(name, tmp_path):
     """To as many rows as there are independent ones, which leave the same motions."""
     count, closing, rank = FLAT[name]

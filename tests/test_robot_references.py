@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import robot_models
-from catalogue import quick
 from scipy.spatial.transform import Rotation
 from spatial_references import file
 
@@ -84,7 +83,8 @@ def near(ours, theirs, factor=1.0):
 
 
 @pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("name", quick(CUTS, "stewart"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", CUTS)
 def test_equations_in_joint_coordinates(name, number):
     data, (mechanism, _) = file(f"loop_{name}"), model(name)
     expected = data["states"][number]

@@ -234,7 +234,7 @@ def test_mistakes_in_a_file(name, tmp_path):
 
 def test_all_mistakes_at_once(tmp_path):
     path = tmp_path / "robot.urdf"
-    path.write_text(of(LINKS, "\n", joint("hinge"), "\n", link("c", '<inertial><mass value="?"/></inertial>')))
+    path.write_text(of(LINKS, "\n", joint("hinge"), "\n", link("c", BOX.replace('value="1"', 'value="?"'))))
     with pytest.raises(robots.RobotFileError) as error:
         robots.load(path)
     assert [problem.removeprefix(str(path))[:2] for problem in error.value.problems] == [":3", ":2"]

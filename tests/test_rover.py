@@ -218,5 +218,13 @@ def test_what_cannot_be_placed_is_named():
     system = jv.LeastSlip(mechanism, ("base_link.vz",))
     with pytest.raises(ValueError, match=r"u must have shape \(1,\)"):
         system.motion(jnp.zeros(()), q, jnp.zeros(2))
+    # Three velocities of the ground plane are free: with one of them driven the others are not determined.
+    three = car(jv.Plane(), FOUR[:3])[0]
+    free = ("base_link.vx", "base_link.vy", "base_link.omega_z")
+    for driven, expected in ((free[:1], jd.Status.SINGULAR), (free, jd.Status.OK)):
+        assert int(jv.LeastSlip(three, driven).rate_status(jnp.zeros(()), q, jnp.ones(len(driven)))) == expected
+    assert int(jv.LeastSlip(three, free).rate_status(jnp.zeros(()), q * jnp.nan, jnp.ones(3))) == jd.Status.OK  # NaN speaks for itself.
+    with pytest.raises(ValueError, match="every velocity is driven once"):
+        jv.LeastSlip(three, ("base_link.vx", "base_link.vx")).motion(jnp.zeros(()), q, jnp.ones(2))
     with pytest.raises(ValueError, match=r"no velocity 'base_link\.v'"):
         jv.LeastSlip(mechanism, ("base_link.v",)).motion(jnp.zeros(()), q, jnp.zeros(1))

@@ -137,14 +137,16 @@ class TestBatches:
         close(result[0], reference(mass, jacobian, f, r))
 
 
-@solvers
-class TestSoftRows:
-    @pytest.mark.parametrize("compliance", [([0.0, 0.0, 0.0], [0.5, 0.25, 0.75]), ([0.0, 0.5, 0.0], [0.25, 0.0, 0.5])], ids=["none", "one"])
-    def test_rows_that_begin_to_give_way(self, solver, compliance):
-        # sqrt(C) has no derivative at zero, the solution has.
-        moving = problem("full", 2, compliance)
-        check(report(solver, moving, WEIGHTS), moving)
+@batched_solvers
+@pytest.mark.parametrize("compliance", [([0.0, 0.0, 0.0], [0.5, 0.25, 0.75]), ([0.0, 0.5, 0.0], [0.25, 0.0, 0.5])], ids=["none", "one"])
+def test_rows_that_begin_to_give_way(solver, compliance):
+    # sqrt(C) has no derivative at zero, the solution has.
+    moving = problem("full", 2, compliance)
+    check(report(solver, moving, WEIGHTS), moving)
 
+
+@batched_solvers
+class TestSoftRows:
     def test_a_row_that_is_switched_off_has_no_multiplier_and_no_effect(self, solver):
         moving = problem("full", 3, ([0.0, 1.0, 0.0], [0.0, 0.0, 0.0]))
         off = jax.tree.map(lambda x: x.at[1].set(0.0), (moving.jacobian, moving.r))

@@ -157,6 +157,7 @@ class TestLines:
 
 @few_solvers
 class TestBatches:
+    @pytest.mark.long
     @pytest.mark.parametrize("name_of_case", HARD)
     def test_reverse_mode(self, name, name_of_case):
         case = CASES[name_of_case]

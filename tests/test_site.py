@@ -12,8 +12,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-# Their pictures take longer than one waits for a test: `make gallery` draws all of them, `docs/pictures.py` those that were run.
-WITHOUT_PICTURE = {"cassie", "quadruped_jump"}
+# Its picture takes longer than one waits for: `make gallery` draws it with all others, `docs/pictures.py` takes those that were run.
+WITHOUT_PICTURE = {"cassie"}
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.py"))
 
 

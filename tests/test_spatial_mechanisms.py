@@ -296,7 +296,8 @@ def test_conservative_forces_are_minus_the_gradient_of_their_energy(key):
     assert all(with_energy) or key == "joint_force"
 
 
-@pytest.mark.parametrize("key", quick([key for key in FORCES if key not in ("force", "drag")], "joint_force"))
+@pytest.mark.long
+@pytest.mark.parametrize("key", [key for key in FORCES if key not in ("force", "drag")])
 def test_forces_between_bodies_balance(key):
     inner = [force for force in FORCES[key] if hasattr(force, "joint") or force.a == "left"]
     _, at, f = wrenches(inner, joints=HINGES, u=jnp.array([0.3, -0.7]) if key == "torque" else None)

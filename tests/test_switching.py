@@ -5,6 +5,7 @@ Three mechanisms with closed forms. A *string* goes slack where its tension vani
 all of its motion is quadratic in time. The two-link walker is tested with its experiment, in `tests/app`.
 """
 
+import functools
 import itertools
 import re
 from typing import Any
@@ -18,6 +19,7 @@ from small_systems import central, oscillating, oscillator, without_typechecker
 from switching_problems import ANGLE, FALL, GRAVITY, LENGTH, MASS, THROW, Bead, Block, N, String, T, flight, guided, impact, numbers
 
 import jaxdae as jd
+import jaxdae.control as jc
 
 RK4 = jd.Projected(jd.RungeKutta.rk4())
 EXACT = jd.Taylor(jerk=False)  # for motions that are quadratic in time
@@ -205,6 +207,27 @@ def test_derivatives_across_a_jerk():
     assert abs(on_grid[0] - forward[0]) > 0.1
 
 
+@pytest.mark.long
+def test_a_row_that_comes_on_at_the_start_of_a_step():
+    """Hanging at rest with the string off: the part of the step up to the switch has no length, by which backward Euler divides."""
+    system = jd.Masked(String(*numbers(1.0, 1.0, 9.81)), jnp.array([False]))
+
+    @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def after(speed):
+        at = jd.State(jnp.zeros(()), jnp.array([0.0, -1.0]), jnp.stack([speed, jnp.zeros(())]))
+        integrator = jd.Switching(jd.BackwardEuler(), PULLS)
+        new, memory, info = integrator.step(system, at, integrator.init(system, at), None, 0.01)
+        return new.q[0], (new.q, memory.active, info.status)
+
+    (_, (q, active, status)), slope = after(0.0)
+    assert status == jd.Status.OK
+    np.testing.assert_array_equal(active, True)
+    np.testing.assert_allclose(q, [0.0, -1.0], atol=1e-14)
+    # Backward Euler of a pendulum of length 1: v (1 + h^2 g) = v0, x = h v.
+    np.testing.assert_allclose(slope, 0.01 / (1.0 + 0.01**2 * 9.81), rtol=1e-9)
+
+
 # The block.
 
 
@@ -258,8 +281,9 @@ def bead(rows=1):
 
 
 class TestSchedule:
+    @pytest.mark.long
     def test_by_the_clock_to_round_off_and_its_derivative(self):
-        """Every piece is quadratic, and times are located exactly."""
+        """Every piece is quadratic, and times are located exactly; at the ends of steps the rest has no length, but a derivative."""
         weights = np.array([0.7, -1.3, 0.4, 1.1, 0.9])
 
         def last(times):
@@ -268,14 +292,15 @@ class TestSchedule:
             ends = jnp.concatenate([run.state.q[-1], run.state.v[-1], run.info.impulse[-1]])
             return jnp.sum(weights * ends), (ends, run.info.active, run.info.switched)
 
-        times = np.array([0.1234, 0.3771])
-        (_, (ends, active, switched)), slopes = jax.jit(jax.value_and_grad(last, has_aux=True))(times)
-        np.testing.assert_allclose(ends, guided(*times, 0.5), rtol=1e-12, atol=1e-13)
-        np.testing.assert_array_equal(active[:, 0], [False, True, True, False, False])
-        np.testing.assert_allclose(switched[:, 0], [0.0, *times[[0, 0, 1, 1]]], rtol=1e-13)
-        for slope, unit in zip(slopes, np.eye(2), strict=True):
-            difference = central(lambda s, unit=unit: weights @ guided(*(times + s * unit), 0.5), 0.0)
-            np.testing.assert_allclose(slope, difference, rtol=1e-7)
+        with_slopes = jax.jit(jax.value_and_grad(last, has_aux=True))
+        for times in (np.array([0.1234, 0.3771]), np.array([0.2, 0.4])):
+            (_, (ends, active, switched)), slopes = with_slopes(times)
+            np.testing.assert_allclose(ends, guided(*times, 0.5), rtol=1e-12, atol=1e-13)
+            np.testing.assert_array_equal(active[:, 0], [False, True, True, False, False])
+            np.testing.assert_allclose(switched[:, 0], [0.0, *times[[0, 0, 1, 1]]], rtol=1e-13)
+            for slope, unit in zip(slopes, np.eye(2), strict=True):
+                difference = central(lambda s, unit=unit, times=times: weights @ guided(*(times + s * unit), 0.5), 0.0)
+                np.testing.assert_allclose(slope, difference, rtol=1e-7)
 
     @pytest.mark.parametrize("events", [0, 1, 2])
     def test_two_switches_in_one_step(self, events):
@@ -337,6 +362,9 @@ class Answer:
         return self.rows
 
 
+HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
+
+
 @pytest.mark.parametrize(
     ("system", "integrator", "error", "message"),
     [
@@ -347,6 +375,17 @@ class Answer:
             "Switching needs a Masked system, got Oscillator; write Masked(system, active)",
         ),
         (string(), jd.Switching(RK4, PULLS, -1), ValueError, "Switching.events must not be negative, got -1"),
+        *(
+            (string(), wrapped, TypeError, "integrator must not switch rows: write Switching(..., law) around projections")
+            for inside in (jd.Switching(RK4, PULLS), jc.Sampled(jd.Switching(RK4, PULLS), HELD))
+            for wrapped in (jd.Projected(inside), jd.Sequential(inside), jd.ProjectedStep(inside))
+        ),
+        (
+            string(),
+            jd.Switching(jd.Projected(jc.Sampled(RK4, HELD)), PULLS),
+            TypeError,
+            "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)",
+        ),
         (
             jd.Masked(string().system, jnp.ones(2)),
             jd.Switching(RK4, PULLS),

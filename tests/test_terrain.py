@@ -1,15 +1,18 @@
 """Terrains and contacts by themselves: derivatives, smoothness, edges, and what is wrong with them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdae as jd
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
-from jaxdae.geometry.contact import ball_contact, rim_contact
+from jaxdae.geometry.contact import ball_contact, ball_margin, rim_contact, rim_margin
 from jaxdae.geometry.spatial import Vector
-from jaxdae.geometry.terrain import check_terrain, second_derivatives
+from jaxdae.geometry.terrain import check_terrain, second_derivatives, slope
 from jaxdae.mechanisms import spatial as js
 
 EPS = np.finfo(float).eps
@@ -50,9 +53,13 @@ def test_a_map_goes_through_its_heights_and_through_planes():
     sloped = jv.HeightMap(jnp.asarray([[0.3 * i - 0.2 * j + 1.0 for j in range(5)] for i in range(2)]), (1.0, 2.0), (0.5, 0.0))
     for x, y in ((0.5, 0.0), (1.5, 8.0), (0.7, 3.3)):
         np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, atol=10 * EPS)
+        # On the border as well, which belongs to the map.
+        np.testing.assert_allclose(slope(sloped, jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], atol=10 * EPS)
+    whole, real = (jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float))
+    np.testing.assert_array_equal(whole.z, real.z)
 
 
-@pytest.mark.parametrize("along", [0, 1])
+@pytest.mark.parametrize("along", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
     for knot in (0.0, 0.5, 1.0):
         p = np.array([-0.3, 2.8])
@@ -111,7 +118,8 @@ def on_the_ground(kind):
     return q
 
 
-@pytest.mark.parametrize("kind", ["disc", pytest.param("sphere", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["disc", "sphere"])
 def test_contacts_on_the_ground_have_exact_derivatives(kind):
     q, step = on_the_ground(kind), 1e-4
     first = jax.jit(jax.jacfwd(lambda q: seen(q, kind)))
@@ -129,15 +137,55 @@ def test_contacts_on_the_ground_have_exact_derivatives(kind):
     np.testing.assert_allclose(jax.jacrev(lambda q: seen(q, kind))(q), first(q), atol=1e-13)
 
 
+ACCURATE = {"disc": 1e-2, "sphere": 5e-2}
+"""Of margins near zero after eight corrections, from 0.1 rad away: those of a disc leave 0.3 of it each, of a sphere 0.85."""
+
+
 @pytest.mark.parametrize("kind", ["disc", "sphere"])
 def test_a_hollow_that_is_narrower_than_the_wheel_leaves_no_margin(kind):
-    def margin(amplitude):
+    def margin(amplitude, aside=0.0):
         hollow = jv.Hills(jnp.array([amplitude]), jnp.array([10.0]), jnp.array([0.0]), jnp.array([-np.pi / 2]))
-        center = vector((0.0, 0.0, 0.2 - amplitude))
+        center = vector((aside, 0.0, 0.2 - amplitude))
         return (rim_contact(hollow, center, vector((0.0, 1.0, 0.0)), 0.2) if kind == "disc" else ball_contact(hollow, center, 0.2)).margin
 
     # 1 - r h'' with h'' = 100 amplitude.
     np.testing.assert_allclose([margin(0.02), margin(0.06)], [0.6, -0.2], atol=1e-13)
+    # Beside the middle, at x - r h'/(1 + h'^2)^0.5 = 3 mm, a wheel that is hardly narrower is found, too: 1 - r h''/(1 + h'^2)^1.5.
+    x, slope_there = 0.025891055117141976, 0.45 * np.sin(0.25891055117141976)
+    assert abs(x - 0.2 * slope_there / np.hypot(1.0, slope_there) - 0.003) < 1e-12
+    curved = 4.5 * np.cos(10.0 * x) / np.hypot(1.0, slope_there) ** 3
+    np.testing.assert_allclose(margin(0.045, 0.003), 1.0 - 0.2 * curved, atol=ACCURATE[kind])
+
+
+@jd.pytree
+class Step(jv.Terrain):
+    """A smooth step, 0.3 m high within 0.1 m."""
+
+    def height(self, x, y):
+        return 0.15 * (1.0 + jnp.tanh(x / 0.05))
+
+
+@pytest.mark.parametrize("kind", ["disc", "sphere"])
+def test_a_step_ahead_leaves_no_margin(kind):
+    center, axle = vector((0.0, 0.0, 0.5)), vector((0.0, 1.0, 0.0))
+
+    @jax.jit
+    def margins(x):
+        at = dataclasses.replace(center, x=x)
+        disc, ball = rim_contact(Step(), at, axle, 0.5), ball_contact(Step(), at, 0.5)
+        return disc.margin, rim_margin(Step(), at, axle, 0.5, disc), ball.margin, ball_margin(Step(), at, 0.5, ball)
+
+    for x in (-0.6, -0.35, -0.2):
+        # How deep the rim is in the step at its deepest: the ground below the wheel does not know of it.
+        s = np.linspace(-0.499, 0.499, 4001)
+        depth = np.max(0.15 * (1.0 + np.tanh((x + s) / 0.05)) - (0.5 - np.sqrt(0.25 - s * s)))
+        local, found = margins(jnp.asarray(x))[:2] if kind == "disc" else margins(jnp.asarray(x))[2:]
+        assert local > 0.9
+        if depth < 1e-6:
+            assert found == local
+        else:
+            # Two dozen places see most of it.
+            assert -depth / 0.5 <= found < -0.5 * depth / 0.5
 
 
 WRONG = {

@@ -292,6 +292,54 @@ def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
     np.testing.assert_array_equal(jv.to_commonroad(state, speed), x)
 
 
+def test_a_steered_linear_tire_and_the_single_track_model_backward():
+    tire = jm.LinearTire(name="tire", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), lateral=1000.0, steer=0.02)
+    mechanism, q = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], [tire], gravity=(0.0, 0.0))
+    # A small angle turns the wheel as its axis would: it pushes forward to the left, backward to the right, at rest not at all.
+    for speed, force in ((5.0, 20.0), (0.0, 0.0), (-5.0, -20.0)):
+        found = mechanism.force(jnp.zeros(()), q, jnp.asarray([speed, 0.0, 0.0]), None)
+        np.testing.assert_allclose(found, [0.0, force, 0.0], atol=1e-12)
+    # ST: the force of an axle is against the velocity at which it slides to the side, over the speed, in both directions.
+    p, _, _, _, car = single_track()
+    delta, turn, beta = 0.03, 0.1, -0.02
+    for v in (5.0, -5.0):
+        rate = car.rate(jnp.zeros(()), jnp.asarray([0.0, 0.0, delta, v, 0.0, turn, beta]), jnp.zeros(2))
+        a, b, grip = p["a"], p["b"], car.front_stiffness * p["p_dy1"] * p["m"] * 9.81 / (p["a"] + p["b"])
+        front = -grip * b * (v * (beta - delta) + a * turn) / abs(v)
+        rear = -grip * a * (v * beta - b * turn) / abs(v)
+        np.testing.assert_allclose(rate[5:], [(a * front - b * rear) / p["I_z"], (front + rear) / (p["m"] * v) - turn], rtol=1e-12)
+    # A wheel that is pulled at, or carries nothing, has no force.
+    for load in (0.0, -100.0):
+        np.testing.assert_array_equal(jm.brush_forces(0.1, 0.05, 1e4, 1.0, load), 0.0)
+
+
+@pytest.mark.long
+def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
+    angle, places = np.deg2rad(20.0), {"fl": (1.0, 0.7), "fr": (1.0, -0.7), "rl": (-1.0, 0.7), "rr": (-1.0, -0.7)}
+    tires = [
+        jm.BrushTire(name=name, body="car", axis=(1.0, 0.0), point=place, rim_speed=0.0, stiffness=1e5, friction=1.0, load=1.0)
+        for name, place in places.items()
+    ]
+    gravity = (-9.81 * np.sin(angle), 0.0)
+    mechanism, q = jm.planar_mechanism([jm.Body("car", 1000.0, 1000.0)], [], tires, gravity=gravity)
+    system = jv.LoadTransfer(mechanism, 0.5, gravity=9.81 * np.cos(angle), iterations=20)
+
+    @jax.jit
+    def at(speed):
+        state = jd.State(jnp.zeros(()), q, jnp.stack([speed, jnp.zeros(()), jnp.zeros(())]))
+        return jd.forward_dynamics(system, state)[0][0], system.loads(state)
+
+    # It creeps backward at the speed at which tires hold it.
+    creep = jnp.asarray(-5e-4)
+    for _ in range(8):
+        creep = creep - at(creep)[0] / jax.jvp(lambda v: at(v)[0], (creep,), (jnp.ones(()),))[1]
+    acceleration, loads = at(creep)
+    np.testing.assert_allclose(acceleration, 0.0, atol=1e-10)
+    # Moments about the lower contacts: m g (cos l -+ sin h) over the wheelbase, two wheels an axle.
+    expected = [1000.0 * 9.81 * (np.cos(angle) - side * 0.5 * np.sin(angle)) / 4.0 for side in (1, 1, -1, -1)]
+    np.testing.assert_allclose(loads, expected, rtol=1e-10)
+
+
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)

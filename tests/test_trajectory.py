@@ -101,7 +101,7 @@ class TestOneWorld:
         split = jd.rollout(swing(), EULER, start(), controls, dt=DT, save_every=save_every, segment=segment)
         assert_close(split.state, jax.tree.map(lambda x: x[save_every - 1 :: save_every], whole.state))
 
-    @pytest.mark.parametrize(("save_every", "segment"), [(1, 3), (6, 2)])
+    @pytest.mark.parametrize(("save_every", "segment"), [pytest.param(1, 3, marks=pytest.mark.long), (6, 2)])
     def test_gradient_with_segments(self, save_every, segment):
         def last(mass, rate):
             system = jd.set_leaf(swing(), "mass", mass)

@@ -51,7 +51,7 @@ def slope(x):
     return jax.grad(end)(x)
 
 
-@pytest.mark.parametrize("function", [square_roots, halved, assembled, slope])
+@pytest.mark.parametrize("function", [square_roots, halved, assembled, pytest.param(slope, marks=pytest.mark.long)])
 def test_functions_are_what_they_are_outside(function):
     x = jnp.array([1.1, 1.3]) if function is not assembled else jnp.array([0.01, 0.02])
     np.testing.assert_array_equal(sharded(function, x), jax.jit(jax.vmap(function))(x))

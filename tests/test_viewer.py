@@ -163,8 +163,12 @@ def test_a_spatial_scene_on_terrain_in_joint_coordinates():
     low, high = parts["wheel"].mesh.vertices.min(axis=0), parts["wheel"].mesh.vertices.max(axis=0)
     np.testing.assert_allclose([high[0], high[2], low[2]], [0.4, 0.4, -0.4], atol=0.01)  # The rim has 20 corners.
     assert high[1] - low[1] < 0.2
-    ground = parts["terrain/0"].mesh.vertices
+    ground = parts["terrain/0/0"].mesh.vertices
     np.testing.assert_allclose(ground[:, 2], jax.vmap(hills.height)(ground[:, 0], ground[:, 1]), atol=1e-12)
+    fields = [mesh.vertices[mesh.faces].mean(axis=1) for mesh in (parts[f"terrain/0/{color}"].mesh for color in (0, 1))]
+    # A chess board: no triangle is in both colors, and either has about half of them.
+    assert not {*map(tuple, fields[0])} & {*map(tuple, fields[1])}
+    assert 0.8 < len(fields[0]) / len(fields[1]) < 1.25
     # It reaches beyond the motion.
     assert ground[:, 0].min() < -0.05
     assert ground[:, 1].max() > 0.35

@@ -33,7 +33,8 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == "disk_transient" else [pytest.mark.long]) for name in STEPS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", STEPS)
 def test_problems_to_their_digits(name):
     problem, steps = PROBLEMS[name](), STEPS[name]
     method = (jd.RungeKutta if problem.system.flat else jd.RungeKuttaMuntheKaas).rk4(solver=KKT)

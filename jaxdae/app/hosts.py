@@ -14,7 +14,7 @@ import time
 
 import jax
 
-from jaxdae.app import interrupts
+from jaxdae.app import gpus, interrupts
 from jaxdae.app.problems import Refused
 
 _SECONDS = 120.0
@@ -52,7 +52,8 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
         seconds: how long it waits for the others.
 
     Raises:
-        Refused: options that are missing or contradict each other, a port that is taken, or nobody at the address.
+        Refused: options that are missing or contradict each other, a port that is taken, nobody at the address, or fewer GPUs than
+            processes on a host.
     """
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in given.items() if value is None]
@@ -60,21 +61,23 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
         host, port = _address(coordinator)
         if not 0 <= process < processes:
             raise Refused(f"--process: got {process} of {processes} processes, expected 0 to {processes - 1}")
+        devices = gpus.own(gpus.place(host, process, processes))
         if process == 0:
             _check_free(host, port)
         else:
             _wait_for(host, port, seconds)
-        return _connected(coordinator, processes, process, seconds)
+        return _connected(coordinator, processes, process, devices, seconds)
     scheduler = next((name for variable, name in _SCHEDULERS.items() if variable in os.environ), None)
     if len(missing) < len(given) or scheduler is None:
         got = f"no {', no '.join(missing)}" if len(missing) < len(given) else "neither options nor the environment of SLURM or Open MPI"
         raise Refused(f"--distributed: got {got}, expected {_EXAMPLE}")
     host, port, index = _slurm() if scheduler == "SLURM" else _open_mpi()
+    devices = gpus.own(gpus.place(host, None, None))
     if index == 0:
         _check_free(host, port)
     else:
         _wait_for(host, port, seconds)
-    return _connected(f"{host}:{port}", None, None, seconds)
+    return _connected(f"{host}:{port}", None, None, devices, seconds)
 
 
 def _slurm() -> tuple[str, int, int]:
@@ -101,9 +104,9 @@ def _port(job: int) -> int:
     return int(os.environ.get("JAX_COORDINATOR_PORT") or 65536 - _PORTS + job % _PORTS)
 
 
-def _connected(coordinator: str | None, processes: int | None, process: int | None, seconds: float) -> Hosts:
+def _connected(coordinator: str, processes: int | None, process: int | None, devices: list[int] | None, seconds: float) -> Hosts:
     try:
-        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=int(seconds))
+        jax.distributed.initialize(coordinator, processes, process, devices, initialization_timeout=int(seconds))
         hosts = Hosts(jax.process_index(), jax.process_count())
         # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
         hosts.meet()

@@ -1,8 +1,13 @@
 """Opens run folders that are already there, to draw them or to continue them: the one place that knows what they must hold.
 
 Run folders are copied, edited, cut off by full disks and mixed up. All that is to be used later is checked here, before anything is
-written: the record `run.json` by its schema, `config.yaml` against the config in the record, the results against the digests in it, the
-history of a fit that was killed against its checkpoint, and what will be written against links that lead elsewhere.
+written:
+
+* the record `run.json` by its schema,
+* `config.yaml` against the config in the record,
+* the results against the digests in the record,
+* the history of a fit that was killed against its checkpoint,
+* what will be written, for links that lead elsewhere.
 """
 
 import contextlib

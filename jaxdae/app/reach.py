@@ -46,8 +46,18 @@ class _Reaching(jaxdae.System):
         return jnp.zeros_like(v)
 
     def constraint(self, t: Any, q: Any) -> Any:
-        seen = observer(self.term, self.system)(jaxdae.State(t, q, q))
-        return jnp.concatenate([self.system.constraint(t, q), jnp.atleast_1d(seen - self.target)])
+        return jnp.concatenate([self.system.constraint(t, q), self._miss(t, q)])
+
+    def opening(self, t: Any, q: Any) -> Any:
+        return jnp.concatenate([self.system.opening(t, q), self._miss(t, q)])
+
+    @property
+    def turns_over(self) -> bool:
+        return self.system.turns_over
+
+    def _miss(self, t: Any, q: Any) -> Any:
+        """Returns by how much the target is missed, (k,) in m or rad."""
+        return jnp.atleast_1d(observer(self.term, self.system)(jaxdae.State(t, q, q)) - self.target)
 
 
 def unreachable(config: Config, document: Document, worlds: Worlds) -> list[Problem]:

@@ -12,8 +12,7 @@ from jaxtyping import Float
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.planar import Frame
-from jaxdae.geometry.trigonometry import cos_sin
-from jaxdae.outputs import check_index, point_of_body
+from jaxdae.outputs import body_frame, point_of_body
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 
@@ -30,11 +29,16 @@ class JointCoordinate:
         a: number of the body a, None for the ground (static).
         b: number of the body b (static).
         joint: the joint, an element of one of the mechanism's groups.
+        coordinates: how the bodies of the mechanism move with q, with the lengths that it had in `named`; None for (x, y, theta) of every
+            body.
+
+    It is measured on the frames of both bodies, in joint coordinates as well; angles count full turns.
     """
 
     a: int | None = static()
     b: int | None = static()
     joint: Leaf
+    coordinates: Leaf = None
 
     @classmethod
     def named(cls, mechanism: Any, name: str) -> JointCoordinate:
@@ -45,20 +49,22 @@ class JointCoordinate:
             name: a revolute or a prismatic joint.
 
         Raises:
-            ValueError: an unknown joint, or one without a coordinate.
+            ValueError: an unknown joint, one without a coordinate, or a mechanism in space.
         """
-        able = [n for group in mechanism.joints.values() if group.movable for n in group.names]
+        _refuse_space("JointCoordinate", mechanism)
+        groups = [*mechanism.joints.values(), *mechanism.carrying.values()]
+        able = [n for group in groups if group.movable for n in group.names]
         if name not in able:
             kind = "has no coordinate" if name in mechanism.joint_names else "does not exist"
             raise ValueError(f"JointCoordinate.named: joint {name!r} {kind}; those with one are: {', '.join(able) or 'none'}")
-        group = next(group for group in mechanism.joints.values() if name in group.names)
+        group = next(group for group in groups if name in group.names)
         k = group.names.index(name)
         # Without the static fields, which are tuples over the group.
         plain = {f.name: () for f in dataclasses.fields(group) if f.metadata.get("static")}
         joint = jax.tree.map(lambda x: x[k], dataclasses.replace(group, **plain))
         ground = len(mechanism.body_names)
         a, b = (None if side[k] == ground else side[k] for side in (group.a, group.b))
-        return cls(a, b, joint)
+        return cls(a, b, joint, mechanism.coordinates.plain)
 
     def __call__(self, q: Q) -> Vector:
         """Returns y (1,).
@@ -66,11 +72,8 @@ class JointCoordinate:
         Raises:
             ValueError: a body that does not exist.
         """
-        for side in ("a", "b"):
-            if getattr(self, side) is not None:
-                check_index(f"JointCoordinate.{side}", getattr(self, side), q.shape[0] // 3, "body")
-        zero = jnp.zeros((), q.dtype)
-        return jnp.stack(type(self.joint).coordinate(self.joint, _frame(q, self.a), _frame(q, self.b), zero))
+        a, b = (_frame(f"JointCoordinate.{side}", q, getattr(self, side), self.coordinates) for side in ("a", "b"))
+        return jnp.stack(type(self.joint).coordinate(self.joint, a, b, jnp.zeros((), q.dtype)))
 
 
 @pytree
@@ -82,10 +85,13 @@ class BodyFrame:
     Attributes:
         body: number of the body (static).
         point: (2,) origin of the frame in that of the body, whose origin is its mass center; in m.
+        coordinates: how the bodies of the mechanism move with q, with the lengths that it had in `named`; None for (x, y, theta) of every
+            body.
     """
 
     body: int = static()
     point: Leaf
+    coordinates: Leaf = None
 
     @classmethod
     def named(cls, mechanism: Any, name: str, point: Any = (0.0, 0.0)) -> BodyFrame:
@@ -97,8 +103,9 @@ class BodyFrame:
             point: (2,) in the frame of the body, in m.
 
         Raises:
-            ValueError: an unknown body.
+            ValueError: an unknown body, a point with another number of components, or a mechanism in space.
         """
+        _refuse_space("BodyFrame", mechanism)
         return cls(*point_of_body("BodyFrame", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
@@ -107,14 +114,19 @@ class BodyFrame:
         Raises:
             ValueError: a body that does not exist.
         """
-        check_index("BodyFrame.body", self.body, q.shape[0] // 3, "body")
-        place = _frame(q, self.body).point(self.point)
-        return jnp.stack([place.x, place.y, q[3 * self.body + 2]])
+        frame = body_frame("BodyFrame.body", self.coordinates, q, self.body)
+        place = frame.point(self.point)
+        return jnp.stack([place.x, place.y, frame.angle])
 
 
-def _frame(q: Q, body: int | None) -> Frame:
+def _refuse_space(what: str, mechanism: Any) -> None:
+    if mechanism.space.dimension != 2:
+        raise ValueError(f"{what}.named: the mechanism is one in space; {what} is an output of planar ones, BodyPoint of both")
+
+
+def _frame(what: str, q: Q, body: int | None, coordinates: Any) -> Frame:
+    """Returns the frame of a body, None for the ground."""
     if body is None:
         zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
         return Frame(zero, zero, zero, one, zero)
-    x, y, angle = q[3 * body], q[3 * body + 1], q[3 * body + 2]
-    return Frame(x, y, angle, *cos_sin(angle))
+    return body_frame(what, coordinates, q, body)

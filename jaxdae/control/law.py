@@ -7,7 +7,7 @@ every stage. A law with a memory (the integral of a PID) cannot be evaluated out
     update(t, state, memory, dt) -> (u, memory)       once a step
 
 and runs inside of `Sampled(integrator, law)`, which holds u over the step as a digital controller does. Sums and limits of laws pass the
-memory on.
+memory on, and say by a property `has_memory` whether there is any.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ def is_law(law: Any) -> bool:
 
 
 def has_memory(law: Any) -> bool:
-    """Returns whether a law, or a part of it, has a memory."""
-    if isinstance(law, Sum):
-        return any(has_memory(part) for part in law.laws)
-    return has_memory(law.law) if isinstance(law, Saturated) else hasattr(law, "update")
+    """Returns whether a law has a memory: laws with an `update` have; laws that are made of others answer by their own `has_memory`."""
+    return law.has_memory if offers(law, "has_memory") else offers(law, "update")
 
 
 def init_law(law: Any, system: AnySystem, state: State) -> Any:
@@ -88,9 +86,14 @@ class Sum:
         laws = self.laws
         yield isinstance(laws, tuple | list) and all(map(is_law, laws)), "laws must be a tuple of feedback laws, such as (PD(...), law)"
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether one of the laws has a memory."""
+        return any(map(has_memory, self.laws))
+
     def __call__(self, t: Any, state: State) -> Input:
         """Returns the sum of the inputs (nu,)."""
-        if has_memory(self):
+        if self.has_memory:
             refuse_call(next(part for part in self.laws if has_memory(part)))
         return self._total([checked_input(law, law(t, state)) for law in self.laws])
 
@@ -133,6 +136,11 @@ class Saturated:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
         yield not_above(self.lower, self.upper), "lower must not be above upper"
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the law has a memory."""
+        return has_memory(self.law)
 
     def __call__(self, t: Any, state: State) -> Input:
         """Returns the limited inputs (nu,)."""

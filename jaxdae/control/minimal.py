@@ -1,28 +1,30 @@
 """Linear models of constrained systems in minimal coordinates, by autodiff on the manifold.
 
-*Tangent space.* Next to a state (q, v) on the manifold lie (q (+) xi, v + dv). All constraints on states,
+*Tangent space.* The neighbors of a state (q, v) are (q (+) xi, v + dv). Those on the manifold satisfy all constraints on states,
 
-    c(xi, dv) = [g(t, q (+) xi); g'(t, q (+) xi, v + dv); w(t, q (+) xi, v + dv)] = 0,
+    c(xi, dv) = [g(t, q (+) xi); g'(t, q (+) xi, v + dv); w(t, q (+) xi, v + dv)] = 0.
 
-have the derivative C = dc/d(xi, dv), (2 ng + nw, 2 nv), and neighbours on the manifold are d = (xi, dv) = N z + O(|z|^2) with N a basis of
-the null space of C. So z, the minimal coordinates, are as many as there are independent states: twice the mobility for holonomic rows. At
-rest C = diag(J, J) and N = diag(N_J, N_J). From d to z leads any left inverse; we take N^+ = (N^T N)^-1 N^T, and for every d on the
+With the derivative C = dc/d(xi, dv), (2 ng + nw, 2 nv), and a basis N of the null space of C they are d = (xi, dv) = N z + O(|z|^2). The
+z are the minimal coordinates. There are as many as there are independent states: twice the mobility for holonomic rows. At rest
+C = diag(J, J) and N = diag(N_J, N_J). Any left inverse of N leads from d to z. We take N^+ = (N^T N)^-1 N^T, so that for every d on the
 manifold z = N^+ d + O(|z|^2).
 
-*At an equilibrium* (v = 0, a = 0) neighbours move by d' = Phi(d, u) = (dv, a(t, q (+) xi, dv, u)), because a retraction begins like the
-identity, so that, with DPhi and Phi_u by forward mode through the constrained dynamics (a = L11 f - L12 gamma),
+*At an equilibrium* (v = 0, a = 0) neighbors move by d' = Phi(d, u) = (dv, a(t, q (+) xi, dv, u)), because a retraction begins like the
+identity. Hence
 
-    z' = A z + B du,      A = N^+ DPhi N,      B = N^+ Phi_u.
+    z' = A z + B du,      A = N^+ DPhi N,      B = N^+ Phi_u,
 
-a is differentiated along the manifold only; how it continues off the manifold does not matter. *Along a trajectory* the same is done to the
-step of an integrator, d_{k+1} = F_k(d_k, u_k), with the bases of both ends:
+with DPhi and Phi_u by forward mode through the constrained dynamics, a = L11 f - L12 gamma. There a is differentiated along the manifold
+only; how it continues off the manifold does not matter.
+
+*Along a trajectory* the same is done to the step of an integrator, d_{k+1} = F_k(d_k, u_k), with the bases of both ends:
 
     z_{k+1} = A_k z_k + B_k du_k,      A_k = N_{k+1}^+ DF_k N_k,      B_k = N_{k+1}^+ dF_k/du.
 
-*Derivatives of the basis.* N is not unique: an SVD may turn it at will, and has no derivative where singular values are equal. But N = P
-N0, with the projector P onto the null space (differentiable at constant rank) and N0 the basis at the point held constant, is a basis
-nearby as well, is N0 at the point, and is smooth. It is orthonormal at the point only; hence N^+ and not N^T. What does not depend on the
-basis, such as the gain K N^+ (nu, 2 nv) in all coordinates, is then differentiated exactly.
+*Derivatives of the basis.* N is not unique: an SVD may turn it at will, and has no derivative where singular values are equal. So we take
+N = P N0. Here P is the projector onto the null space, which is differentiable at constant rank, and N0 is the basis at the point, held
+constant. P N0 is smooth, is N0 at the point, and is a basis nearby as well. It is orthonormal at the point only; hence N^+ and not N^T.
+What does not depend on the basis, such as the gain K N^+ (nu, 2 nv) in all coordinates, is then differentiated exactly.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A task x(q) has x'' = Jt a + b, and the accelerations of a constrained system ar
 
     x'' = T u + (Jt a0 + b),        T = Jt L11 B.
 
-Many u give one x''. Khatib's choice for an open arm with a motor at every joint (B = I, L11 = M^-1) is the *dynamically consistent* one:
-the task takes what moves the system least, measured by the kinetic energy of the accelerations, so that u = Jt^T Lambda x'' with the task
-inertia Lambda = (Jt M^-1 Jt^T)^-1. The same measure with constraints and passive joints is
+Many u give one x''. Khatib's choice is the *dynamically consistent* one: of all these u the one that moves the system least, measured by
+the kinetic energy of the accelerations. For an open arm with a motor at every joint (B = I, L11 = M^-1) it is u = Jt^T Lambda x'', with the
+task inertia Lambda = (Jt M^-1 Jt^T)^-1. The same measure with constraints and passive joints is
 
     |u|_W^2 = |L11 B u|_M^2 = u^T W u,      W = B^T L11 M L11 B = B^T L11 B,
 

@@ -123,6 +123,8 @@ class PID:
             wanted = wanted + checked_input(self.feedforward, self.feedforward(t, state))
         u = clip(wanted, self.lower, self.upper)
         rate = apply_gain("ki", self.ki, error)
-        # Without a limit in that direction u is what was wanted, and nothing stops.
-        winding = ((wanted > u) & (rate > 0.0)) | ((wanted < u) & (rate < 0.0))
+        # Against the limits: the compiler may compute what was wanted twice, so that it differs from u by rounding where no limit holds.
+        above = False if self.upper is None else wanted > jnp.asarray(self.upper, wanted.dtype)
+        below = False if self.lower is None else wanted < jnp.asarray(self.lower, wanted.dtype)
+        winding = (above & (rate > 0.0)) | (below & (rate < 0.0))
         return u, memory + jnp.where(winding, 0.0, dt * rate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ class Sampled(PointWrapping):
         ValueError: `every` is not positive.
     """
 
+    samples: ClassVar[bool] = True
     integrator: Integrator
     law: Any = function_field()
     every: int = static(one_of=int, default=1)

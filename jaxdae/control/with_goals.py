@@ -68,6 +68,10 @@ class WithGoals(Wrapper):
         """Returns g of the system, then psi of the goals (ng,)."""
         return jnp.concatenate([self.system.constraint(t, q), self._rows.constraint(t, q)])
 
+    def opening(self, t: Scalar, q: Coordinates) -> Residual:
+        """Returns the rows by which a start is judged (ng,): those of the system, then psi of the goals."""
+        return jnp.concatenate([self.system.opening(t, q), self._rows.constraint(t, q)])
+
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns w of the system, then y' - y'* of the goals (nw,)."""
         return jnp.concatenate([self.system.velocity_constraint(t, q, v), self._rows.velocity_constraint(t, q, v)])
@@ -94,6 +98,11 @@ class WithGoals(Wrapper):
         if own is None:
             return None
         return self._merged(t, q, own, jnp.zeros((self._rows.sizes(q).nc,), q.dtype))
+
+    @property
+    def driven_rows(self) -> int:
+        """How many of the last rows hold velocities at inputs in the system inside; none where rows of goals come after them."""
+        return self.system.driven_rows if all(map(_is_position, self.goals)) else 0
 
     def sizes(self, q: Any) -> Sizes:
         """Returns the sizes of the system with the rows of the goals."""

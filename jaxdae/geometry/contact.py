@@ -41,13 +41,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.terrain import Terrain, second_derivatives, slope
 from jaxdae.moving import is_still
 
 _ITERATIONS = 8
-"""Corrections at most; from a guess half a radian away Newton's method has squared its error often enough after six."""
+"""Corrections at most; from a guess half a radian away Newton's method has squared its error often enough after six. Where the margin is
+below `_SLOWEST` each takes only a part of the error away, half of it at a margin of 0.1. More would leave the bottom of a pit that is
+narrower than the wheel, where the margin is negative, for one of its walls, where it is not."""
+
+_FOUND = 1e-2
+"""A last correction above this, in rad, has found nothing."""
 
 _ACCURACY = 0.6
 """A correction of eps to this power is the last one: what is left is its square times some tens at most."""
@@ -63,8 +69,8 @@ class Contact(NamedTuple):
         place: of the contact on the wheel; at clearance zero on the terrain as well.
         normal: of the terrain beneath it, of length 1.
         clearance: () in m, to first order; negative where the wheel is in the ground.
-        margin: () one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts. It has no
-            derivative.
+        margin: () one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts, or where the
+            search for one did not end. It has no derivative.
     """
 
     place: Vector
@@ -151,13 +157,60 @@ def _iterated(found: Any, start: Vector) -> Contact:
     # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
     limit = float(jnp.finfo(start.x.dtype).eps) ** _ACCURACY
     first = start, jnp.full_like(start.x, jnp.inf), 0
-    return found(jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)[0])[1]
+    direction, change, _ = jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)
+    contact = found(direction)[1]
+    # Ground so rough that the corrections do not end is curved more than the wheel somewhere under it.
+    margin: Any = jnp.where(change <= _FOUND, contact.margin, jnp.minimum(contact.margin, -1.0))
+    return contact._replace(margin=margin)
 
 
 def _on_plane(terrain: Terrain, place: Vector) -> Contact:
     """Returns the contact at the deepest place over a terrain whose normal is the same everywhere."""
     height, normal = normal_at(terrain, place.x, place.y)
     return Contact(place, normal, (place.z - height) * normal.z, jnp.ones_like(height))
+
+
+_RIM = np.linspace(-0.75 * np.pi, 0.75 * np.pi, 24)
+"""Where a rim is looked at for a second contact, from the first one, in rad."""
+
+_POLAR, _AZIMUTH = np.repeat(np.arange(1, 5) * np.pi / 6.0, 8), np.tile(np.arange(8) * np.pi / 4.0, 4)
+"""Where a sphere is looked at: angles from the contact, and about it."""
+
+
+def rim_margin(terrain: Terrain, center: Vector, axle: Vector, radius: Any, contact: Contact) -> Any:
+    """Returns the margin of a contact of a disc; where the rim is in the ground elsewhere, minus how deep over the radius.
+
+    The curvature at a contact does not know of a step ahead. Twenty-four places of the rim, within 3 pi/4 of the contact, are looked at:
+    on a steep slope the rim is nearest to the ground uphill of its middle.
+    """
+    down = (contact.place - center).times(1.0 / radius)
+    across = axle.cross(down)
+    return _margin(terrain, center, radius, contact, down, [across], np.cos(_RIM), [np.sin(_RIM)])
+
+
+def ball_margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact) -> Any:
+    """Returns the margin of a contact of a sphere, as `rim_margin` does; 32 places within 2 pi/3 of the contact are looked at."""
+    down = (contact.place - center).times(1.0 / radius)
+    sines = [np.sin(_POLAR) * np.cos(_AZIMUTH), np.sin(_POLAR) * np.sin(_AZIMUTH)]
+    return _margin(terrain, center, radius, contact, down, _tangents(down), np.cos(_POLAR), sines)
+
+
+def _margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact, down: Vector, axes: Any, cos: Any, sines: Any) -> Any:
+    """Returns the margin, from places at center + radius (cos down + sines axes)."""
+    if terrain.flat:
+        return contact.margin
+    terrain, center, radius, contact, down, axes = jax.tree.map(jax.lax.stop_gradient, (terrain, center, radius, contact, down, axes))
+    dtype = down.x.dtype
+
+    def around(axis: str) -> Any:
+        parts = [getattr(each, axis) * jnp.asarray(share, dtype) for each, share in zip((down, *axes), (cos, *sines), strict=True)]
+        return getattr(center, axis) + radius * sum(parts)
+
+    deepest = jnp.min(around("z") - jax.vmap(terrain.height)(around("x"), around("y")))
+    gap = jnp.abs(contact.clearance) / contact.normal.z
+    # A wheel that is not quite on the ground is as far in it beside the contact, and rounding is no second contact.
+    allowed = 1e-4 * radius + 2.0 * gap + float(jnp.finfo(dtype).eps) ** _ACCURACY
+    return jnp.where(deepest < -allowed, jnp.minimum(contact.margin, deepest / radius), contact.margin)
 
 
 @jax.jit
@@ -219,9 +272,7 @@ def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Ve
 
     Not to be differentiated: its results are those of an iteration.
     """
-    # Components across the direction, in axes that turn with it; e1 is in the plane of x and z.
-    e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
-    e2 = direction.cross(e1)
+    e1, e2 = _tangents(direction)
     place = center - direction.times(radius)
     height, normal = normal_at(terrain, place.x, place.y)
     ahead = normal.dot(direction)
@@ -235,6 +286,12 @@ def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Ve
     # As far as there are two contacts, a step to the normal itself.
     u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
     return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
+
+
+def _tangents(direction: Vector) -> tuple[Vector, Vector]:
+    """Returns axes across a direction of length one, which turn with it; the first is in the plane of x and z."""
+    e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
+    return e1, direction.cross(e1)
 
 
 @jax.jit

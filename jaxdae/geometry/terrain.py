@@ -185,6 +185,8 @@ class HeightMap(Terrain):
             origin: (2,) in m.
         """
         z = jnp.asarray(heights)
+        # Whole numbers are heights like others.
+        z = z if jnp.issubdtype(z.dtype, jnp.floating) else z.astype(jnp.result_type(float))
         for _ in range(2):
             z = jnp.linalg.solve(jnp.asarray(_interpolation(z.shape[0]), z.dtype), z).T
         return cls(z, spacing, origin)
@@ -224,7 +226,9 @@ class HeightMap(Terrain):
 
 def _weights(s: Any, count: int) -> tuple[Any, Any]:
     """Returns the number of the cell of a place in units of the spacing, and the weights (4,) of the numbers around it."""
-    s = jnp.clip(s, 0.0, count - 1.0)
+    # Not `clip`, whose derivative at the edge is one half.
+    before_end: Any = jnp.where(s > count - 1.0, count - 1.0, s)
+    s = jnp.where(s < 0.0, 0.0, before_end)
     cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(s)), 0, count - 2)
     s = s - cell
     first = (1.0 - s) ** 3 / 6.0

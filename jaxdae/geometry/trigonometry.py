@@ -94,6 +94,27 @@ def _cos_sin(angle: Array) -> tuple[Array, Array]:
     return c, jax.lax.select(quadrant >= 2.0, -s, s)
 
 
+_TERMS = 10
+"""The terms of the series below, enough for angles up to one radian in double precision."""
+
+
+def chord(angle: Array) -> tuple[Array, Array]:
+    """Returns sin(a)/a and (1 - cos(a))/a of an angle in rad: the chord of an arc of length one that turns by the angle, along and across.
+
+    Up to one radian they are sums of powers: the quotients lose all digits of their derivatives where the angle is small and not zero.
+    """
+    small = jnp.abs(angle) <= 1.0
+    inside: Any = jnp.where(small, angle, 0.0)
+    square = inside * inside
+    along, across = jnp.ones_like(square), jnp.ones_like(square)
+    for k in range(_TERMS, 0, -1):
+        along, across = 1.0 - along * square / (2 * k * (2 * k + 1)), 1.0 - across * square / ((2 * k + 1) * (2 * k + 2))
+    outside: Any = jnp.where(small, 1.0, angle)
+    found: Any = jnp.where(small, along, jnp.sin(outside) / outside)
+    aside: Any = jnp.where(small, 0.5 * inside * across, jnp.sin(0.5 * outside) ** 2 / (0.5 * outside))
+    return found, aside
+
+
 def kept_cos_sin(angle: Array) -> tuple[Array, Array]:
     """Returns the cosine and the sine of an angle in rad, for those who use them many times.
 

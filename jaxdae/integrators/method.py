@@ -40,6 +40,10 @@ class Method(abc.ABC):
     """The target of the acceleration row."""
     symmetric: ClassVar[bool] = False
     """Whether the method is of order two and its step backward undoes its step forward: `Composition` takes no other."""
+    switches: ClassVar[bool] = False
+    """Whether steps switch constraint rows, of which those of the system are only the first: projections belong inside then."""
+    samples: ClassVar[bool] = False
+    """Whether steps evaluate a feedback law at their start, and remember what it remembers."""
 
     @property
     def roles(self) -> Roles:
@@ -108,6 +112,16 @@ class Wrapping(Method):
         """The stabilization of the integrator inside."""
         return self.roles.stabilization
 
+    @property
+    def switches(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether steps of the integrator inside switch rows."""
+        return switches_rows(self.integrator)
+
+    @property
+    def samples(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether steps of the integrator inside evaluate a law at their start."""
+        return samples_law(self.integrator)
+
     def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory of the integrator inside."""
         return self.integrator.init(system, state)
@@ -148,6 +162,20 @@ def of_points(integrator: Any) -> PointMethod:
     """
     ours = isinstance(integrator, PointMethod) and type(integrator).step is PointMethod.step
     return integrator if ours else _OfStates(integrator)
+
+
+def switches_rows(integrator: Any) -> bool:
+    """Returns whether steps of any integrator switch constraint rows, as those of `Switching` do."""
+    return offers(integrator, "switches") and integrator.switches is True
+
+
+def samples_law(integrator: Any) -> bool:
+    """Returns whether steps of any integrator evaluate a feedback law at their start, as those of `Sampled` do."""
+    return offers(integrator, "samples") and integrator.samples is True
+
+
+NOT_SWITCHING = "integrator must not switch rows: write Switching(..., law) around projections, not inside of them"
+"""What wrappers say that look at constraint rows after a step: those of the system, which are not those that are on then."""
 
 
 def roles_of(integrator: Any) -> Roles:

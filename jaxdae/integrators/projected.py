@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.integrators.method import PointWrapping
+from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound
 from jaxdae.linearization import Point, linearize, located
 from jaxdae.requirements import offers
@@ -60,6 +60,7 @@ class Projected(PointWrapping):
             offers(self.projection, "resolved"),
             "projection must be a Projection(position, velocity), with one of them None for the other alone",
         )
+        yield not switches_rows(self.integrator), NOT_SWITCHING
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the start, linearized where steps and projections share a linearization."""

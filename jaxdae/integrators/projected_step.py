@@ -33,7 +33,7 @@ import jax
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
-from jaxdae.integrators.method import PointWrapping
+from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
@@ -64,6 +64,7 @@ class ProjectedStep(PointWrapping):
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield (self.point >= 0) & (self.point <= 1), "point must lie between 0 and 1"
+        yield not switches_rows(self.integrator), NOT_SWITCHING
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; beyond the wrapped step one factorization and two solves."""

@@ -25,7 +25,7 @@ from typing import Any
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest
 from jaxdae.integrators.kinematic import first_failure
-from jaxdae.integrators.method import PointWrapping
+from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.integrators.projected import Projected
 from jaxdae.linearization import Point
@@ -52,6 +52,7 @@ class Sequential(PointWrapping):
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield isinstance(self.root, PositionProjection), "root must be a PositionProjection(...)"
+        yield not switches_rows(self.integrator), NOT_SWITCHING
 
     @property
     def inner(self) -> Projected:

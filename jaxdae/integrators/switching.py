@@ -45,14 +45,15 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import dataclasses
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.integrators.method import Wrapping
+from jaxdae.integrators.method import Wrapping, samples_law
 from jaxdae.integrators.motion import motion, with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
@@ -215,8 +216,12 @@ class Switching(Wrapping):
         events: how many switchings a step can locate (static); 0 switches at the end of steps, for a third of the cost.
 
     Steps report a `SwitchingInfo`. One step takes 2 events + 1 inner steps.
+
+    A law that is sampled, and its memory, belong to whole steps: write `Sampled(Switching(...), law)`. Projections belong to the rows that
+    are on: write `Switching(Projected(...), law)`. The other way round either is refused.
     """
 
+    switches: ClassVar[bool] = True
     integrator: Integrator
     law: Any = function_field()
     events: int = static(one_of=int, default=1)
@@ -224,6 +229,7 @@ class Switching(Wrapping):
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield offers(self.law, "__call__"), "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)"
+        yield not samples_law(self.integrator), "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)"
 
     def init(self, system: AnySystem, state: State) -> SwitchingMemory:
         """Returns the rows that are on at the start.
@@ -247,7 +253,7 @@ class Switching(Wrapping):
         if self.events and hasattr(self.law, "margin"):
             new, memory, a, lam, status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
-            trial, info, flips, _ = self._trial(inside, state, memory.active, u, dt)
+            trial, info, flips, _ = self._trial(inside, state, memory.active, u, dt, dt)
             opened = _comes_on_open(inside, trial, flips & ~memory.active, dt)
             new, memory = self._switched(inside, trial, memory, flips, u)
             a, lam, iterations = info.a, info.lam, info.iterations
@@ -265,12 +271,17 @@ class Switching(Wrapping):
 
         def inner_step(carry: Any, last: Any) -> Any:
             state, memory, report, left, ahead, pending = carry
-            new, info, flips, share = self._trial(system, state, memory.active, u, ahead)
+            new, info, flips, share = self._trial(system, state, memory.active, u, ahead, dt)
             switched, later = self._switched(system, new, memory, pending, u)
             opened = _comes_on_open(system, new, pending & ~memory.active, dt)
-            is_part, is_over, first = jnp.any(pending), left == 0.0, jnp.min(share, initial=1.0)
+            is_part, is_over = jnp.any(pending), left == 0.0
+            # Of the rows that switch alone: a minimum shares its derivative among all that are equal to it, as 1 may be.
+            of_flips: Any = jnp.where(flips, share, 2.0)
+            first = jnp.where(jnp.any(flips), jnp.min(of_flips, initial=2.0), 1.0)
             cut = jnp.any(flips) & ~is_part & ~is_over & ~last
-            state, memory, report = _choose(cut | is_over, (state, memory, report), (new, memory, _joined(report, info)))
+            report = _choose(cut | is_over, report, _joined(report, info))
+            # What is over still moves, by nothing: where a row has switched at the very end the rest of the step has a derivative.
+            state = _choose(cut, state, new)
             status, corrections = report
             status = jnp.where(opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status)
             report = (status, corrections)
@@ -286,10 +297,19 @@ class Switching(Wrapping):
         (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
         return (state, memory, *(x[0] for x in starts), *report)
 
-    def _trial(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo, Any, Any]:
-        """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not."""
+    def _trial(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any, whole: Any) -> tuple[State, StepInfo, Any, Any]:
+        """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not.
+
+        Args:
+            system: the system with all of its rows.
+            state: where the inner step begins.
+            active: the rows that are on (nc,).
+            u: input that is held, or a law of it.
+            dt: how far the inner step goes in s.
+            whole: the length of the whole step in s.
+        """
         state = self._with_rates(system, state, active, u)
-        new, info = self._advance(system, state, active, u, dt)
+        new, info = self._advance(system, state, active, u, dt, whole)
         a, lam = self._dynamics(system, new, active, u)
         flips = _answer("the law", self.law(system, new, lam, active), active) != active
         if not hasattr(self.law, "margin"):
@@ -305,10 +325,21 @@ class Switching(Wrapping):
             values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
         return new, info, flips, _first_zero(flips, *values)
 
-    def _advance(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> tuple[State, StepInfo]:
+    def _advance(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any, whole: Any) -> tuple[State, StepInfo]:
+        """Returns the state after dt, and what the integrator reports.
+
+        A part of no length, or of next to none, as where a row switches at the start of a step, is one of Euler's. Its error is that of
+        rounding, while methods that divide by the length of a step would make velocities of the rounding of positions, or NaN.
+        """
         masked = Masked(system, active)
-        new, _, info = self.integrator.step(masked, state, self.integrator.init(masked, state), u, dt)
-        return new, info
+        is_short = dt <= _near(dt) * whole
+        length = jnp.where(is_short, whole, dt)
+        new, _, info = self.integrator.step(masked, state, self.integrator.init(masked, state), u, length)
+        # Where a step is over, accelerations of what follows may be no numbers, and no time passes.
+        a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
+        moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
+        ok = jnp.asarray(Status.OK, info.status.dtype)
+        return _choose(is_short, moved, new), dataclasses.replace(info, status=jnp.where(is_short, ok, info.status))
 
     def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
@@ -383,9 +414,9 @@ def _near(x: Any) -> float:
 def _first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
     """Returns the zero in [0, 1] of the cubic with these values and slopes at 0 and 1, row by row, differentiable.
 
-    0 where the start is not positive, 1 where the end is not negative: then there is nothing to locate. 1 for rows that are not wanted.
+    0 where the start is not positive, 1 where the end is positive: then there is nothing to locate. 1 for rows that are not wanted.
     """
-    inside = wanted & (start > 0.0) & (end < 0.0)
+    inside = wanted & (start > 0.0) & (end <= 0.0)
     # A line with its zero in the middle stands for the others, so that nothing below divides by zero.
     m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
     coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
@@ -407,4 +438,6 @@ def _first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slop
     # Two steps of Newton's method at the root change nothing but its derivatives, to second order.
     for _ in range(2):
         s = newton(s, coefficients)[1]
-    return jnp.where(inside, jnp.clip(s, 0.0, 1.0), jnp.where(wanted & (start <= 0.0), 0.0, 1.0))
+    # What lies outside does so by rounding: that moves the value, not the derivative.
+    s = s + jax.lax.stop_gradient(jnp.clip(s, 0.0, 1.0) - s)
+    return jnp.where(inside, s, jnp.where(wanted & (start <= 0.0), 0.0, 1.0))

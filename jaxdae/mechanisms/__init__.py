@@ -6,8 +6,9 @@ from jaxdae.mechanisms.build import Description, mechanism, planar_mechanism, sp
 from jaxdae.mechanisms.conversion import to_absolute, to_joints
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.coordinates.joints import Joints
+from jaxdae.mechanisms.embedded import Embedded, EmbeddedMechanism
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.first_order import Embedded, EmbeddedMechanism, KinematicMechanism, kinematic_mechanism
+from jaxdae.mechanisms.first_order import KinematicMechanism, kinematic_mechanism
 from jaxdae.mechanisms.forces.planar import Drag, Force, JointForce, LinearSpring, Motor, Torque, TorsionalSpring
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.forces.tires import BrushTire, LinearTire, MagicFormulaTire, ViscousTire, brush_forces, magic_formula

@@ -178,11 +178,7 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
-    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in rows for name in one.tree_only if is_there(getattr(one, name))]
-    if lost:
-        raise ValueError(
-            f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"
-        )
+    _refuse_tree_only(caller, rows)
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
@@ -211,6 +207,15 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         turns=_turns(forces, force_groups, own),
     )
     return made, q, drive_groups
+
+
+def _refuse_tree_only(caller: str, rows: Sequence[Any]) -> None:
+    """Raises ValueError where joints that become rows have what acts on joints of a tree alone."""
+    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in rows for name in one.tree_only if is_there(getattr(one, name))]
+    if lost:
+        raise ValueError(
+            f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"
+        )
 
 
 def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:

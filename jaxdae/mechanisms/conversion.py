@@ -1,8 +1,13 @@
 """States of one mechanism in both forms of coordinates.
 
-From joint to absolute coordinates frames and twists of all bodies are written down. Back, joints of the tree measure their coordinates
-between the frames of the two bodies that they connect, and their velocities follow from the motion of one against the other: with the
-motions S of the velocities of a joint, counted from the joint, S v = V_child - V_parent, which has one solution as S has full rank.
+From joint to absolute coordinates frames and twists of all bodies are written down.
+
+On the way back each joint of the tree measures its coordinates between the frames of the two bodies that it connects. Its velocities v
+follow from the motion V of one body against the other. With S the motions of these velocities, about a point of the joint,
+
+    S v = V_child - V_parent,
+
+which has one solution, because S has full rank.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Mechanism(System):
     def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:
         """Returns what the rows of all groups see, in their order; not those at velocity level where a subclass has its own."""
         found: list[Terms] = [
-            [BodyTerm(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair, group.relative)]
+            Terms((BodyTerm(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair, group.relative),))
             for group, pair in self._holding()
         ]
         found += [group.terms(self.coordinates, motion, q, t) for group in self.relations.values()]
@@ -316,7 +316,7 @@ class Mechanism(System):
             return found
         for group, pair in self._guiding():
             block = group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, motion, t)
-            found.append([BodyTerm(block, pair, group.relative)])
+            found.append(Terms((BodyTerm(block, pair, group.relative),)))
         return found
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:

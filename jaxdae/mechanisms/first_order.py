@@ -9,12 +9,7 @@ Where rows and drives together leave freedom, v is the smallest of its kind (in 
 on each other a solver for dependent rows is needed (`LeastSquares`, `NullSpace`); where they contradict each other the status of a step is
 CONFLICTING_ROWS, and `diagnose` names those that stop all motion.
 
-*Embedded* is the same motion without rows, v as a function of q and u. `EmbeddedMechanism` is that of second order: with the driven
-velocities z as unknowns in place of inputs,
-
-    v = N(q) z + n(t, q),        N^T M N z' = N^T (f - M d),        [J; D] [N d] = [0 -gamma; 1 -gamma],
-
-with a = N z' + d: as few equations as there are freedoms, no multipliers, and wheels that never slip by what an integrator leaves.
+Without rows: `jaxdae.mechanisms.embedded`.
 
 References:
     A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie Mellon University.
@@ -26,24 +21,19 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.kinematic import KinematicSystem, feasible_velocity, held_velocity
-from jaxdae.linearization import linearize
+from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.build import Description, built
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
-from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.saddle_point.derivative import solve
-from jaxdae.status import Status
-from jaxdae.system import State, default_tolerance, velocity_residual
+from jaxdae.operators import DiagonalMatrix, MassOperator
+from jaxdae.system import State
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -168,6 +158,11 @@ class KinematicMechanism(KinematicSystem):
         """Returns the rows of joints at position level (ng,), in m and rad."""
         return self.mechanism.constraint(t, q)
 
+    @property
+    def turns_over(self) -> bool:
+        """Whether there are joints whose rows are sines of angles."""
+        return self.mechanism.turns_over
+
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the rows by which a start is judged (ng,)."""
         return self.mechanism.opening(t, q)
@@ -178,13 +173,11 @@ class KinematicMechanism(KinematicSystem):
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
         """Returns the rows of joints at velocity level and those of drives (nw,), in m/s and rad/s."""
-        held = self.mechanism.velocity_constraint(t, q, v)
-        return jnp.concatenate([held, self.driven(t, q, v) - self._wanted(q)])
+        return jnp.concatenate([self.mechanism.velocity_constraint(t, q, v), self.driven(t, q, v) - self._wanted(q)])
 
     def driven(self, t: Scalar, q: Coordinates, v: Velocity) -> Any:
         """Returns the velocities that are driven, in the order of the rows (nu,), in m/s and rad/s."""
-        motion = self.mechanism.coordinates.kinematics(q, v)
-        return self._stacked(fr.velocity_values, t, motion)
+        return self._stacked(fr.velocity_values, t, self.mechanism.coordinates.kinematics(q, v))
 
     def inputs_of(self, state: State) -> Any:
         """Returns the inputs (nu,) with which a mechanism moves as it does at a state, slips as they are."""
@@ -242,6 +235,9 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
     slips = tuple(_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips)
+    told = [(slip.group, slip.field, slip.element) for slip in slips]
+    if twice := [slip.name for slip, number in zip(slips, told, strict=True) if told.count(number) > 1]:
+        raise ValueError(f"kinematic_mechanism: drives {twice} say how much one and the same wheel slips: leave one of them")
     return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips), q
 
 
@@ -261,187 +257,3 @@ def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput:
         f"kinematic_mechanism: drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a {what} row,"
         f" and a {drive.slips} that is a number"
     )
-
-
-@pytree
-class Embedded(KinematicSystem):
-    """A system of first order without rows: its rate is the velocity that rows and drives of the system inside leave.
-
-    The rate is NaN where it does not hold the rows of the system inside, and a rollout stops where `kinematic_status` is not OK at the
-    begin or the end of a step: with CONFLICTING_ROWS where wheels fight. Rows at position level are not watched: `Joints()` has none
-    but those of loops.
-
-    Attributes:
-        system: a `KinematicMechanism`, or any `KinematicSystem`.
-        solver: a saddle-point solver.
-    """
-
-    system: KinematicSystem
-    solver: SaddlePointSolver = SchurComplement()
-
-    @property
-    def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The number of inputs of the system inside."""
-        return self.system.n_inputs
-
-    @property
-    def names(self) -> Names:
-        """The names of the system inside, without rows."""
-        return self.system.names._replace(rows=(), row_units=())
-
-    @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi in the system inside."""
-        return self.system.flat
-
-    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns the velocity (nv,)."""
-        return held_velocity(self.system, self._still(t, x, u), u, self.solver)
-
-    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
-        """Returns the status of the velocity, as `kinematic_status` has it."""
-        # The compiled program has what both begin with once.
-        return feasible_velocity(self.system, self._still(t, x, u), u, self.solver)[2]
-
-    def _still(self, t: Scalar, x: Coordinates, u: Input) -> State:
-        return State(t, x, jnp.zeros(jax.eval_shape(self.system.rate, t, x, u).shape, x.dtype))
-
-    def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns W of the system inside."""
-        return self.system.mass_matrix(q)
-
-    def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns W of the system inside."""
-        return self.system.mass_operator(q)
-
-    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the condition of the system inside."""
-        return self.system.condition(t, q)
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi of the system inside."""
-        return self.system.retract(q, xi)
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns the inverse of `retract` of the system inside."""
-        return self.system.difference(q0, q1)
-
-
-@pytree
-class EmbeddedMechanism(KinematicSystem):
-    """The equations of motion of a mechanism in its driven velocities: x = (q, z), z as many as there are freedoms.
-
-    Integrate it with `Kinematic`; its inputs are those of the forces. The driven velocities of `frame` are what z is: in the order of its
-    inputs. Rows and drives together have to leave no freedom. Where they contradict each other the rate is NaN and the status of a step is
-    CONFLICTING_ROWS, or SINGULAR with a solver that needs full rank.
-
-    Attributes:
-        mechanism: the mechanism with masses and forces.
-        frame: the `KinematicMechanism` of the same description in the same coordinates.
-        solver: a saddle-point solver.
-    """
-
-    mechanism: Mechanism
-    frame: KinematicMechanism
-    solver: SaddlePointSolver = SchurComplement()
-
-    @property
-    def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many inputs the forces read."""
-        return self.mechanism.n_inputs
-
-    @property
-    def names(self) -> Names:
-        """The names of q and z."""
-        inner, driven = self.mechanism.names, self.frame.names
-        return Names(
-            coordinates=(*inner.coordinates, *driven.inputs),
-            velocities=(*inner.velocities, *(f"{name}_rate" for name in driven.inputs)),
-            inputs=inner.inputs,
-            bodies=inner.bodies,
-            coordinate_units=(*inner.coordinate_units, *driven.input_units),
-            velocity_units=(*inner.velocity_units, *(f"{unit[:-1]}s^2" for unit in driven.input_units)),
-        )
-
-    @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi."""
-        return self.mechanism.flat
-
-    @property
-    def _freedoms(self) -> int:
-        return len(self.frame.order)
-
-    def start(self, state: State) -> State:
-        """Returns the start x = (q, z) of a state of the mechanism."""
-        x = jnp.concatenate([state.q, self.frame.inputs_of(state)])
-        return State(state.t, x, jnp.zeros((state.v.shape[0] + self._freedoms,), x.dtype))
-
-    def state(self, state: State) -> State:
-        """Returns the state (q, v) of the mechanism."""
-        q, z = state.q[: -self._freedoms], state.q[-self._freedoms :]
-        return State(state.t, q, self._moving(state.t, q, z)[0])
-
-    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
-        """Returns CONFLICTING_ROWS where no velocity satisfies rows and drives, SINGULAR where the solver cannot tell, else OK."""
-        # The compiled program has this once: it is what the rate begins with.
-        return self._moving(t, x[: -self._freedoms], x[-self._freedoms :])[2]
-
-    def _moving(self, t: Scalar, q: Coordinates, z: Any) -> tuple[Velocity, Any, Count]:
-        """Returns v (nv,), NaN without one; what finds velocities or accelerations from right-hand sides of the rows; and a `Status`.
-
-        What is left of rows that conflict is left again by a second solution. Where it is not, the solver needs full rank and has made
-        its factors of rounding errors.
-        """
-        frame = self.frame.at_input(z)
-        still = State(t, q, jnp.zeros((len(self.mechanism.coordinates.velocity_names),), q.dtype))
-        at = linearize(frame, still, self.solver)
-
-        def solved(target: Rows) -> Velocity:
-            return solve(at.factors, at.mass, at.jacobian, at.compliance, None, target)[0]
-
-        v = solved(-velocity_residual(frame, still))
-        left = velocity_residual(frame, State(t, q, v))
-        holds = jnp.max(jnp.abs(left), initial=0.0) <= default_tolerance(q.dtype) * (1.0 + jnp.max(jnp.abs(v)))
-        again = at.jacobian.times(solved(-left))
-        reliable = jnp.max(jnp.abs(again), initial=0.0) <= 1e-3 * jnp.max(jnp.abs(left), initial=0.0)
-        failed: Any = jnp.where(reliable, Status.CONFLICTING_ROWS, Status.SINGULAR)
-        status: Any = jnp.where(holds, Status.OK, failed)
-        return jnp.where(holds, v, jnp.nan), solved, status.astype(jnp.int32)
-
-    def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns (v, z') (nv + freedoms,); NaN where rows and drives contradict each other."""
-        q, z = x[: -self._freedoms], x[-self._freedoms :]
-        v, solved, _ = self._moving(t, q, z)
-        # [J; D] a + gamma = [0; z']
-        bias = self.frame.constraint_bias(t, q, v)
-        drift = solved(-bias)
-        held = bias.shape[0] - self._freedoms
-        rows = held + np.argsort(np.asarray(self.frame.order, int))
-        basis = jax.vmap(solved, out_axes=1)(jnp.asarray(np.eye(bias.shape[0])[rows], q.dtype))
-        mass = self.mechanism.mass_operator(q)
-        rest = self.mechanism.force(t, q, v, u) - mass.times(drift)
-        reduced = DenseMatrix(basis.T @ jax.vmap(mass.times, in_axes=1, out_axes=1)(basis))
-        return jnp.concatenate([v, reduced.solve(basis.T @ rest)])
-
-    def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns the identity (nv + freedoms): there are no rows, and nothing is weighed."""
-        return DiagonalMatrix(jnp.ones((len(self.mechanism.coordinates.velocity_names) + self._freedoms,), q.dtype))
-
-    def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns the identity (nv + freedoms, nv + freedoms)."""
-        return self.mass_operator(q).as_dense()
-
-    def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns the condition of the mechanism."""
-        return self.mechanism.condition(t, q[: -self._freedoms])
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns x (+) xi."""
-        k = self._freedoms
-        return jnp.concatenate([self.mechanism.retract(q[:-k], xi[:-k]), q[-k:] + xi[-k:]])
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with x0 (+) xi = x1."""
-        k = self._freedoms
-        return jnp.concatenate([self.mechanism.difference(q0[:-k], q1[:-k]), q1[-k:] - q0[-k:]])

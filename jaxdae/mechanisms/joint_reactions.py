@@ -14,34 +14,35 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.graph import holds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.mechanisms.relations import Own
 from jaxdae.system import State
 from jaxdae.typing import Rows
 
 
-class Reactions(NamedTuple):
+@pytree
+class Reactions:
     """What each joint does to its body b, with the opposite on its body a.
 
     Attributes:
-        names: of the joints (k,).
+        names: of the joints (k,), static, so that reactions are compiled and mapped over worlds like any numbers.
         force: in the axes of the world, (k, 2) or (k, 3), in N.
         torque: about the joint's point on b, about the mass center of b where it has none: (k,) in the plane, (k, 3) in the axes of the
             world in space, in N m.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = static()
     force: Array
     torque: Array
 
@@ -108,11 +109,11 @@ def _of_rows(
         pulls.extend(mechanism.tendons.lengths.pulls(acting))
     related = []
     for side, effort in pulls:
-        if isinstance(side, Own):
-            along = along.at[np.asarray(side.in_v)].add(effort)
-        else:
-            block, pair = side.blocks(motion, state.t)
-            related.append(mechanism.virtual_work(block, pair, effort[:, None]))
+        terms = side.terms(motion, state.t, effort)
+        for term in terms.on_velocities:
+            along = along.at[np.asarray(term.in_v)].add(term.entries)
+        for term in terms.on_bodies:
+            related.append(mechanism.virtual_work(term.block, term.pair, jnp.ones_like(effort)[:, None]))
     return loads, related, along
 
 

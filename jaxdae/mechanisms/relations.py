@@ -83,15 +83,21 @@ class Measured:
         block = fr.blocks(type(self.joints).coordinate, self.joints, pair, motion, t)
         return [[(direction[self.number],) for direction in side] for side in block], pair
 
-    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[BodyTerm]:
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
         """Returns what rows see that have their derivatives times a factor (k,)."""
         block, pair = self.blocks(motion, t)
         scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
-        return [BodyTerm(scaled, pair, self.joints.relative)]
+        return Terms(on_bodies=(BodyTerm(scaled, pair, self.joints.relative),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates with efforts (k,) along them."""
         return ((self, efforts),)
+
+    def stacked(self, others: Sequence[Measured]) -> Measured:
+        """Returns these coordinates and others with the same key as one stack."""
+        every = (self, *others)
+        joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in every))
+        return Measured(joints, self.number, sum((one.a for one in every), ()), sum((one.b for one in every), ()), self.wraps)
 
 
 @pytree
@@ -122,13 +128,18 @@ class Own:
         """Returns zeros (k,): their second derivatives are accelerations."""
         return jnp.zeros((len(self.in_v),), motion.frame[0].dtype)
 
-    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[VelocityTerm]:
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
         """Returns what rows see that have their derivatives times a factor (k,)."""
-        return [VelocityTerm(self.in_v, factor)]
+        return Terms(on_velocities=(VelocityTerm(self.in_v, factor),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates with efforts (k,) along them."""
         return ((self, efforts),)
+
+    def stacked(self, others: Sequence[Own]) -> Own:
+        """Returns these coordinates and others as one stack."""
+        every = (self, *others)
+        return Own(sum((one.in_q for one in every), ()), sum((one.in_v for one in every), ()))
 
 
 def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
@@ -224,7 +235,7 @@ class Relations:
     def terms(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Terms:
         """Returns what the rows of J are the sum of."""
         slope = self.slope(self.followed(coordinates, motion, q, t))
-        return [*self.first.terms(motion, t, jnp.ones_like(slope)), *self.second.terms(motion, t, -slope)]
+        return self.first.terms(motion, t, jnp.ones_like(slope)).and_also(self.second.terms(motion, t, -slope))
 
     def efforts(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, lam: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates of both sides with what multipliers (k,) do along them, in N or N m."""
@@ -278,12 +289,9 @@ def measured_coordinate(placed: Any, number: int) -> Measured:
 
 
 def stacked_coordinates(single: Sequence[Any]) -> Any:
-    """Returns single coordinates of the same key as one stack (k,)."""
-    if isinstance(single[0], Own):
-        return Own(*(sum((getattr(one, name) for one in single), ()) for name in ("in_q", "in_v")))
-    joints = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.joints for one in single))
-    a, b = (sum((getattr(one, name) for one in single), ()) for name in ("a", "b"))
-    return Measured(joints, single[0].number, a, b, single[0].wraps)
+    """Returns single coordinates with the same key as one stack (k,)."""
+    first, *others = single
+    return first.stacked(others)
 
 
 def _stacked(single: Sequence[Relations]) -> Relations:

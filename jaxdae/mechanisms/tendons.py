@@ -23,10 +23,10 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, VelocityTerm
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.relation import TendonRelation
-from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.measures import Kinematics
 from jaxdae.mechanisms.relations import NEAR_HALF_TURN, Measured, Own, Relations, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Input, Leaf, Scalar, Velocity
@@ -85,19 +85,13 @@ class Sums:
         none = jnp.zeros((self.count, len(coordinates.velocity_names)), q.dtype)
         return none + coordinates.term_rows(q, motion, self.terms(motion, t, jnp.ones((self.count,), q.dtype)))
 
-    def terms(self, motion: Kinematics, t: Any, factor: Any) -> list[BodyTerm | VelocityTerm]:
+    def terms(self, motion: Kinematics, t: Any, factor: Any) -> Terms:
         """Returns what rows see that have their derivatives times a factor (k,): one term for each coordinate, which all rows share."""
-        found: list[BodyTerm | VelocityTerm] = []
+        found = Terms()
         for part, weights in zip(self.parts, self.weights, strict=True):
-            for term in part.terms(motion, t, jnp.ones((weights.shape[1],), factor.dtype)):
-                for k in range(weights.shape[1]):
-                    scale = weights[:, k].astype(factor.dtype) * factor
-                    if isinstance(term, VelocityTerm):
-                        found.append(VelocityTerm((term.in_v[k],) * self.count, term.entries[k] * scale))
-                        continue
-                    block = [[tuple(row[k] * scale for row in direction) for direction in side] for side in term.block]
-                    a, b = ((side[k],) * self.count for side in (term.pair.a, term.pair.b))
-                    found.append(BodyTerm(block, Pairs(a, b, term.pair.bodies), term.relative))
+            terms = part.terms(motion, t, jnp.ones((weights.shape[1],), factor.dtype))
+            for k in range(weights.shape[1]):
+                found = found.and_also(terms.repeated(k, weights[:, k].astype(factor.dtype) * factor))
         return found
 
     def pulls(self, efforts: Array) -> tuple[tuple[Own | Measured, Array], ...]:

@@ -62,6 +62,12 @@ def real(x: Any) -> Any:
     return jnp.asarray(x, jnp.result_type(float))
 
 
+def floating(x: Any) -> Any:
+    """Returns numbers as an array of their own precision, of the default one where they are whole."""
+    given = jnp.asarray(x)
+    return given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(jnp.result_type(float))
+
+
 def vector(x: Any) -> Any:
     """Returns numbers as an array of the default precision."""
     return real(x) if isinstance(x, jax.Array) else jnp.stack([real(entry) for entry in x])

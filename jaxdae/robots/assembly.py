@@ -14,6 +14,7 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
+from jaxdae.mechanisms.kinds import BodyName
 from jaxdae.robots.attach import on_bodies
 from jaxdae.robots.graph import (
     HERE,
@@ -90,7 +91,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
     lifting = [_lift(link, frames[link.name], options.gravity, graph.gravity) for link in graph.links.values() if link.lifted]
-    forces = [on_bodies(force, frames) for force in graph.forces] + [force for force in lifting if force is not None]
+    forces, idle = _acting([on_bodies(force, frames) for force in graph.forces])
+    notes += idle
+    forces += [force for force in lifting if force is not None]
     report = Report(
         robot=graph.name,
         base="floating" if any(owner[link] != GROUND for link in tree.free) else "fixed",
@@ -109,6 +112,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         keyframes=_keyframes(graph, frames, named),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
+    if options.base == "floating" and report.base == "fixed" and bodies:
+        text = "base='floating' frees nothing: joints of the file hold what moves to the world"
+        report = dataclasses.replace(report, notes=(*report.notes, text))
     if not bodies:
         report = dataclasses.replace(report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body"))
     gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
@@ -304,6 +310,18 @@ def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
     gravity = np.asarray(asked if asked is not None else of_file if of_file is not None else GRAVITY, float)
     point = frame.place + frame.rotation @ link.center
     return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * gravity)
+
+
+def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Returns the forces that act on a body, and what to say of others."""
+    acting, idle = [], []
+    for force in forces:
+        ends = [getattr(force, name) for name, kind in force.kinds().items() if isinstance(kind, BodyName)]
+        if ends and set(ends) == {GROUND}:
+            idle.append(f"force {force.name!r} acts on the ground only: left out")
+        else:
+            acting.append(force)
+    return acting, idle
 
 
 def _free_names(tree: Tree, graph: Graph, others: Sequence[Any]) -> dict[str, str]:

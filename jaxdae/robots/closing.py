@@ -99,7 +99,9 @@ def open_at_file(description: Description) -> dict[str, float]:
     return found
 
 
-def closed_start(source: Source, description: Description, start: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def closed_start(
+    source: Source, description: Description, start: Mapping[str, Any], lines: Mapping[str, int]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns the start at which all loops are closed, and what to say of it.
 
     Notes loops that cannot be closed as mistakes of the file.
@@ -108,21 +110,23 @@ def closed_start(source: Source, description: Description, start: Mapping[str, A
         source: the file, for messages.
         description: of the robot.
         start: the coordinates in the pose of the file, by joint.
+        lines: of the joints in the file.
     """
     limit = max(OPEN, 100.0 * float(jnp.finfo(real(0.0).dtype).eps))
     apart = {name: opening for name, opening in open_at_file(description).items() if not opening <= limit}
     if not apart:
         return dict(start), ()
     widest = max(apart, key=lambda name: apart[name])
+    at = lines.get(widest, 0)
     size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
     if not apart[widest] <= _REACH * size:
-        source.wrong(0, f"loop {widest!r} is open by {apart[widest]:.4g} m in the pose of the file, where bodies are within {size:.4g} m")
+        source.wrong(at, f"loop {widest!r} is open by {apart[widest]:.4g} m in the pose of the file, where bodies are within {size:.4g} m")
         return dict(start), ()
     made, q = mechanism(description, Joints())
     try:
         state, _ = initialize(made, joint_state(made, q, start).q)
     except SimulationError as error:
-        source.wrong(0, f"loop {widest!r} is open by {1e3 * apart[widest]:.4g} mm in the pose of the file, and assembly fails: {error}")
+        source.wrong(at, f"loop {widest!r} is open by {1e3 * apart[widest]:.4g} mm in the pose of the file, and assembly fails: {error}")
         return dict(start), ()
     moved: dict[str, Any] = {}
     for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):

@@ -35,6 +35,7 @@ from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.values import floating
 from jaxdae.robots.graph import matrix_quaternion
 from jaxdae.robots.report import Carried, Report
 from jaxdae.system import State
@@ -182,9 +183,8 @@ def _outward(report: Report, mechanism: Mechanism, state: State, engine: Engine)
 def _inward(report: Report, mechanism: Mechanism, positions: Any, rates: Any, engine: Engine) -> State:
     entries = _entries(report, mechanism, engine)
     sizes = [2 if one.wraps else len(one.in_q) for one in entries], [len(one.in_v) for one in entries]
-    given = jnp.asarray(positions)
-    dtype = given.dtype if jnp.issubdtype(given.dtype, jnp.floating) else jnp.result_type(float)
-    given = given.astype(dtype)
+    given = floating(positions)
+    dtype = given.dtype
     moving = jnp.zeros((sum(sizes[1]),), dtype) if rates is None else jnp.asarray(rates, dtype)
     for what, array, size in (("positions", given, sum(sizes[0])), ("velocities", moving, sum(sizes[1]))):
         if array.shape != (size,):

@@ -18,7 +18,7 @@ import importlib
 import pathlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,8 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
     source = Source(path)
-    missing = _check_files(source, source.root("mujoco"), path, folders, 0)
+    root = source.root("mujoco")
+    missing = _check_files(source, root, path, folders, 0)
     source.end()
     notes: list[str] = []
     before = mujoco.get_mju_user_warning()
@@ -90,7 +91,10 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     _check_numbers(source, model)
     _switch_off(mujoco, model)
     told = [f"MuJoCo: {' '.join(note.split())}" for note in dict.fromkeys(notes)]
-    return source, _Reading(mujoco, spec, model, source).graph(path, missing, told)
+    first: dict[str, int] = {}
+    for node in root.everything():
+        first.setdefault(node.tag, node.line)
+    return source, _Reading(mujoco, spec, model, source, first).graph(path, missing, told)
 
 
 def _check_numbers(source: Source, model: Any) -> None:
@@ -127,9 +131,9 @@ def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folder
     if depth > 20:
         source.wrong(0, f"{path.name}: files include each other more than 20 deep")
         return missing
-    compiler = [node for node in _everything(root) if node.tag == "compiler"]
+    compiler = [node for node in root.everything() if node.tag == "compiler"]
     folder = {key: value for node in compiler for key, value in node.attributes.items() if key in ("meshdir", "texturedir", "assetdir")}
-    for node in _everything(root):
+    for node in root.everything():
         name = node.attributes.get("file", "")
         if not name or node.tag not in ("include", "model", *_ASSETS):
             continue
@@ -144,14 +148,6 @@ def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folder
             inner = Source(found)
             missing += _check_files(source, inner.any_root(), found, folders, depth + 1)
     return missing
-
-
-def _everything(root: Node) -> Iterator[Node]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.children))
 
 
 def _strip(spec: Any) -> None:
@@ -174,16 +170,16 @@ def _strip(spec: Any) -> None:
 
 
 class _Reading:
-    """A compiled model while it becomes a graph."""
+    """A compiled model while it becomes a graph; `first` are the lines of the file in which elements are first, by their tags."""
 
-    def __init__(self, mujoco: Any, spec: Any, model: Any, source: Source) -> None:
-        self.mujoco, self.spec, self.model, self.source = mujoco, spec, model, source
+    def __init__(self, mujoco: Any, spec: Any, model: Any, source: Source, first: Mapping[str, int]) -> None:
+        self.mujoco, self.spec, self.model, self.source, self.first = mujoco, spec, model, source, first
         self.bodies = self._names("body", model.nbody, [GROUND])
         self.joints = self._names("joint", model.njnt, [])
         self.equalities = self._names("equality", model.neq, self.joints)
         self.tendons = fixed_tendons(mujoco, model, self.joints)
         listed = ("bodies", "joints", "equalities", "actuators", "tendons")
-        self.lines = {name: [_line(item) for item in getattr(spec, name)] for name in listed}
+        self.lines = {name: [self._line(item, ("flexcomp",)) for item in getattr(spec, name)] for name in listed}
         self.links: dict[str, Link] = {}
         self.poses: list[Pose] = [HERE]
         self.made: list[Joint] = []
@@ -207,6 +203,12 @@ class _Reading:
     def _at(self, kind: str, number: int) -> int:
         lines = self.lines[kind]
         return lines[number] if number < len(lines) else 0
+
+    def _line(self, item: Any, tags: Sequence[str] = ()) -> int:
+        """Returns the line of an object; where the compiler does not know, that of the first of these elements, or of what is included."""
+        found = re.search(r"line (\d+)", getattr(item, "info", "") or "")
+        known = (int(found.group(1)) if found else 0, *(self.first.get(tag, 0) for tag in (*tags, "include")))
+        return next((line for line in known if line), 0)
 
     def graph(self, path: pathlib.Path, missing: list[str], doubts: list[str]) -> Graph:
         """Returns the graph."""
@@ -237,6 +239,10 @@ class _Reading:
         between = [link for link in self.links if link not in self.bodies]
         if between:
             notes.append(f"links without mass between several joints of one body: {', '.join(between)}")
+        shaped = self._shaped()
+        if shaped:
+            line, name = shaped[0]
+            notes.append(f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them {name!r} in line {line}")
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
         return Graph(
@@ -269,6 +275,8 @@ class _Reading:
         above = self.bodies[parent]
         if model.body_mocapid[k] >= 0:
             self.unused.append(("mocap", line))
+        if model.body_plugin[k] >= 0:
+            self.unused.append(("plugin of a body", line))
         if not count:
             self.links[name] = link
             weld = Joint(f"{name} weld", line, js.Weld, above, name, pose.seen_from(self.poses[parent]), HERE)
@@ -276,11 +284,17 @@ class _Reading:
             return
         for number in range(first, first + count):
             last = number == first + count - 1
-            carried = link if last else Link(f"{name}/{number - first + 1}", line, pose)
+            carried = link if last else Link(self._between(f"{name}/{number - first + 1}"), line, pose)
             self.links[carried.name] = carried
             at = self.poses[parent] if number == first else pose
             self._joint(number, above, carried.name, at, pose)
             above = carried.name
+
+    def _between(self, name: str) -> str:
+        """Returns a name that no body has."""
+        while name in self.bodies or name in self.links:
+            name += "_"
+        return name
 
     def _chain(self, number: int) -> tuple[str, str]:
         """Returns the links that a joint connects."""
@@ -308,6 +322,8 @@ class _Reading:
                 self.unused.append((what, line))
         if model.jnt_actfrclimited[k]:
             self.unused.append(("actuatorfrcrange", line))
+        if model.jnt_actgravcomp[k] and not len(model.actuator_trntype):
+            self.unused.append(("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line))
         if kind in (kinds.mjJNT_FREE, kinds.mjJNT_BALL):
             free = kind == kinds.mjJNT_FREE
             self._resist(name, parent, child, free, damping)
@@ -398,19 +414,21 @@ class _Reading:
             return ends, (Pose(quaternion_matrix(data[6:10]), data[3:6]), Pose(np.eye(3), data[0:3]))
         return ends, (Pose(np.eye(3), data[0:3]), Pose(np.eye(3), data[3:6]))
 
+    def _shaped(self) -> list[tuple[int, str]]:
+        """Returns lines and names of the bodies that have their inertia from geoms."""
+        always = int(self.spec.compiler.inertiafromgeom) == 1
+        bodies = [body for body in self.spec.bodies if body.id > 0 and len(body.geoms) and (always or not body.explicitinertial)]
+        return [(self._line(body), self.bodies[body.id]) for body in bodies if self.model.body_mass[body.id] > 0.0]
+
     def _ignored(self) -> tuple[Ignored, ...]:
         found: dict[str, list[int]] = {}
         for name in _LISTED:
             for item in getattr(self.spec, name, ()):
-                found.setdefault(_SINGULAR.get(name, name.removesuffix("s")), []).append(_line(item))
+                what = _SINGULAR.get(name, name.removesuffix("s"))
+                found.setdefault(what, []).append(self._line(item, (what, f"{what}comp")))
         option = self.model.opt
         if option.density or option.viscosity:
-            found.setdefault("option density or viscosity", []).append(0)
+            found.setdefault("option density or viscosity", []).append(self._line(None, ("option",)))
         for what, line in self.unused:
             found.setdefault(what, []).append(line)
         return tuple(sorted((Ignored(what, min(lines), len(lines)) for what, lines in found.items()), key=lambda one: one.line))
-
-
-def _line(item: Any) -> int:
-    found = re.search(r"line (\d+)", getattr(item, "info", "") or "")
-    return int(found.group(1)) if found else 0

@@ -56,14 +56,14 @@ def actuators(
         if int(model.actuator_dyntype[k]) != dynamics.mjDYN_NONE:
             unused.append(("actuator with activation", k))
             continue
-        if not known or len(inputs) != 1:
+        if not known or len(inputs) != 1 or model.actuator_plugin[k] >= 0:
             unused.append(("actuator that is a muscle, a plugin or has several controls", k))
             continue
         at_input = inputs[0]
         gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if gain_kind == gains.mjGAIN_AFFINE else [1.0, 0.0, 0.0])
         bias = np.array(model.actuator_biasprm[k][:3], float) * float(bias_kind == biases.mjBIAS_AFFINE)
         gear = np.array(model.actuator_gear[k], float)
-        for table in ("actuator_damping", "actuator_armature", "actuator_delay"):
+        for table in ("actuator_damping", "actuator_dampingpoly", "actuator_armature", "actuator_delay"):
             if np.any(getattr(model, table, np.zeros(model.nu))[k]):
                 unused.append((table.replace("_", " "), k))
         if transmission in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
@@ -93,7 +93,10 @@ def actuators(
         else:
             unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
             continue
-        if np.any(gain[1:]) or np.any(bias) or not turned:
+        if not turned:
+            unused.append(("actuator of a ball or a free joint in the axes of its parent", k))
+            continue
+        if np.any(gain[1:]) or np.any(bias):
             unused.append(("actuator with feedback that is on no hinge or slide", k))
             continue
         if model.actuator_ctrllimited[at_input] or model.actuator_forcelimited[k]:

@@ -51,6 +51,7 @@ def passive(model: Any, names: list[str], tendons: Fixed) -> tuple[list[js.Tendo
         for table, what in (
             ("tendon_stiffnesspoly", "stiffness polynomial of a tendon"),
             ("tendon_dampingpoly", "damping polynomial of a tendon"),
+            ("tendon_springyield", "springyield of a tendon"),
             ("tendon_armature", "armature of a tendon"),
             ("tendon_limited", "range of a tendon"),
             ("tendon_actfrclimited", "actuatorfrcrange of a tendon"),

@@ -24,9 +24,10 @@ import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.files import Folders
-from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, joint_at
+from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
 from jaxdae.robots.sdf_frames import Frames, Scope, in_scopes
 from jaxdae.robots.source import Node, RobotFileError, Source
+from jaxdae.robots.unused import Format, unused
 
 _KINDS: dict[str, Any] = {
     "fixed": js.Weld,
@@ -39,24 +40,45 @@ _KINDS: dict[str, Any] = {
     "screw": js.Screw,
     "gearbox": None,
 }
-_KNOWN = {
-    "sdf": {"model", "world"},
-    "world": {"model", "include", "frame", "joint", "gravity"},
-    "model": {"link", "joint", "frame", "pose", "static", "model", "include"},
-    "include": {"uri", "name", "pose", "placement_frame", "static"},
-    "link": {"pose", "inertial", "gravity"},
-    "inertial": {"pose", "mass", "inertia"},
-    "inertia": {"ixx", "iyy", "izz", "ixy", "ixz", "iyz"},
-    "frame": {"pose"},
-    "joint": {
-        *("pose", "parent", "child", "axis", "axis2", "screw_thread_pitch", "thread_pitch", "gearbox_ratio", "gearbox_reference_body")
+_AXIS = {"xyz", "limit", "dynamics", "mimic", "use_parent_model_frame"}
+_JOINT = ("pose", "parent", "child", "axis", "axis2", "screw_thread_pitch", "thread_pitch", "gearbox_ratio", "gearbox_reference_body")
+_READ = Format(
+    elements={
+        "sdf": {"model", "world"},
+        "world": {"model", "include", "frame", "joint", "gravity"},
+        "model": {"link", "joint", "frame", "pose", "static", "model", "include"},
+        "include": {"uri", "name", "pose", "placement_frame", "static"},
+        "link": {"pose", "inertial", "gravity"},
+        "inertial": {"pose", "mass", "inertia"},
+        "inertia": {"ixx", "iyy", "izz", "ixy", "ixz", "iyz"},
+        "frame": {"pose"},
+        "joint": _JOINT,
+        "axis": _AXIS,
+        "axis2": _AXIS,
+        "limit": {"lower", "upper", "effort", "velocity"},
+        "dynamics": {"damping", "friction", "spring_stiffness", "spring_reference"},
+        "mimic": {"multiplier", "offset", "reference"},
     },
-    "axis": {"xyz", "limit", "dynamics", "mimic", "use_parent_model_frame", "initial_position"},
-    "limit": {"lower", "upper", "effort", "velocity"},
-    "dynamics": {"damping", "friction", "spring_stiffness", "spring_reference"},
-    "mimic": {"multiplier", "offset", "reference"},
-}
-_KNOWN["axis2"] = _KNOWN["axis"]
+    attributes={
+        "sdf": {"version"},
+        "world": {"name"},
+        "model": {"name", "canonical_link", "placement_frame"},
+        "include": {"merge"},
+        "link": {"name"},
+        "inertial": {"auto"},
+        "frame": {"name", "attached_to"},
+        "joint": {"name", "type"},
+        "pose": {"relative_to", "rotation_format", "degrees", "frame"},
+        "parent": {"link"},
+        "child": {"link"},
+        "xyz": {"expressed_in"},
+        "mimic": {"joint", "axis"},
+    },
+    several={"model", "world", "include", "frame", "joint", "link"},
+    texts=True,
+)
+_AXES = {js.Universal: 2, js.Weld: 0, js.Ball: 0, None: 2}
+"""How many axes a joint has, 1 where it is not here."""
 _ENDLESS = 1e15  # SDF writes 1e16 where there is no limit.
 
 
@@ -114,7 +136,7 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         couplings,
         frames=named,
         gravity=gravity,
-        ignored=_ignored([scope.node for scope in scopes], root),
+        ignored=unused(source, [root, *(scope.node for scope in scopes)], _READ, _not_acting(scopes)),
     )
 
 
@@ -126,7 +148,7 @@ def sdf_version(source: Source, root: Node) -> tuple[int, int]:
     """
     text = root.attributes.get("version", "")
     parts = text.split(".")
-    if len(parts) < 2 or not all(part.isdigit() and len(part) < 4 for part in parts[:2]):
+    if len(parts) < 2 or parts[0] != "1" or not (parts[1].isdigit() and len(parts[1]) < 4):
         raise RobotFileError([f"{source.path}:{root.line}: <sdf> has the version {text!r}; expected one such as 1.9"])
     return int(parts[0]), int(parts[1])
 
@@ -196,7 +218,7 @@ def _joint(source: Source, scope: Scope, node: Node, frames: Frames, links: dict
     name, written = scope.named(node), node.attributes["type"]
     kind, ends = _KINDS[written], _ends(source, scope, node, frames)
     at = frames.joint_pose(name)
-    count = {js.Universal: 2, js.Weld: 0, js.Ball: 0}.get(kind, 1)
+    count = _AXES.get(kind, 1)
     nodes = [node.first("axis"), node.first("axis2")][:count]
     axes = [_axis(source, scope, node, one, frames, at, np.eye(3)[2]) for one in nodes]
     numbers: dict[str, Any] = {}
@@ -347,6 +369,10 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
     able = {joint.name: joint for joint in joints if joint.kind in (js.Revolute, js.Prismatic, js.Screw)}
     others = {one.joint: one.other for one in couplings}
     for one in couplings:
+        if one.joint not in able:
+            source.wrong(
+                one.line, f"the joint {one.joint!r} has not one coordinate: only revolute, prismatic and screw joints can mimic others"
+            )
         if one.other not in able:
             source.wrong(one.line, f"the joint {one.joint!r} mimics the unknown joint {one.other!r}{hint(one.other, list(able))}")
         way = [one.joint]
@@ -356,24 +382,14 @@ def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequ
             source.wrong(one.line, f"the joint {one.joint!r} mimics itself, by way of {' -> '.join([*way, one.joint])}")
 
 
-def _ignored(nodes: Sequence[Node], root: Node) -> tuple[Ignored, ...]:
-    """Returns the elements that nothing here uses, in the order of their first lines."""
+def _not_acting(scopes: Sequence[Scope]) -> dict[str, list[int]]:
+    """Returns the lines of what is read of joints but acts on none: what acts in balls and gearboxes, and second axes."""
     found: dict[str, list[int]] = {}
-    waiting = [root, *nodes]
-    seen: set[int] = set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        known = _KNOWN.get(node.tag, set())
-        if node.tag == "joint" and node.attributes.get("type") == "ball":
-            lines = [acting.line for axis in node.all("axis") for acting in axis.all("dynamics")]
-            if lines:
-                found.setdefault("dynamics of a ball joint", []).extend(lines)
-        for child in node.children:
-            if child.tag in known:
-                waiting.append(child)
-            else:
-                found.setdefault(child.tag, []).append(child.line)
-    return tuple(sorted((Ignored(tag, min(lines), len(lines)) for tag, lines in found.items()), key=lambda one: one.line))
+    for node in (node for scope in scopes for node in scope.all("joint")):
+        written = node.attributes.get("type", "")
+        axes = [*node.all("axis"), *node.all("axis2")]
+        for tag in {"ball": ("dynamics",), "gearbox": ("dynamics", "mimic")}.get(written, ()):
+            found.setdefault(f"{tag} of a {written} joint", []).extend(one.line for axis in axes for one in axis.all(tag))
+        if _AXES.get(_KINDS[written], 1) == 1:
+            found.setdefault(f"axis2 of a {written} joint", []).extend(axis.line for axis in node.all("axis2"))
+    return found

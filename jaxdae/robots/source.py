@@ -50,6 +50,14 @@ class Node:
         """Returns the first child with a tag."""
         return next(self.all(tag), None)
 
+    def everything(self) -> Iterator[Node]:
+        """Yields the element and all that is in it, in the order of the file."""
+        waiting: list[Node] = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
+
 
 class Source:
     """A file while it is read: what is found wrong is collected, so that all of it is told at once."""
@@ -153,6 +161,13 @@ class Source:
         """Returns an attribute that is one finite number."""
         return float(self.numbers(node, name, (default,))[0])
 
+    def needed(self, inside: Node, tag: str, name: str) -> float:
+        """Returns an attribute of a child, one finite number that must be there."""
+        node = inside.first(tag)
+        if node is None or name not in node.attributes:
+            self.wrong(inside.line if node is None else node.line, f"<{inside.tag}> has no <{tag} {name}=...>")
+        return self.number(node, name)
+
     def values(self, node: Node | None, default: Sequence[float]) -> np.ndarray:
         """Returns the text of an element, as many finite numbers as the default has; the default where there is no element or no text."""
         if node is None or not node.content.strip():
@@ -161,7 +176,9 @@ class Source:
         return self.numbers(words, "text", default)
 
     def value(self, node: Node | None, default: float) -> float:
-        """Returns the text of an element, one finite number."""
+        """Returns the text of an element, one finite number; the default where there is no element."""
+        if node is not None and not node.content.strip():
+            self.wrong(node.line, f"<{node.tag}> has no number")
         return float(self.values(node, (default,))[0])
 
     def truth_of(self, node: Node, name: str) -> bool:

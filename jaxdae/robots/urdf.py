@@ -20,8 +20,9 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms.values import hint
-from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, joint_at, roll_pitch_yaw
+from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at, quaternion_matrix, roll_pitch_yaw
 from jaxdae.robots.source import Node, RobotFileError, Source
+from jaxdae.robots.unused import Format, unused
 
 _FREE = object()
 _KINDS: dict[str, Any] = {
@@ -35,13 +36,31 @@ _KINDS: dict[str, Any] = {
 }
 _WITH_AXIS = ("revolute", "continuous", "prismatic", "planar")
 _FOLLOWING = (js.Revolute, js.Prismatic)
-_KNOWN = {
-    "robot": {"link", "joint"},
-    "link": {"inertial"},
-    "inertial": {"origin", "mass", "inertia"},
-    "joint": {"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"},
-}
 _LIMITS = ("lower", "upper", "velocity", "effort")
+_READ = Format(
+    elements={
+        "robot": {"link", "joint"},
+        "link": {"inertial"},
+        "inertial": {"origin", "mass", "inertia"},
+        "joint": {"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"},
+    },
+    attributes={
+        "robot": {"name", "version"},
+        "link": {"name"},
+        "joint": {"name", "type"},
+        "origin": {"xyz", "rpy", "quat_xyzw"},
+        "mass": {"value"},
+        "inertia": {"ixx", "ixy", "ixz", "iyy", "iyz", "izz"},
+        "parent": {"link"},
+        "child": {"link"},
+        "axis": {"xyz"},
+        "limit": _LIMITS,
+        "dynamics": {"damping", "friction"},
+        "mimic": {"joint", "multiplier", "offset"},
+    },
+    several={"link", "joint"},
+    texts=False,
+)
 
 
 class _Mimic(NamedTuple):
@@ -72,7 +91,7 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
     """Returns a URDF file and the graph in it; see `jaxdae.robots.load`."""
     source = Source(path)
     root = source.root("robot")
-    if any(":" in node.tag for node in root.children) or any("${" in text for node in root.children for text in node.attributes.values()):
+    if any(node.tag.startswith("xacro:") or any("${" in text for text in node.attributes.values()) for node in root.everything()):
         raise RobotFileError([f"{path}:{root.line}: a xacro source, not a URDF; run `xacro {path.name} > robot.urdf` first"])
     links = _links(source, root)
     joints = [joint for node in root.all("joint") if (joint := _joint(source, node, links)) is not None]
@@ -97,14 +116,17 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
         if joint.kind is js.Ball and joint.numbers["damping"]
     ]
     afloat = tuple(joint.child for joint in order if joint.kind is _FREE)
-    name = root.attributes.get("name", path.stem)
-    return source, Graph(name, placed, found, couplings, forces, ignored=_ignored(root), afloat=afloat)
+    lost = [one.line for node in root.all("joint") if _KINDS[node.attributes["type"]] is _FREE for one in node.all("dynamics")]
+    ignored = unused(source, [root], _READ, {"dynamics of a floating joint": lost})
+    return source, Graph(root.attributes.get("name", path.stem), placed, found, couplings, forces, ignored=ignored, afloat=afloat)
 
 
 def _in_graph(joint: _Joint, links: Mapping[str, Link]) -> Joint:
     frame = links[joint.child].pose.then(Pose(axes_with_z(joint.axis), np.zeros(3)))
     ends = joint.parent, joint.child
-    numbers = {} if joint.kind in (js.Weld, js.Ball) else joint.numbers
+    # The damping of balls is a force of its own.
+    numbers = {key: value for key, value in joint.numbers.items() if value and (joint.kind is not js.Ball or key == "friction")}
+    numbers = {} if joint.kind is js.Weld else numbers
     options = {"numbers": numbers, "limits": joint.limits, "wraps": joint.wraps}
     return joint_at(joint.name, joint.line, joint.kind, ends, links, frame, **options)
 
@@ -153,8 +175,14 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
 
 
 def _pose(source: Source, node: Node | None) -> Pose:
-    rpy = source.numbers(node, "rpy", (0.0, 0.0, 0.0))
-    return Pose(roll_pitch_yaw(*rpy), source.numbers(node, "xyz", (0.0, 0.0, 0.0)))
+    place, rpy = source.numbers(node, "xyz", (0.0, 0.0, 0.0)), source.numbers(node, "rpy", (0.0, 0.0, 0.0))
+    if node is None or "quat_xyzw" not in node.attributes:
+        return Pose(roll_pitch_yaw(*rpy), place)
+    quaternion = source.numbers(node, "quat_xyzw", (0.0, 0.0, 0.0, 1.0))
+    if "rpy" in node.attributes or not np.any(quaternion):
+        source.wrong(node.line, "<origin> must have either rpy or a quat_xyzw that is not zero")
+        return HERE
+    return Pose(quaternion_matrix(np.roll(quaternion, 1)), place)
 
 
 def _links(source: Source, root: Node) -> dict[str, Link]:
@@ -175,9 +203,9 @@ def _link(source: Source, node: Node, name: str) -> Link:
     if inertial is None:
         return Link(name, node.line)
     pose = _pose(source, inertial.first("origin"))
-    mass = source.number(inertial.first("mass"), "value")
-    at = inertial.first("inertia")
-    xx, xy, xz, yy, yz, zz = (source.number(at, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+    mass = source.needed(inertial, "mass", "value")
+    xx, yy, zz = (source.needed(inertial, "inertia", key) for key in ("ixx", "iyy", "izz"))
+    xy, xz, yz = (source.number(inertial.first("inertia"), key) for key in ("ixy", "ixz", "iyz"))
     inertia = np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if mass < 0.0:
         source.wrong(inertial.line, f"the mass of link {name!r} must not be negative, got {mass:g}")
@@ -200,7 +228,7 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     axis = source.numbers(node.first("axis"), "xyz", (1.0, 0.0, 0.0))
     length = np.linalg.norm(axis)
     if kind in _WITH_AXIS and not length > 0.0:
-        source.wrong(node.line, f"the axis of joint {name!r} is zero: give a direction, such as 0 0 1")
+        source.wrong((node.first("axis") or node).line, f"the axis of joint {name!r} is zero: give a direction, such as 0 0 1")
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
     for key, value in acting.items():
@@ -252,21 +280,3 @@ def _check_mimics(source: Source, joints: list[_Joint]) -> None:
 
 def _key(kind: Any) -> str:
     return next(key for key, known in _KINDS.items() if known is kind)
-
-
-def _ignored(root: Node) -> tuple[Ignored, ...]:
-    """Returns the elements that nothing here uses, in the order of their first lines."""
-    found: dict[str, list[int]] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        known = _KNOWN.get(node.tag, set())
-        for name in node.attributes if node.tag == "dynamics" else ():
-            if name not in ("damping", "friction"):
-                found.setdefault(f"dynamics {name}", []).append(node.line)
-        for child in node.children:
-            if child.tag in known:
-                waiting.append(child)
-            else:
-                found.setdefault(child.tag, []).append(child.line)
-    return tuple(sorted((Ignored(tag, min(lines), len(lines)) for tag, lines in found.items()), key=lambda one: one.line))

@@ -10,11 +10,15 @@ residual that cannot be reduced. With a preconditioner P (symmetric, near S^-1),
     w = S u,  gamma = u^T w,  pi <- u + beta pi,  q <- w + beta q,  alpha = gamma / (q^T P q),
     lam <- lam + alpha pi,  rho <- rho - alpha q,  u <- u - alpha P q,  beta = gamma_new / gamma,
 
-and gamma, which vanishes when the reducible part of the residual does, ends the loop: where it is small against its first value, or against
-what rounding errors of r amount to, |P r|^2 tr(S) eps^2, for an r that is nothing but an irreducible residue has no first value to
-speak of. It ends as well where the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero: what is left
-then lies along dependent rows, which a state near the manifold makes nearly, not exactly dependent. A second round on the recomputed
-residual takes off what rounding has added.
+and gamma vanishes when the reducible part of the residual does. The loop ends at the first of three events:
+
+* gamma is small against its first value,
+* gamma is small against what rounding errors of r amount to, |P r|^2 tr(S) eps^2: an r that is irreducible from the start has no first
+  value to speak of,
+* the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero: what is left then lies along dependent rows, which
+  a state near the manifold makes nearly, not exactly dependent.
+
+A second round on the recomputed residual takes off what rounding has added.
 
 *Which multipliers.* Started from zero and without preconditioner, lam lies in the span of b, S b, S^2 b, ..., b = r - J M^-1 f. For
 consistent rows b is in the range of S, and so is lam: it is the shortest. What is inconsistent, Q b with the projector Q onto the null

@@ -15,9 +15,9 @@ Where N comes from is a choice of its own:
     HouseholderQR    J^T = [Q1 Q2] [R; 0]: full row rank; N = Q2, J^+ = Q1 R^-T.
     NormalEquations  full row rank; J^+ = J^T (J J^T)^-1, and instead of a basis the projector P = I - J^+ J itself. The cheapest.
 
-Shapes do not depend on values: with singular values, N has nv columns of which the others are zero, and the reduced matrix gets a one on
-its diagonal there. In general, with a generating set G (nv, k) of the null space and a symmetric Z >= 0 that is positive on what G maps
-to zero and commutes with the projector along it, (G^T M G + Z) y = G^T (f - M a_p) gives the same G y.
+Shapes do not depend on values. With singular values N has nv columns, of which those beyond the null space are zero, and the reduced
+matrix gets a one on its diagonal there. In general let the columns of G (nv, k) generate the null space, and let Z >= 0 be symmetric,
+positive on the kernel of G, and commute with the projector along that kernel. Then (G^T M G + Z) y = G^T (f - M a_p) gives the same G y.
 
 Soft rows, J a + C lam = r, are hard rows of the augmented system with coordinates (a, c) and masses (M, I): J a + C^1/2 c = r.
 

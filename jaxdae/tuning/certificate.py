@@ -15,10 +15,10 @@ plus what the difference itself is known to be off; that part is reported, so th
 *Not finite.* Where a derivative is NaN or infinite, the leaf is named. Of a `RolloutLoss` every step is differentiated for itself, at
 the states of the rollout: the first one (in time) whose forward or reverse derivative is not finite is named too.
 
-*Chaos.* The growth |dx(t)| / |dx(0)| of a random perturbation of the start state of a `RolloutLoss`, by forward mode. Regular motions
-let it grow as a power of time, chaotic ones exponentially. ln |dx(t)| = c + p ln t + lambda t is fitted over the last nine tenths of the
-horizon T; where lambda T > 7, a thousandfold growth beyond any power, the horizon is called chaotic: a gradient then is exact and useless,
-because the loss has as many wiggles. Shorten the horizon, or steer the motion.
+*Chaos.* The growth |dx(t)| / |dx(0)| of a random perturbation of the start state of a `RolloutLoss` is followed by forward mode. Regular
+motions let it grow as a power of time, chaotic ones exponentially. So ln |dx(t)| = c + p ln t + lambda t is fitted over the last nine
+tenths of the horizon T. The horizon is called chaotic where lambda T > 7, which is a thousandfold growth beyond any power. A gradient is
+exact then, and useless, because the loss has as many wiggles. Shorten the horizon, or steer the motion.
 
 References:
     A. Griewank, A. Walther, "Evaluating Derivatives", 2nd edition, SIAM (2008).

@@ -4,10 +4,13 @@ One step, compiled once:
 
     loss and gradient at the trained numbers -> norm -> clipping -> optimizer -> new numbers
 
-Three things make it fit for rollouts. Trained numbers live in free variables, so that bounds hold (`reparametrize`). A step whose loss,
-gradient or update is not finite is skipped: the optimizer's state stays as it was, and the numbers go back to the last good ones plus half
-of the step that left them (a quarter after two skips, and so on), so that a fit that ran into a region where rollouts fail walks back out
-of it. The numbers with the smallest loss so far are kept.
+Three things make it fit for rollouts.
+
+* Trained numbers live in free variables, so that bounds hold (`reparametrize`).
+* A step whose loss, gradient or update is not finite is skipped. The optimizer's state stays as it was. The numbers go back to the last
+  good ones plus half of the step that left them, after two skips a quarter, and so on: a fit that ran into a region where rollouts fail
+  walks back out of it.
+* The numbers with the smallest loss so far are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,47 +147,14 @@ def fit(
     chosen = reparametrize(parameters, trainable, starts=starts)
     # The step number and the trained leaves are arguments, all else of the parameters too: no value is baked into the program.
     parameters = jax.tree.map(jnp.asarray, parameters)
+    axes = None if starts is None else batch_axes(parameters, *chosen.paths, *stacked)
+    task = _Task(loss, optax.with_extra_args_support(optimizer), chosen, mode, clip, record, batch if callable(batch) else None)
     fixed_batch = None if callable(batch) else jax.tree.map(jnp.asarray, batch)
-    optimizer = optax.with_extra_args_support(optimizer)
+    program = _compiled(task, parameters, fixed_batch, axes, starts, mesh, identified=checkpoint is not None)
 
-    def stepping(over: Any) -> Any:
-        def one(carried: _Carried, shared: Any, items: Any) -> Any:
-            return _step(loss, optimizer, chosen, mode, clip, record, batch if callable(batch) else items, carried, shared, over)
-
-        return one
-
-    def begin(values: Any) -> _Carried:
-        return _begin(chosen.split(values), optimizer)
-
-    if starts is None:
-        step, start = stepping(mesh), begin(parameters)
-    else:
-        axes = batch_axes(parameters, *chosen.paths, *stacked)
-        step = jax.vmap(stepping(None), in_axes=(0, axes, None))
-        start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
-    here = start, parameters, fixed_batch
-    if mesh is not None:  # Numbers on the host are the same for all processes.
-        start, parameters, fixed_batch = jax.device_get(here)
-    lowered = jax.jit(step).lower(start, parameters, fixed_batch)
-    identity = {}
-    if checkpoint:
-        # The same fit on other devices goes on from the same checkpoint.
-        alone = lowered if mesh is None else jax.jit(stepping(None)).lower(*here)
-        identity = checkpoints.fingerprint(alone.as_text(), (start, parameters, fixed_batch))
-    compiled = lowered.compile()
-
-    carried, history = start, []
-    template = jax.tree.structure(lowered.out_info[1])
-    file = pathlib.Path(checkpoint.file) if checkpoint else None
-    if file is not None and file.exists():
-        carried, stored = checkpoints.read(file, start, identity)
-        count = _checked_count(file, carried, start, stored, template.num_leaves, steps)
-        columns = [stored[str(k)] for k in range(template.num_leaves)]
-        history = [[column[k] for column in columns] for k in range(count)]
-        carried = carried if mesh is not None else jax.tree.map(jnp.asarray, carried)
-        _tell(checkpoint, template, stored)
-    for count in range(len(history), steps):
-        carried, told = compiled(carried, parameters, fixed_batch)
+    carried, history = _begun(program, checkpoint, steps, on_host=mesh is not None)
+    for count in range(len(history.steps), steps):
+        carried, told = program.step(carried, *program.shared)
         told = jax.device_get(told)
         if count == 0 and not callable(batch) and np.all(told[0].skipped):
             raise ValueError(
@@ -192,21 +162,112 @@ def fit(
                 " a rollout or the assembly of its start failed: raise_if_failed(trajectory) says why,"
                 " check_gradients(loss, parameters) which leaf and which step"
             )
-        history.append(jax.tree.leaves(told))
+        history.steps.append(jax.tree.leaves(told))
         if progress is not None:
             progress(count, told[0])
-        if (
-            file is not None
-            and checkpoint is not None
-            and jax.process_index() == 0
-            and ((count + 1) % checkpoint.every == 0 or count + 1 == steps)
-        ):
-            stored = _stacked(history)
-            checkpoints.write(file, jax.device_get(carried), stored, identity)
-            _tell(checkpoint, template, stored)
-    told, recorded = jax.tree.unflatten(template, list(_stacked(history).values()))
+        if checkpoint is not None and ((count + 1) % checkpoint.every == 0 or count + 1 == steps):
+            _save(checkpoint, carried, history, program.identity)
     carried = carried if mesh is None else jax.device_get(carried)
-    return _result(chosen, parameters, carried, told, recorded, None if starts is None else axes)
+    return _result(chosen, program.shared[0], carried, history, axes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What one step of a fit does, see `fit`; `items_of` makes the batch of a step from its number, None where all steps have one batch."""
+
+    loss: Callable[..., Any]
+    optimizer: Any
+    chosen: Reparametrization
+    mode: Mode
+    clip: float | None
+    record: Callable[[Any], Any] | None
+    items_of: Callable[[Any], Any] | None
+
+
+class _Program(NamedTuple):
+    """A fit ready to run.
+
+    Attributes:
+        step: (carried, *shared) -> (carried, (FitStep, record)), compiled.
+        start: what is carried into the first step.
+        shared: the parameters, whose trained leaves are not read, and the batch of all steps.
+        told: the structure of (FitStep, record).
+        identity: what a checkpoint of this fit is known by; empty where there is none.
+    """
+
+    step: Callable[..., Any]
+    start: _Carried
+    shared: tuple[Any, Any]
+    told: Any
+    identity: dict[str, str]
+
+
+class _History(NamedTuple):
+    """What the steps so far told: leaf by leaf of (FitStep, record), a list a step."""
+
+    structure: Any
+    steps: list[list[Any]]
+
+    def told(self) -> Any:
+        """Returns (FitStep, record) with a leading axis of steps."""
+        return jax.tree.unflatten(self.structure, [np.stack(leaf) for leaf in zip(*self.steps, strict=True)])
+
+
+def _compiled(task: _Task, parameters: Any, batch: Any, axes: Any, starts: int | None, mesh: Any, *, identified: bool) -> _Program:
+    """Returns the program of a fit, or of so many of them; `axes` says which parameters differ between these."""
+
+    def stepping(over: Any) -> Any:
+        def one(carried: _Carried, shared: Any, items: Any) -> Any:
+            return _step(task, carried, shared, items, over)
+
+        return one
+
+    def begin(values: Any) -> _Carried:
+        return _begin(task.chosen.split(values), task.optimizer)
+
+    if starts is None:
+        step, start = stepping(mesh), begin(parameters)
+    else:
+        step = jax.vmap(stepping(None), in_axes=(0, axes, None))
+        start = jax.vmap(begin, in_axes=(axes,), axis_size=starts)(parameters)
+    here = start, parameters, batch
+    # Of several processes all begin with the same numbers, which are those on the host.
+    given = here if mesh is None else jax.device_get(here)
+    lowered = jax.jit(step).lower(*given)
+    identity = {}
+    if identified:
+        # The same fit on other devices goes on from the same checkpoint.
+        alone = lowered if mesh is None else jax.jit(stepping(None)).lower(*here)
+        identity = checkpoints.fingerprint(alone.as_text(), given)
+    return _Program(lowered.compile(), given[0], given[1:], jax.tree.structure(lowered.out_info[1]), identity)
+
+
+def _begun(program: _Program, checkpoint: Checkpoint | None, steps: int, *, on_host: bool) -> tuple[_Carried, _History]:
+    """Returns what is carried into the next step, and the history so far: from the checkpoint, where there is one."""
+    if checkpoint is None or not pathlib.Path(checkpoint.file).exists():
+        return program.start, _History(program.told, [])
+    file = pathlib.Path(checkpoint.file)
+    carried, stored = checkpoints.read(file, program.start, program.identity)
+    count = _checked_count(file, carried, program.start, stored, program.told.num_leaves, steps)
+    columns = [stored[str(k)] for k in range(program.told.num_leaves)]
+    _tell(checkpoint, jax.tree.unflatten(program.told, columns))
+    history = _History(program.told, [[column[step] for column in columns] for step in range(count)])
+    return carried if on_host else jax.tree.map(jnp.asarray, carried), history
+
+
+def _save(checkpoint: Checkpoint, carried: _Carried, history: _History, identity: dict[str, str]) -> None:
+    """Writes a checkpoint, of several processes the first one, and hands its history on."""
+    if jax.process_index() == 0:
+        told = history.told()
+        columns = {str(k): leaf for k, leaf in enumerate(jax.tree.leaves(told))}
+        checkpoints.write(pathlib.Path(checkpoint.file), jax.device_get(carried), columns, identity)
+        _tell(checkpoint, told)
+
+
+def _tell(checkpoint: Checkpoint, told: Any) -> None:
+    """Hands the history of a checkpoint to who wants to know of it."""
+    if checkpoint.saved is not None:
+        checkpoint.saved(*told)
 
 
 def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
@@ -249,41 +310,54 @@ def _begin(free: Any, optimizer: Any) -> _Carried:
     return _Carried(zero, free, state, free, still, zero, free, jnp.asarray(jnp.inf, real), zero, zero)
 
 
-def _step(
-    loss: Any,
-    optimizer: Any,
-    chosen: Reparametrization,
-    mode: Mode,
-    clip: Any,
-    record: Any,
-    batch: Any,
-    carried: _Carried,
-    shared: Any,
-    mesh: Any,
-) -> Any:
-    """Returns what is carried on, and (FitStep, record) of one step."""
-    items = batch(carried.count) if callable(batch) else batch
+def _step(task: _Task, carried: _Carried, shared: Any, items: Any, mesh: Any) -> Any:
+    """Returns what is carried on, and (FitStep, record) of one step.
+
+    Args:
+        task: of the fit.
+        carried: from the step before.
+        shared: the parameters, whose trained leaves are those of `carried`.
+        items: the batch of all steps; not used where each step has its own.
+        mesh: devices for the items of the batch, or None.
+    """
+    chosen, items = task.chosen, items if task.items_of is None else task.items_of(carried.count)
 
     def of_item(free: Any, item: Any) -> Any:
         here = chosen.join(shared, free)
-        return loss(here) if item is None else loss(here, item)
+        return task.loss(here) if item is None else task.loss(here, item)
 
     def of_free(free: Any) -> Any:
         return averaging.mean(of_item, free, items, mesh)
 
     free = carried.free
-    value, gradient = averaging.value_and_grad(mode, of_item, free, items, mesh)
+    value, gradient = averaging.value_and_grad(task.mode, of_item, free, items, mesh)
     norm = _norm(gradient)
     finite = jnp.isfinite(value) & jnp.isfinite(norm)
-    shortened = 1.0 if clip is None else jnp.minimum(1.0, clip / jnp.maximum(norm, clip))
+    shortened = 1.0 if task.clip is None else jnp.minimum(1.0, task.clip / jnp.maximum(norm, task.clip))
     # What a skipped step would have computed is selected away; zeros keep it free of NaN.
     gradient = jax.tree.map(lambda g: jnp.where(finite, g * jnp.asarray(shortened, g.dtype), 0.0), gradient)
     # Optax mixes integers, single and double precision; a user's strict promotion is meant for his own program.
     with jax.numpy_dtype_promotion("standard"):
-        update, state = optimizer.update(gradient, carried.optimizer_state, free, value=value, grad=gradient, value_fn=of_free)
+        update, state = task.optimizer.update(gradient, carried.optimizer_state, free, value=value, grad=gradient, value_fn=of_free)
     update = jax.tree.map(lambda d, x: jnp.asarray(d, x.dtype), update, free)
     length = _norm(update)
     taken = finite & jnp.isfinite(length)
+    new = _carried_on(carried, value, update, state, taken)
+    told = FitStep(value, norm, jnp.where(taken, length, 0.0), _learning_rate(state, norm), ~taken, new.best_loss)
+    return new, (told, None if task.record is None else task.record(chosen.join(shared, free)))
+
+
+def _carried_on(carried: _Carried, value: Any, update: Any, state: Any, taken: Any) -> _Carried:
+    """Returns what is carried on: after the update where it is taken, else on the way back to the last good numbers.
+
+    Args:
+        carried: from the step before.
+        value: the loss there.
+        update: of the free variables.
+        state: of the optimizer after it.
+        taken: whether loss, gradient and update are finite ().
+    """
+    free = carried.free
 
     def select(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(taken, jnp.asarray(a, jnp.result_type(b)), b), new, old)
@@ -292,7 +366,7 @@ def _step(
     backed = jax.tree.map(lambda x, d: x + d * 0.5 ** retries.astype(d.dtype), carried.good, carried.update)
     better = taken & (value < carried.best_loss)
     best_loss = jnp.where(better, value.astype(carried.best_loss.dtype), carried.best_loss)
-    new = _Carried(
+    return _Carried(
         count=carried.count + 1,
         free=select(optax.apply_updates(free, update), backed),
         optimizer_state=select(state, carried.optimizer_state),
@@ -304,8 +378,6 @@ def _step(
         best_step=jnp.where(better, carried.count, carried.best_step),
         skipped=carried.skipped + jnp.where(taken, 0, 1),
     )
-    told = FitStep(value, norm, jnp.where(taken, length, 0.0), _learning_rate(state, norm), ~taken, best_loss)
-    return new, (told, None if record is None else record(chosen.join(shared, free)))
 
 
 def _norm(tree: Any) -> Any:
@@ -320,17 +392,8 @@ def _learning_rate(state: Any, like: Any) -> Any:
     return jnp.full_like(like, jnp.nan)
 
 
-def _stacked(history: Sequence[Any]) -> dict[str, np.ndarray]:
-    return {str(k): np.stack(column) for k, column in enumerate(zip(*history, strict=True))}
-
-
-def _tell(checkpoint: Checkpoint | None, template: Any, stored: dict[str, np.ndarray]) -> None:
-    """Hands the history of a checkpoint to who wants to know of it."""
-    if checkpoint is not None and checkpoint.saved is not None:
-        checkpoint.saved(*jax.tree.unflatten(template, [stored[str(k)] for k in range(template.num_leaves)]))
-
-
-def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, told: FitStep, recorded: Any, axes: Any) -> FitResult:
+def _result(chosen: Reparametrization, parameters: Any, carried: _Carried, history: _History, axes: Any) -> FitResult:
+    told, recorded = history.told()
     join = chosen.join if axes is None else jax.vmap(chosen.join, in_axes=(axes, 0), out_axes=axes)
     best, last = jax.jit(join)(parameters, carried.best), jax.jit(join)(parameters, carried.free)
     count = np.asarray if axes is not None else int

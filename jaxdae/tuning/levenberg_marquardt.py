@@ -234,13 +234,14 @@ def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:
     sigma = (
         jnp.asarray(given, square.dtype) if given is not None else jnp.sqrt(square / freedom) if freedom else jnp.full_like(square, jnp.inf)
     )
-    if rows < count:
+    if rows < count or (given is None and not freedom):
         return sigma, jnp.full((count, count), jnp.inf, square.dtype)
     lengths = _columns(at.jacobian)
     scale: Any = jnp.where(lengths > 0, lengths, 1.0)
     triangle = jnp.linalg.qr(at.jacobian / scale, mode="r")
     pivots = jnp.abs(jnp.diagonal(triangle))
     determined = jnp.min(pivots) > jnp.finfo(square.dtype).eps * rows
-    inverse = jax.scipy.linalg.solve_triangular(jnp.where(determined, triangle, jnp.eye(count)), jnp.eye(count, dtype=square.dtype))
+    eye = jnp.eye(count, dtype=square.dtype)
+    inverse = jax.scipy.linalg.solve_triangular(jnp.where(determined, triangle, eye), eye)
     inverse = (slope / scale)[:, None] * inverse
     return sigma, jnp.where(determined, sigma**2 * (inverse @ inverse.T), jnp.inf)

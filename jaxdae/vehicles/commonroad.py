@@ -7,7 +7,10 @@
 with the inputs (steering rate in rad/s, acceleration in m/s^2). With beta the slip angle of the mass center, l = a + b, and axle loads
 F_f = m (g b - u_2 h) / l, F_r = m (g a + u_2 h) / l, the side forces of the axles are
 
-    mu C_Sf F_f (delta - beta - a psi'/v),        mu C_Sr F_r (-beta + b psi'/v).
+    mu C_Sf F_f (delta - beta - a psi'/v),        mu C_Sr F_r (-beta + b psi'/v),
+
+with the other sign backward, v < 0: tires push against the velocity of their axles, which goes with the sign of v. CommonRoad's package
+3.0.2 leaves that sign out, so that its car turns in faster and faster in reverse.
 
 Slip angles have no meaning at rest. Below 0.1 m/s ST moves as a body without slip, beta = atan(tan(delta) b / l), whose derivatives are
 those of that formula; CommonRoad's package 3.0.2 has a square too many in d beta/dt there. Inputs are not clipped here:
@@ -27,6 +30,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree
 from jaxdae.kinematic import KinematicSystem
+from jaxdae.mechanisms.values import floating
 from jaxdae.names import Names
 from jaxdae.system import State
 from jaxdae.typing import Leaf
@@ -147,8 +151,10 @@ class DynamicSingleTrack(KinematicSystem):
         length = self.front + self.rear
         front_load = self.mass * (self.gravity * self.rear - u[1] * self.height) / length
         rear_load = self.mass * (self.gravity * self.front + u[1] * self.height) / length
-        front_force = self.friction * self.front_stiffness * front_load * (delta - beta - self.front * turn / v)
-        rear_force = self.friction * self.rear_stiffness * rear_load * (-beta + self.rear * turn / v)
+        front_grip = jnp.sign(v) * self.friction * self.front_stiffness * front_load
+        rear_grip = jnp.sign(v) * self.friction * self.rear_stiffness * rear_load
+        front_force = front_grip * (delta - beta - self.front * turn / v)
+        rear_force = rear_grip * (-beta + self.rear * turn / v)
         turning = (self.front * front_force - self.rear * rear_force) / self.inertia
         return turning, (front_force + rear_force) / (self.mass * v) - turn
 
@@ -208,7 +214,7 @@ def to_commonroad(state: State, speed: Any) -> Array:
 
 def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
     """Returns the state of `vehicles.bicycle` in joint coordinates of a KS state, at rest, and the speed v."""
-    x = jnp.asarray(x)
+    x = floating(x)
     q = jnp.stack([x[0], x[1], x[4], x[2]])
     return State(jnp.asarray(t, x.dtype), q, jnp.zeros_like(q)), x[3]
 

@@ -25,7 +25,7 @@ from jaxdae.mechanisms import KinematicMechanism, Mechanism
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
 from jaxdae.mechanisms.measures import Pairs
-from jaxdae.mechanisms.values import hint
+from jaxdae.mechanisms.values import concrete, hint
 from jaxdae.typing import Leaf
 
 
@@ -91,14 +91,14 @@ def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle:
         names: one a wheel; by default "wheel_0", ...
 
     Raises:
-        ValueError: shapes or names that do not fit.
+        ValueError: shapes or names that do not fit; a radius that is not positive.
     """
     place = jnp.asarray(places, jnp.result_type(float))
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
         raise ValueError(f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}")
     count = place.shape[0]
     names = tuple(f"wheel_{k}" for k in range(count)) if names is None else tuple(names)
-    if len(set(names)) != count:
+    if len(names) != count or len(set(names)) != count:
         raise ValueError(f"wheels: names must be {count} different ones, got {names}")
 
     def each(name: str, numbers: Any) -> Array:
@@ -107,6 +107,9 @@ def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle:
             raise ValueError(f"wheels: {name} must be one number or have shape ({count},), got {given.shape}")
         return jnp.broadcast_to(given, (count,))
 
+    known = concrete(radius)
+    if known is not None and not np.all((known > 0.0) & np.isfinite(known)):
+        raise ValueError(f"wheels: radius must be positive numbers of meters, got {radius}")
     oblique = (roller_angle is not None,) * count
     angle = each("roller_angle", 0.0 if roller_angle is None else roller_angle)
     return Wheels(names, oblique, place, each("steering", steering), each("radius", radius), angle)
@@ -121,25 +124,50 @@ _KINDS: dict[str, tuple[str, ...]] = {
 """The types of wheels in a mechanism, with the numbers that they have."""
 
 
-def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "base_link") -> Wheels:
+def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "base_link", only: tuple[str, ...] | None = None) -> Wheels:
     """Returns the wheels of a planar mechanism as they are at q, in the frame of a body.
 
     Args:
         mechanism: with joints `Wheel`, `MecanumWheel` or `OmniWheel`.
         q: coordinates, which say how steered wheels stand.
         body: whose frame is the vehicle frame; its origin is the mass center.
+        only: the names of the wheels that are meant; None for all of them.
 
     Raises:
-        ValueError: a body that there is not; no wheels.
+        ValueError: a body or a wheel that there is not; no wheels; wheels whose places move against the body, such as those of trailers
+            and of casters with an offset: the twist of the body does not tell how these roll. Where q or the mechanism is traced nobody
+            looks.
 
     Wheels are in the order of the groups of joints of the mechanism; those without spin have the radius 1. Differentiable.
     """
     inner: Any = getattr(mechanism, "mechanism", mechanism)
     if body not in inner.body_names:
         raise ValueError(f"wheels_of: no body is called {body!r}{hint(body, inner.body_names)}")
-    groups = [(group, Pairs(group.a, group.b, len(inner.body_names))) for group in inner.joints.values() if group.type_key() in _KINDS]
+    groups = _groups(inner)
     if not groups:
         raise ValueError("wheels_of: the mechanism has no wheels; they are joints of the types Wheel, MecanumWheel and OmniWheel")
+    every = _standing(inner, groups, q, body)
+    wanted = every.names if only is None else tuple(only)
+    numbers = np.asarray([every.number(name) for name in wanted], int)
+    known = all(concrete(leaf) is not None for leaf in jax.tree.leaves((inner, q)))
+    swing = known and any(inner.body_names[b] != body for group, _ in groups for b in group.b)
+    moving = _swinging(inner, q, body, every.names) if swing else set()
+    if found := [name for name in wanted if name in moving]:
+        raise ValueError(
+            f"wheels_of: the places of {', '.join(found)} move against {body!r}, whose twist does not tell how they roll: name the others,"
+            " only=(...)"
+        )
+    rollers = tuple(every.rollers[k] for k in numbers)
+    return Wheels(wanted, rollers, *(each[numbers] for each in (every.place, every.steering, every.radius, every.roller_angle)))
+
+
+def _groups(inner: Mechanism) -> list[tuple[Any, Pairs]]:
+    """Returns the groups of wheels of a mechanism."""
+    return [(group, Pairs(group.a, group.b, len(inner.body_names))) for group in inner.joints.values() if group.type_key() in _KINDS]
+
+
+def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
+    """Returns all wheels as they are at q."""
     motion = inner.coordinates.kinematics(q, jnp.zeros((len(inner.coordinates.velocity_names),), q.dtype))
     base = jax.tree.map(lambda entry: entry[inner.body_names.index(body)], motion.frame)
     found = [_seen(group, fr.ends(pair, motion)[1], base) for group, pair in groups]
@@ -147,6 +175,25 @@ def wheels_of(mechanism: Mechanism | KinematicMechanism, q: Any, body: str = "ba
     names = tuple(name for group, _ in groups for name in group.names)
     rollers = tuple("roller_angle" in _KINDS[group.type_key()] for group, _ in groups for _ in group.names)
     return Wheels(names, rollers, place, steering, radius, roller_angle)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _place_rates(inner: Mechanism, q: Any, body: str) -> tuple[Array, Array]:
+    """Returns the rates of the places of all wheels in the frame of a body (k, 2, nv), and the Jacobian of the mechanism (nc, nv)."""
+    still = jnp.zeros((len(inner.coordinates.velocity_names),), q.dtype)
+    groups = _groups(inner)
+    rates = jax.jacfwd(lambda xi: _standing(inner, groups, inner.retract(q, xi), body).place)(still)
+    return rates, inner.constraint_jacobian(jnp.zeros((), q.dtype), q, still)
+
+
+def _swinging(inner: Mechanism, q: Any, body: str, names: tuple[str, ...]) -> set[str]:
+    """Returns the names of the wheels whose places can move in the frame of a body while its joints hold; on the host."""
+    rates, rows = (np.asarray(part, float) for part in _place_rates(inner, q, body))
+    held = rows[: inner.constraint(jnp.zeros((), q.dtype), q).shape[0]]
+    values, directions = np.linalg.svd(held)[1:] if held.size else (np.zeros(0), np.eye(rows.shape[1]))
+    free = directions[np.sum(values > 1e-6 * np.max(values, initial=0.0)) :]
+    speeds = np.linalg.norm(rates @ free.T, axis=(1, 2))
+    return {name for name, speed in zip(names, speeds, strict=True) if speed > 1e-4}
 
 
 def _seen(group: Any, frames: Any, base: Any) -> tuple[Array, Array, Array, Array]:

@@ -15,19 +15,20 @@ References:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.kinematic import KinematicSystem
+from jaxdae.kinematic import KinematicSystem, determines
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SchurComplement, solve_saddle_point
-from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Square, Velocity
+from jaxdae.status import Status
+from jaxdae.typing import Coordinates, Count, Input, Leaf, Scalar, Square, Velocity
 
 SLIPPING = (".lateral", ".rolling")
 """How the names of rows end that are soft."""
@@ -48,6 +49,18 @@ def constrained_normal_equations(hard: Any, wanted: Any, soft: Any, target: Any)
     matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
     x, lam = solve_saddle_point(SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
     return x, -lam
+
+
+class _Rows(NamedTuple):
+    """Hard rows and soft rows in the velocities that are not driven, what is wanted of them, which velocities are which, and the inputs."""
+
+    hard: Any
+    wanted: Any
+    soft: Any
+    target: Any
+    free: np.ndarray
+    driven: np.ndarray
+    told: Any
 
 
 @pytree
@@ -73,17 +86,39 @@ class LeastSlip(KinematicSystem):
         """Returns the velocities (nv,) in m/s and rad/s."""
         return self.motion(t, x, u)[0]
 
+    def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
+        """Returns SINGULAR where rows and inputs leave a velocity undetermined or hard rows depend on each other, else OK."""
+        rows = self._rows(t, x, u)
+
+        def again(v: Velocity) -> Velocity:
+            return constrained_normal_equations(rows.hard, rows.hard @ v, rows.soft, rows.soft @ v)[0]
+
+        determined = determines(again, rows.hard.shape[1], x.dtype)
+        # Of rows that are no numbers something else is wrong, and velocities say so.
+        told = jnp.all(jnp.isfinite(rows.hard)) & jnp.all(jnp.isfinite(rows.soft))
+        found: Any = jnp.where(determined | ~told, Status.OK, Status.SINGULAR)
+        return found.astype(jnp.int32)
+
     def motion(self, t: Scalar, x: Coordinates, u: Input) -> tuple[Velocity, Any]:
         """Returns the velocities (nv,), and the slip (k,) of all lateral and rolling rows in m/s, named by `slip_names`.
 
         Raises:
-            ValueError: an unknown name among `driven`, or as many inputs as there are not.
+            ValueError: an unknown name among `driven`, or one twice, or as many inputs as there are not.
         """
+        rows = self._rows(t, x, u)
+        others = constrained_normal_equations(rows.hard, rows.wanted, rows.soft, rows.target)[0]
+        v = picked(np.argsort(np.concatenate([rows.free, rows.driven])), jnp.concatenate([others, rows.told]))
+        return v, rows.soft @ others - rows.target
+
+    def _rows(self, t: Scalar, x: Coordinates, u: Input) -> _Rows:
+        """Returns the rows in the velocities that are not driven."""
         mechanism: Mechanism = self.mechanism
         names, rows = mechanism.names.velocities, mechanism.row_names
         unknown = [name for name in self.driven if name not in names]
         if unknown:
             raise ValueError(f"LeastSlip.driven: no velocity {unknown[0]!r}{hint(unknown[0], names)}")
+        if len(set(self.driven)) != len(self.driven):
+            raise ValueError(f"LeastSlip.driven: every velocity is driven once, got {self.driven}")
         u = jnp.asarray(u, x.dtype)
         if u.shape != (len(self.driven),):
             raise ValueError(f"LeastSlip: u must have shape {(len(self.driven),)}, one for each driven velocity, got {u.shape}")
@@ -95,9 +130,7 @@ class LeastSlip(KinematicSystem):
         # What is driven is known, and is moved to the right-hand sides with what rows do by themselves.
         own = jnp.concatenate([mechanism.constraint_rate(t, x, still), mechanism.velocity_constraint(t, x, still)])
         own = own + jacobian[:, driven] @ u
-        others = constrained_normal_equations(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft])[0]
-        v = picked(np.argsort(np.concatenate([free, driven])), jnp.concatenate([others, u]))
-        return v, jacobian[soft][:, free] @ others + own[soft]
+        return _Rows(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u)
 
     @property
     def slip_names(self) -> tuple[str, ...]:

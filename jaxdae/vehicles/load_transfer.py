@@ -3,9 +3,10 @@
 A vehicle in the plane does not know of heights. With its mass center at the height h, and no motion of roll and pitch, the loads F of its
 wheels at places p, seen from the mass center of the whole mechanism, balance weight and inertia,
 
-    sum F = m g,      sum F p = -m h a_c(F),
+    sum F = m g,      sum F p = -m h (a_c(F) - g_p),
 
-with a_c the acceleration of the mass center, which tires make of these loads. It is a fixed point: one iteration multiplies errors by about
+with a_c the acceleration of the mass center, which tires make of these loads, and g_p the gravity of the mechanism, along the plane of a
+slope: on what is left of the acceleration tires push, at the ground. It is a fixed point: one iteration multiplies errors by about
 friction times h over the distance of wheels, 0.1 to 0.3 for cars. Of all loads that balance, `wheel_loads` takes those of least squares.
 Mechanisms in space know of heights themselves, see `HeightLoads`.
 """
@@ -40,7 +41,7 @@ class LoadTransfer(Wrapper):
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all on a line.
         height: of the mass center above the ground, in m.
-        gravity: in m/s^2.
+        gravity: normal to the ground in m/s^2.
         solver: a saddle-point solver, for accelerations.
         iterations: of the fixed point (static).
 
@@ -78,6 +79,7 @@ class LoadTransfer(Wrapper):
             for group in self._tires().values()
         ]
         places = jnp.concatenate(points) - center
+        gravity = mechanism.gravity.astype(q.dtype)
 
         def balanced(acceleration: Any) -> Array:
             return wheel_loads(mass, places, self.height, acceleration, self.gravity)
@@ -85,10 +87,10 @@ class LoadTransfer(Wrapper):
         def improved(pair: Any, _: Any) -> tuple[Any, None]:
             wanted, _ = pair
             a, _ = forward_dynamics(of_tires.carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
-            better = balanced(self._acceleration(q, state.v, a))
+            better = balanced(self._acceleration(q, state.v, a) - gravity)
             return (better, jnp.max(jnp.abs(better - wanted)) / jnp.max(jnp.abs(better))), None
 
-        start = balanced(jnp.zeros_like(center)), jnp.ones((), q.dtype)
+        start = balanced(-gravity), jnp.ones((), q.dtype)
         (wanted, change), _ = jax.lax.scan(improved, start, None, length=self.iterations)
         return wanted, jax.lax.stop_gradient(change)
 

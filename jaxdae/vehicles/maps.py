@@ -26,6 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxdae.geometry.trigonometry import chord
+from jaxdae.mechanisms.values import floating
 from jaxdae.vehicles.layout import Wheels
 from jaxdae.vehicles.overconstraint import Answer, WheelReport, vehicle_twist
 
@@ -36,8 +38,14 @@ def wheel_rates(wheels: Wheels, twist: Any) -> Array:
     Args:
         wheels: the wheels as they stand.
         twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s; ROS 2's `cmd_vel` is its linear.x, linear.y and angular.z.
+
+    Raises:
+        ValueError: a twist that is not three numbers.
     """
-    return wheels.rolling() @ jnp.asarray(twist, wheels.place.dtype) / wheels.radius
+    twist = jnp.asarray(twist, wheels.place.dtype)
+    if twist.shape != (3,):
+        raise ValueError(f"wheel_rates: twist must have shape (3,), (v_x, v_y, omega) in m/s and rad/s, got {twist.shape}")
+    return wheels.rolling() @ twist / wheels.radius
 
 
 def steering_angles(wheels: Wheels, twist: Any) -> Array:
@@ -68,11 +76,10 @@ def body_twist(wheels: Wheels, rates: Any, slip: Answer | None = None) -> tuple[
 
 def integrate_twist(pose: Any, twist: Any, dt: Any) -> Array:
     """Returns the pose (3,) after dt at a constant twist, exactly; pose (x, y, heading) in m and rad, dt in s."""
-    x, y, heading = jnp.asarray(pose)
-    vx, vy, omega = jnp.asarray(twist)
+    x, y, heading = floating(pose)
+    vx, vy, omega = floating(twist)
     turn = omega * dt
-    # sin(a)/a and (1 - cos(a))/a without division by zero.
-    ahead, aside = jnp.sinc(turn / np.pi), jnp.sin(0.5 * turn) * jnp.sinc(0.5 * turn / np.pi)
+    ahead, aside = chord(turn)
     cos, sin = jnp.cos(heading), jnp.sin(heading)
     dx, dy = (ahead * vx - aside * vy) * dt, (aside * vx + ahead * vy) * dt
     return jnp.stack([x + cos * dx - sin * dy, y + sin * dx + cos * dy, heading + turn])
@@ -105,7 +112,7 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         noise: density (3, 3) of the noise of the twist per second, see `wheel_noise`.
         dt: in s. The integral has sixteen nodes: exact to rounding for turns by less than a full one, so take several steps for more.
     """
-    pose = jnp.asarray(pose)
+    pose = floating(pose)
     end = integrate_twist(pose, twist, dt)
 
     def influence(at: Any) -> Array:

@@ -55,7 +55,8 @@ class WheelReport:
         norm: the square root of the weighted sum of their squares, in m/s; the weights are those of the answer, 1 where it has none.
         rank: of the rows that take part; 3 where they determine the twist.
         condition: the ratio of their largest singular value to the smallest that is not zero.
-        status: a `Status`: SINGULAR where rows leave a motion undetermined, CONFLICTING_ROWS where the wished motion is impossible.
+        status: a `Status`: SINGULAR where rows leave a motion undetermined, CONFLICTING_ROWS where the wished motion is impossible,
+            NONFINITE where it is not a number for another reason, such as spins that are none.
     """
 
     names: tuple[str, ...] = static()
@@ -213,8 +214,11 @@ class EquivalentBicycle:
         axle = jnp.mean(wheels.place[np.asarray(others), 0])
         middle = jnp.mean(wheels.place[np.asarray(others), 1])
         turn, ahead = zip(*(self._asked(wheels, k, axle, middle) for k in numbers), strict=True)
-        product = self._product(turn)
-        forward = sum(speed * self._product([s for j, s in enumerate(turn) if j != k]) for k, speed in enumerate(ahead))
+        # Over the largest sine, which changes no direction: products of small angles would underflow.
+        largest = jax.lax.stop_gradient(jnp.max(jnp.abs(jnp.stack(turn))))
+        share = [s / jnp.where(largest == 0.0, 1.0, largest) for s in turn]
+        product = turn[0] * self._product(share[1:])
+        forward = sum(speed * self._product([s for j, s in enumerate(share) if j != k]) for k, speed in enumerate(ahead))
         # The same orientation for turns to the left and to the right.
         sign = jnp.where(sum(turn) < 0.0, -1.0, 1.0) ** (len(numbers) - 1)
         straight = jnp.all(jnp.stack(turn) == 0.0)
@@ -245,10 +249,10 @@ class EquivalentBicycle:
             raise TypeError("EquivalentBicycle: give speed (m/s); spins of wheels do not determine it")
         direction = self.direction(wheels)
         # Steered at right angles it turns about its rear axle, however fast: a forward speed is impossible.
-        possible = jnp.abs(direction[0]) > default_tolerance(direction.dtype)
+        possible = ~(jnp.abs(direction[0]) <= default_tolerance(direction.dtype))
         twist: Any = jnp.where(possible, direction * speed / jnp.where(possible, direction[0], 1.0), 0.0)
         report = _report(wheels, twist, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
-        conflict: Any = jnp.where(possible | (speed == 0.0), Status.OK, Status.CONFLICTING_ROWS)
+        conflict: Any = jnp.where(possible | (speed == 0.0), report.status, Status.CONFLICTING_ROWS)
         return twist, WheelReport(report.names, report.slip, report.norm, report.rank, report.condition, conflict.astype(jnp.int32))
 
 
@@ -284,6 +288,8 @@ def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed
     rank = jnp.sum(values > limit)
     least = jnp.min(jnp.where(values > limit, values, jnp.inf))
     status: Any = jnp.asarray(Status.OK) if needed is None else jnp.where(rank == needed, Status.OK, Status.SINGULAR)
+    unknown = (status == Status.OK) & ~jnp.all(jnp.isfinite(slip))
+    status = jnp.where(unknown, Status.NONFINITE, status)
     size = _length(slip) if norm is None else norm
     return WheelReport(wheels.names, slip, size, rank.astype(jnp.int32), values[0] / least, status.astype(jnp.int32))
 
@@ -291,5 +297,5 @@ def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed
 def _length(x: Any) -> Any:
     """Returns the length of a vector; its derivative at zero is taken as zero."""
     square = jnp.sum(x * x)
-    apart = square > 0.0
+    apart = square != 0.0  # Not a number is kept.
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)

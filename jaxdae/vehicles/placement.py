@@ -52,7 +52,8 @@ class TerrainReport:
     Attributes:
         gap: (k,) how far each wheel is above the ground, vertically, in m.
         inside: (k,) whether the terrain is known at its contact.
-        margin: (k,) one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts.
+        margin: (k,) one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts, minus the
+            depth over the radius where a wheel is in the ground beside its contact.
         norm: sqrt(sum of squares of the gaps) () in m.
         status: () OK; OFF_TERRAIN, TWO_CONTACTS; INCONSISTENT_START where rows stay open, or no pose was found.
         names: of the contacts (static).
@@ -292,7 +293,7 @@ def _stood(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess:
 
     def stood(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any, Any]:
         contact = wheel.contact(a, b, guess)
-        return wheel.gap(contact), wheel.terrain.inside(contact.place.x, contact.place.y), contact.margin
+        return wheel.gap(contact), wheel.terrain.inside(contact.place.x, contact.place.y), wheel.margin(contact, a, b)
 
     return jax.vmap(stood)(group, *measures.ends(pair, motion), guess)
 

@@ -33,7 +33,7 @@ from jaxdae.mechanisms.build import Description, mechanism
 from jaxdae.mechanisms.coordinates.joints import Joints
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.space import SPACE
-from jaxdae.mechanisms.values import real, vector
+from jaxdae.mechanisms.values import concrete, real, vector
 from jaxdae.typing import Leaf
 
 _SPEED = 3.0
@@ -230,8 +230,13 @@ def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any 
         parameters: those of the published benchmark by default.
         gravity: in m/s^2, not zero.
 
+    Raises:
+        ValueError: no gravity, of which K0 would be the stiffness over it.
+
     Differentiable with respect to the parameters.
     """
+    if (known := concrete(gravity)) is not None and not (np.isfinite(known) and known != 0.0):
+        raise ValueError(f"linear_bicycle: gravity must be a finite number of m/s^2 that is not zero, got {gravity}")
     made, q = mechanism(whipple_bicycle(parameters, gravity=gravity), Joints())
     rear = (BicycleParameters() if parameters is None else parameters).rR
     return _linear(made, q, jnp.asarray(rear, q.dtype), jnp.asarray(gravity, q.dtype))

@@ -7,6 +7,7 @@ the sum acts at the mass center. Torques are not drawn.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -56,27 +57,20 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
         poses: (time, body, 7) of the bodies that have a place, in space.
         controls: (time, nu) the inputs at these instants; None where there are none.
     """
-    names: list[str] = []
-
-    def of(s: State, each: Any, u: Any) -> Any:
-        found = reactions(mechanism, s, each, u)
-        names[:] = found.names
-        return found.force
-
     state = jax.tree.map(jnp.asarray, state)
-    force = jax.jit(jax.vmap(of))(state, jnp.asarray(lam), controls)
+    found = jax.jit(jax.vmap(functools.partial(reactions, mechanism)))(state, jnp.asarray(lam), controls)
     joints = {joint.name: joint for joint in drawn(mechanism).joints}
     bodies = placed_bodies(mechanism)
     shown, starts = [], []
-    for k, name in enumerate(names):
+    for k, name in enumerate(found.names):
         joint = joints[name]
         if joint.b in bodies:
             point = getattr(joint, "point_b", None)
             local = np.zeros(3) if point is None else np.asarray([*point, *[0.0] * (3 - len(point))], float)
             starts.append(placed(poses[:, bodies.index(joint.b)], local))
             shown.append(k)
-    vectors = _in_space(np.asarray(force)[:, shown])
-    return Arrows("reactions", tuple(names[k] for k in shown), _stacked(starts, vectors), vectors, colors.REACTION)
+    vectors = _in_space(np.asarray(found.force)[:, shown])
+    return Arrows("reactions", tuple(found.names[k] for k in shown), _stacked(starts, vectors), vectors, colors.REACTION)
 
 
 def force_arrows(mechanism: Mechanism, state: State, poses: np.ndarray, controls: Any = None) -> Arrows:

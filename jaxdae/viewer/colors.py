@@ -11,8 +11,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GRAY = (150, 150, 150)
 """Joints, and what stands on the ground."""
 
-EARTH = (172, 164, 150)
-"""Terrain."""
+EARTH = (172, 164, 150), (140, 132, 119)
+"""Terrain: the fields of a chess board."""
 
 REACTION, FORCE = (220, 40, 90), (60, 170, 60)
 """Arrows: what joints do, and what is applied."""

@@ -135,3 +135,23 @@ def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndar
     a, across = k * (steps[1] + 1) + j, steps[1] + 1
     faces = np.concatenate([np.column_stack([a, a + across, a + across + 1]), np.column_stack([a, a + across + 1, a + 1])])
     return Mesh(np.column_stack([x.reshape(-1), y.reshape(-1), z]), faces)
+
+
+def checkered(mesh: Mesh, cells: int = 6) -> tuple[Mesh, Mesh]:
+    """Returns the two colors of a chess board on a `surface`: hills that light alone does not show are seen by its lines.
+
+    Args:
+        mesh: of `surface`.
+        cells: steps of its grid in a field.
+    """
+    corner = mesh.vertices[:, :2].min(axis=0)
+    step = np.array([np.diff(np.unique(mesh.vertices[:, axis])[:2])[0] for axis in (0, 1)])
+    middle = mesh.vertices[mesh.faces][..., :2].mean(axis=1)
+    odd = np.floor((middle - corner) / (cells * step)).sum(axis=1) % 2 == 1
+    return _part(mesh, ~odd), _part(mesh, odd)
+
+
+def _part(mesh: Mesh, chosen: np.ndarray) -> Mesh:
+    """Returns some faces of a mesh, with the vertices that they use."""
+    used, numbers = np.unique(mesh.faces[chosen], return_inverse=True)
+    return Mesh(mesh.vertices[used], numbers.reshape(-1, 3))

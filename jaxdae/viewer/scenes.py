@@ -20,7 +20,7 @@ from jaxdae.system import State
 from jaxdae.viewer import colors
 from jaxdae.viewer.arrows import Arrows
 from jaxdae.viewer.elements import drawn, placed_bodies
-from jaxdae.viewer.meshes import SINGLE, Mesh
+from jaxdae.viewer.meshes import SINGLE, Mesh, checkered
 from jaxdae.viewer.outline import outline, placed, shown
 from jaxdae.viewer.solids import Solids, solids
 
@@ -288,7 +288,8 @@ def _parts(solid: Solids, names: tuple[str, ...], poses: np.ndarray, size: float
     if solid.ground is not None:
         parts.append(Part("ground", -1, solid.ground, colors.GRAY))
     for k, terrain in enumerate(solid.terrains):
-        parts.append(Part(f"terrain/{k}", -1, terrain.mesh(poses[..., :3], size), colors.EARTH))
+        fields = checkered(terrain.mesh(poses[..., :3], size))
+        parts += [Part(f"terrain/{k}/{color}", -1, mesh, colors.EARTH[color]) for color, mesh in enumerate(fields)]
     links = []
     for k, (kind, a, point_a, b, point_b) in enumerate(solid.links):
         color, radius = (colors.SPRING, 0.7) if kind == "spring" else (colors.LINK, 1.0)

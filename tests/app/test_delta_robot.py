@@ -23,6 +23,7 @@ def experiment():
     return module
 
 
+@pytest.mark.long
 def test_ways_begin_and_end_at_rest_and_lift_half_way(experiment):
     config = Config.model_validate(read(str(ROOT / "configs" / "delta_robot.yaml")).data)
     settings = experiment.Settings.model_validate(config.experiment)

@@ -180,6 +180,7 @@ class Killed(BaseException):
     """Stands for the end of a process that cannot do anything more."""
 
 
+@pytest.mark.long
 def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypatch):
     """Killed when three of five rows of chunks were written; then a file, a list or the metrics are changed, cut off or removed."""
     monkeypatch.setattr(grids, "_ENTRIES", 10)

@@ -117,6 +117,7 @@ def test_weight_of_an_open_arm_is_the_gradient_of_its_energy(open_arm, joints):
     np.testing.assert_allclose(MOTOR_MAP @ jc.static_inputs(mechanism, state), load, atol=1e-12)
 
 
+@pytest.mark.long
 def test_redundant_motors_do_not_fight(closed_arm):
     """Four motors, three freedoms: at rest, and no smaller inputs do it. The two cranks of the parallelogram share their load evenly."""
     mechanism, state = closed_arm
@@ -196,6 +197,7 @@ class Circle:
         return self.center + self.radius * jnp.stack([jnp.cos(self.rate * t), jnp.sin(self.rate * t)])
 
 
+@pytest.mark.long
 def test_a_moving_reference_is_fed_forward(closed_arm):
     """On the reference, with its velocity, the output gets exactly the acceleration of the reference: here of a circle."""
     mechanism, state = closed_arm
@@ -232,6 +234,7 @@ def test_task_inertia_of_an_open_arm_is_khatibs(open_arm, joints):
     np.testing.assert_allclose(MOTOR_MAP @ task.inverse, jacobian.T @ inertia, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.long
 def test_null_space_torques_leave_the_task_alone(closed_arm):
     """Redundant arm, closed loop, one motor too many: any u0 through P changes the task's acceleration by less than 1e-10."""
     mechanism, state = closed_arm

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_systems import central, without_typechecker
+from small_systems import Oscillator, central, without_typechecker
 
 import jaxdae as jd
 from jaxdae import control as jc
@@ -132,6 +132,18 @@ def test_the_integral_stands_still_at_the_limit_and_comes_back():
     # 1.5 | 2.5 limited: no integration | likewise | 1.0: down | -0.5: down | -2.0 limited: no integration
     np.testing.assert_allclose(integrals, [1.5, 1.5, 1.5, 1.0, -0.5, -0.5], atol=1e-14)
     np.testing.assert_allclose(inputs, [1.5, 2.0, 2.0, 1.0, -0.5, -1.5], atol=1e-14)
+
+
+def test_limits_that_do_not_hold_stop_no_integral():
+    """Compiled as well, where what is wanted is computed twice and may differ from what was clipped by rounding: here it did."""
+    system = Oscillator(mass=jnp.array([2.0]), stiffness=jnp.asarray(0.5))
+    numbers = {"model": system, "output": jc.Coordinates((0,)), "reference": 0.3, "kp": 3.0, "ki": 2.0, "kd": 1.0, "integral": 0.3}
+    start = jd.State(jnp.asarray(1.7), jnp.array([1.0]), jnp.zeros(1))
+    wide, free = (
+        jd.rollout(system, jc.Sampled(jd.RungeKutta.dormand_prince5(), jc.PID(**numbers, **limits)), start, dt=0.05, steps=60).state.q
+        for limits in ({"lower": -1e6, "upper": 1e6}, {})
+    )
+    np.testing.assert_allclose(wide, free, rtol=1e-12)
 
 
 def test_clamping_avoids_the_overshoot_of_windup():

@@ -1,5 +1,7 @@
 """The virtual-work map: closed forms, what transmits forces, least squares in both metrics, dependent motors, derivatives."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,7 +129,8 @@ def test_a_full_mass_matrix_is_the_kinetic_metric_too(three_links):
         np.testing.assert_allclose(full, diagonal, rtol=1e-12)
 
 
-@pytest.mark.parametrize("metric", [jd.Metric.EUCLIDEAN, pytest.param(jd.Metric.MASS, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("metric", jd.Metric)
 def test_derivatives(metric):
     """Forward, reverse and central differences agree, with dependent constraints and dependent motors that are too few for the goal."""
     rng = np.random.default_rng(3)
@@ -196,15 +199,16 @@ class TestMistakes:
 def test_coordinates_of_joints_are_those_that_forces_act_on():
     """A slider on a turning arm, against its definition: the multiplier is then the effort of a `JointForce`."""
     jm = jd.mechanisms
-    mechanism, q = jm.planar_mechanism(
-        [jm.Body("arm", 1.0, 0.1, (0.0, 0.0, 0.3)), jm.Body("slider", 1.0, 0.1, (0.5, 0.2, 0.3))],
-        [
+    description = jm.Description(
+        bodies=[jm.Body("arm", 1.0, 0.1, (0.0, 0.0, 0.3)), jm.Body("slider", 1.0, 0.1, (0.5, 0.2, 0.3))],
+        joints=[
             jm.Revolute("pivot", jm.GROUND, "arm", at=(0.0, 0.0)),
             jm.Prismatic("rail", "arm", "slider", axis=(1.0, 0.0), point_a=(0.1, 0.0), point_b=(0.0, 0.05)),
             jm.Weld("glue", "arm", "slider", at=(0.0, 0.0)),
         ],
-        [jm.JointForce("motor", "rail", input=0), jm.JointForce("spin", "pivot", input=1)],
+        forces=[jm.JointForce("motor", "rail", input=0), jm.JointForce("spin", "pivot", input=1)],
     )
+    mechanism, q = jm.mechanism(description)
     at = jd.State(jnp.zeros(()), q, jnp.zeros(6))
     outputs = [JointCoordinate.named(mechanism, name) for name in ("rail", "pivot")]
     cos, sin = np.cos(0.3), np.sin(0.3)
@@ -217,3 +221,11 @@ def test_coordinates_of_joints_are_those_that_forces_act_on():
     np.testing.assert_allclose(levers, effect.T, atol=1e-15)
     with pytest.raises(ValueError, match="joint 'glue' has no coordinate; those with one are: rail, pivot"):
         JointCoordinate.named(mechanism, "glue")
+    # In joint coordinates those of the tree are entries of q, with all turns, and bodies are where they carry them.
+    tree, _ = jm.mechanism(dataclasses.replace(description, joints=description.joints[:2]), jm.Joints())
+    of_joints = jd.State(jnp.zeros(()), jnp.array([7.0, 0.4]), jnp.zeros(2))
+    q = jm.to_absolute(tree, of_joints).q
+    np.testing.assert_allclose([JointCoordinate.named(tree, name)(of_joints.q)[0] for name in ("pivot", "rail")], [7.0, 0.4], rtol=1e-14)
+    for kind in (BodyFrame, BodyPoint):
+        of_tree, of_poses = (kind.named(m, "slider", (0.1, -0.2)) for m in (tree, mechanism))
+        np.testing.assert_allclose(of_tree(of_joints.q), of_poses(q), rtol=1e-14)

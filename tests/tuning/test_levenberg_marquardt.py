@@ -101,6 +101,8 @@ def test_what_the_data_do_not_determine():
     few = least_squares(lambda p: jnp.stack([p["a"] + p["b"] - 3.0]), start)
     assert few.cost < 1e-20
     assert np.all(np.isinf(few.covariance))
+    as_many = least_squares(lambda p: jnp.stack([p["a"] - 1.5, p["b"] - 3.0]), start)
+    assert np.all(np.isinf(as_many.covariance))
 
 
 def test_trials_that_are_not_finite_shorten_the_step():

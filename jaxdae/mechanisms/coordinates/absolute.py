@@ -1,8 +1,9 @@
 """Absolute coordinates: the pose of every body, so that T is the identity, M is constant, and joints are rows.
 
-In the plane q = (x, y, theta) of each body, theta alone of a rotor, and v = q'. In space q = (place of the mass center, unit quaternion
-wxyz body to world) of each body, v = (velocity of the mass center in the world, omega_body), and q (+) xi turns the quaternion by the
-rotation vector in xi: it keeps its length, so that no row has to hold it.
+In the plane q is (x, y, theta) of each body, of a rotor theta alone, and v = q'.
+
+In space q is (place of the mass center, unit quaternion wxyz body to world) of each body, and v is (velocity of the mass center in the
+world, omega_body). q (+) xi turns the quaternion by the rotation vector in xi. That keeps its length, so that no row has to hold it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
+from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.graph import holds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
@@ -73,15 +74,14 @@ def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, gr
     connected: list[tuple[int, ...]] = []
     parts: list[list[Any]] = []
     for terms in groups:
-        pairs = [term for term in terms if isinstance(term, BodyTerm)]
-        sides = [side for term in pairs for side in measures.pair_rows(term.block)]
-        count = len(pairs[0].block[0][0])
+        sides = [side for term in terms.on_bodies for side in measures.pair_rows(term.block)]
+        count = len(terms.on_bodies[0].block[0][0])
         on = [
             tuple(int(k) for k in each)
-            for each in zip(*(side for term in pairs for side in term.pair.sides), strict=True)
+            for each in zip(*(side for term in terms.on_bodies for side in term.pair.sides), strict=True)
             for _ in range(count)
         ]
-        if len(pairs) > 1:
+        if len(terms.on_bodies) > 1:
             on, sides = _merged(on, sides, ground)
         connected += on
         parts.append(sides)

@@ -45,6 +45,12 @@ class BodyTerm(NamedTuple):
     pair: Pairs
     relative: bool = True
 
+    def repeated(self, k: int, factors: Any) -> BodyTerm:
+        """Returns what rows see that all look at what row k looks at, times factors (rows,)."""
+        block = [[tuple(row[k] * factors for row in direction) for direction in side] for side in self.block]
+        a, b = ((side[k],) * len(factors) for side in (self.pair.a, self.pair.b))
+        return BodyTerm(block, Pairs(a, b, self.pair.bodies), self.relative)
+
 
 class VelocityTerm(NamedTuple):
     """What rows see of velocities themselves, one each.
@@ -57,9 +63,30 @@ class VelocityTerm(NamedTuple):
     in_v: tuple[int, ...]
     entries: Any
 
+    def repeated(self, k: int, factors: Any) -> VelocityTerm:
+        """Returns what rows see that all look at what row k looks at, times factors (rows,)."""
+        return VelocityTerm((self.in_v[k],) * len(factors), self.entries[k] * factors)
 
-Terms = Sequence[BodyTerm | VelocityTerm]
-"""What the rows of a group are the sum of."""
+
+class Terms(NamedTuple):
+    """What the rows of a group are the sum of.
+
+    Attributes:
+        on_bodies: what they see of bodies, two each.
+        on_velocities: what they see of velocities themselves.
+    """
+
+    on_bodies: tuple[BodyTerm, ...] = ()
+    on_velocities: tuple[VelocityTerm, ...] = ()
+
+    def and_also(self, others: Terms) -> Terms:
+        """Returns the terms of rows that see both these and others."""
+        return Terms(self.on_bodies + others.on_bodies, self.on_velocities + others.on_velocities)
+
+    def repeated(self, k: int, factors: Any) -> Terms:
+        """Returns the terms of rows that all see what row k sees, times factors (rows,)."""
+        on_bodies = tuple(term.repeated(k, factors) for term in self.on_bodies)
+        return Terms(on_bodies, tuple(term.repeated(k, factors) for term in self.on_velocities))
 
 
 class BodyCoordinates(abc.ABC):
@@ -156,20 +183,19 @@ class BodyCoordinates(abc.ABC):
     def term_rows(self, q: Coordinates, motion: Kinematics, terms: Terms) -> Jacobian:
         """Returns the rows of a group as an array."""
         rows: Any = 0.0
-        for term in terms:
-            if isinstance(term, BodyTerm):
-                rows = rows + self.dense_rows(q, motion, term.block, term.pair)
-            else:
-                seen = jnp.asarray(np.eye(len(self.velocity_names))[np.asarray(term.in_v, int)], q.dtype)
-                rows = rows + term.entries[:, None] * seen
+        for term in terms.on_bodies:
+            rows = rows + self.dense_rows(q, motion, term.block, term.pair)
+        for term in terms.on_velocities:
+            seen = jnp.asarray(np.eye(len(self.velocity_names))[np.asarray(term.in_v, int)], q.dtype)
+            rows = rows + term.entries[:, None] * seen
         return rows
 
     def group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> Jacobian:
-        """Returns the rows of several groups as an array; of groups in a row that see bodies only, all at once."""
+        """Returns the rows of several groups as an array; of groups in a row that see two bodies and nothing else, all at once."""
         rows: list[Any] = [jnp.zeros((0, len(self.velocity_names)), q.dtype)]
-        for bodies_only, some in itertools.groupby(groups, lambda terms: len(terms) == 1 and isinstance(terms[0], BodyTerm)):
-            if bodies_only:
-                parts = [(term.block, term.pair) for terms in some for term in terms if isinstance(term, BodyTerm)]
+        for of_two_bodies, some in itertools.groupby(groups, lambda terms: len(terms.on_bodies) == 1 and not terms.on_velocities):
+            if of_two_bodies:
+                parts = [(term.block, term.pair) for terms in some for term in terms.on_bodies]
                 rows.append(self.joined_rows(q, motion, parts))
             else:
                 rows += [self.term_rows(q, motion, terms) for terms in some]

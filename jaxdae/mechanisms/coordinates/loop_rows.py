@@ -20,7 +20,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.levels import Levels
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
-from jaxdae.mechanisms.coordinates.interface import BodyTerm, Terms, VelocityTerm
+from jaxdae.mechanisms.coordinates.interface import Terms
 from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
 from jaxdae.mechanisms.space import Plane, Space
@@ -40,15 +40,14 @@ def order_of(levels: Levels, nodes: np.ndarray, groups: Sequence[Terms]) -> Loop
     own: list[tuple[int, ...]] = []
     grounded: list[bool] = []
     for terms in groups:
-        on_bodies = [term for term in terms if isinstance(term, BodyTerm)]
-        seen = [term.in_v for term in terms if isinstance(term, VelocityTerm)]
-        pushed = [nodes[side] for term in on_bodies for side in term.pair.sides]
-        count = len(on_bodies[0].block[0][0]) if on_bodies else 1
+        seen = [term.in_v for term in terms.on_velocities]
+        pushed = [nodes[side] for term in terms.on_bodies for side in term.pair.sides]
+        count = len(terms.on_bodies[0].block[0][0]) if terms.on_bodies else 1
         elements = len(pushed[0]) if pushed else len(seen[0])
         for k in (k for k in range(elements) for _ in range(count)):
             ends.append(tuple(int(side[k]) for side in pushed))
             own.append(tuple(int(at[k]) for at in seen))
-            grounded.append(not all(term.relative for term in on_bodies))
+            grounded.append(not all(term.relative for term in terms.on_bodies))
     return loop_order(levels.parents, tuple(ends), tuple(own), tuple(grounded))
 
 
@@ -69,11 +68,10 @@ def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: A
     for terms in groups:
         on_bodies = [
             _forces(space, side, measures.frames_of(numbers, bodies))
-            for term in terms
-            if isinstance(term, BodyTerm)
+            for term in terms.on_bodies
             for side, numbers in zip(term.block, term.pair.sides, strict=True)
         ]
-        on_velocities = [term.entries for term in terms if isinstance(term, VelocityTerm)]
+        on_velocities = [term.entries for term in terms.on_velocities]
         rows = len(on_bodies[0]) if on_bodies else len(on_velocities[0])
         on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
         on_velocities += [jnp.zeros((rows,), dtype)] * (entries - len(on_velocities))

@@ -8,6 +8,8 @@ differentiated: the derivatives of frames are closed forms (`jaxdae.mechanisms.c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -55,8 +57,19 @@ class Entries(NamedTuple):
 
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
+        if self.frame.ANGLES_ADD:
+            return _summed(self.frame, fixed, moved, shape)
         own, places = _own(self, fixed, moved, shape)
-        return self.frame(*_placed(self.frame, shape)(jnp.stack(own))), places
+        return self.frame(*self._placed(shape)(jnp.stack(own))), places
+
+    def _placed(self, shape: Structure) -> Any:
+        """Returns the function from the poses (entries, n) of all links in their parents to those about the origins of their trees."""
+        in_levels = partial(_in_a_scan, self.frame, shape)
+
+        def doubled(own: Any) -> Any:
+            return jnp.stack(_doubled(self, self.frame(*own), shape))
+
+        return _by_worlds(in_levels if shape.count > DOUBLED_UP_TO else doubled, in_levels)
 
 
 class Arrays(NamedTuple):
@@ -86,46 +99,26 @@ class Arrays(NamedTuple):
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         own, places = _own(self, fixed, moved, shape)
-        return _composed_down(self, shape)(own), places
+        placed = _by_worlds(lambda own: _doubled(self, own, shape), partial(_unrolled, outlined(self.frame.composed), shape))
+        return placed(own), places
 
 
-class Sums(NamedTuple):
-    """Poses of links in the plane, where angles add up and nothing has to be composed; the methods are those of `Entries`.
+def _summed(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
+    """Returns what `rooted` does in the plane, where angles add up and nothing has to be composed.
 
-    The angle of a link is the sum of those of all links that carry it, itself included, each seen from its parent, and so is its place of
+    The angle of a link is the sum of those of all links that carry it, itself included, each seen from its parent. Its place is the sum of
     their places, each turned by the angle of the parent.
     """
-
-    frame: Any
-
-    def of(self, frames: Any) -> Any:
-        """Returns the poses of stacked frames."""
-        return frames
-
-    def frames(self, poses: Any) -> Any:
-        """Returns the frames of poses."""
-        return poses
-
-    def composed(self, poses: Any, others: Any) -> Any:
-        """Returns the poses of others that are given in poses, one by one."""
-        return poses.then(others)
-
-    def chosen(self, numbers: np.ndarray, poses: Any) -> Any:
-        """Returns the poses with these numbers (k,); that of the ground for the number one beyond the last."""
-        return Entries(self.frame).chosen(numbers, poses)
-
-    def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
-        """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
-        angle = _carried(shape, (fixed.angle + moved.angle)[None])[0]
-        cos, sin = kept_cos_sin(angle)
-        ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
-        above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
-        place = fixed.place + fixed.turned(moved.place)
-        first = np.asarray([parent == shape.count for parent in shape.parents])
-        x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))
-        turned = jnp.stack([above[0] * x - above[1] * y, above[1] * x + above[0] * y])
-        x, y = _carried(shape, turned)
-        return self.frame(x, y, angle, cos, sin), [place.x, place.y]
+    angle = _carried(shape, (fixed.angle + moved.angle)[None])[0]
+    cos, sin = kept_cos_sin(angle)
+    ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
+    above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
+    place = fixed.place + fixed.turned(moved.place)
+    first = np.asarray([parent == shape.count for parent in shape.parents])
+    x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))
+    turned = jnp.stack([above[0] * x - above[1] * y, above[1] * x + above[0] * y])
+    x, y = _carried(shape, turned)
+    return frame(x, y, angle, cos, sin), [place.x, place.y]
 
 
 def _carried(shape: Structure, entries: Any) -> Any:
@@ -161,26 +154,21 @@ def _doubled(poses: Any, links: Any, shape: Structure) -> Any:
     return links
 
 
-def _placed(frame: Any, shape: Structure) -> Any:
-    """Returns the function that takes the frames of all links in their parents (entries, n) to those about the origins of their trees."""
-
-    @ruled
-    def placed(own: Any) -> Any:
-        if shape.count > DOUBLED_UP_TO:
-            return _level_by_level(frame, shape, own)
-        return jnp.stack(_doubled(Entries(frame), frame(*own), shape))
+def _by_worlds(one: Callable[[Any], Any], many: Callable[[Any], Any]) -> Any:
+    """Returns the function `one` of an array; batches take the form `many`, the same of an array whose last axis is that of the worlds."""
+    placed = ruled(one)
 
     @placed.def_vmap
     def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
         if not batched[0]:
             return placed(own), False
-        return worlds_back(_level_by_level(frame, shape, *worlds_last(size, batched, [own]))), True
+        return worlds_back(many(*worlds_last(size, batched, [own]))), True
 
     return placed
 
 
-def _level_by_level(frame: Any, shape: Structure, own: Any) -> Any:
-    """Returns what `_placed` does, of frames (entries, n, ...)."""
+def _in_a_scan(frame: Any, shape: Structure, own: Any) -> Any:
+    """Returns the poses of all links from those in their parents (entries, n, ...): a scan over levels. The program does not grow."""
     first = jnp.asarray([parent == shape.count for parent in shape.parents])
     own = jnp.moveaxis(frame(*own).array(), 2, 0)
 
@@ -194,35 +182,28 @@ def _level_by_level(frame: Any, shape: Structure, own: Any) -> Any:
     return jnp.stack(frame.of_array(jnp.moveaxis(found, 0, 2)))
 
 
-def _composed_down(poses: Arrays, shape: Structure) -> Any:
-    """Returns the function of `_placed` for poses as one array (..., n)."""
-    composed = outlined(poses.frame.composed)
+def _unrolled(composed: Callable[[Any, Any], Any], shape: Structure, own: Any) -> Any:
+    """Returns what `_in_a_scan` does, of poses as one array (..., n, worlds): one level after the other, for the few links of `Arrays`.
 
-    placed = ruled(lambda own: _doubled(poses, own, shape))
-
-    @placed.def_vmap
-    def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
-        if not batched[0]:
-            return placed(own), False
-        own = jnp.moveaxis(own, 0, -1)
-        depths = shape.link_levels.depths
-        found, order = [], []
-        for depth in range(max(depths) + 1):
-            links = np.asarray([k for k, each in enumerate(depths) if each == depth], int)
-            here = measures.picked(links, own, -2)
-            if depth:
-                above = [order[-1].index(shape.parents[k]) for k in links]
-                here = composed(measures.picked(np.asarray(above, int), found[-1], -2), here)
-            found.append(here)
-            order.append(links.tolist())
-        back = np.argsort(np.concatenate([np.asarray(links, int) for links in order]))
-        return jnp.moveaxis(measures.picked(back, jnp.concatenate(found, axis=-2), -2), -1, 0), True
-
-    return placed
+    Args:
+        composed: the poses of others that are given in poses, one by one.
+        shape: of the tree.
+        own: the poses of all links in their parents.
+    """
+    depths = shape.link_levels.depths
+    found, order = [], []
+    for depth in range(max(depths) + 1):
+        links = np.asarray([k for k, each in enumerate(depths) if each == depth], int)
+        here = measures.picked(links, own, -2)
+        if depth:
+            above = [order[-1].index(shape.parents[k]) for k in links]
+            here = composed(measures.picked(np.asarray(above, int), found[-1], -2), here)
+        found.append(here)
+        order.append(links.tolist())
+    back = np.argsort(np.concatenate([np.asarray(links, int) for links in order]))
+    return measures.picked(back, jnp.concatenate(found, axis=-2), -2)
 
 
-def poses_of(frame: Any, links: int) -> Entries | Arrays | Sums:
+def poses_of(frame: Any, links: int) -> Entries | Arrays:
     """Returns how so many links are held best."""
-    if frame.ANGLES_ADD:
-        return Sums(frame)
-    return Entries(frame) if links > ARRAYS_UP_TO else Arrays(frame)
+    return Entries(frame) if frame.ANGLES_ADD or links > ARRAYS_UP_TO else Arrays(frame)

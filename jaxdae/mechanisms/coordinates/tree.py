@@ -150,9 +150,10 @@ class TreeCoordinates(BodyCoordinates):
     def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
         """Returns the derivative of `near` where coordinates have a rate, or the design has.
 
-        Each link moves like a body, and so does what is fixed in it: with V the sum of the motions of all links that carry it, S_j xi_j of
-        velocities xi among them, a frame has the derivative of one with the motion V, and another motion S has V x S. Seen from the origin
-        of a tree, the place of its first link, nothing slides with that link, but the origin does.
+        Each link moves like a body, and so does what is fixed in it. Let V be its motion: the sum of the motions S_j xi_j, with velocities
+        xi, of all links that carry it. Then a frame that is fixed in the link changes as one that moves with V does, and a motion S that is
+        fixed in it changes by V x S. All is seen from the origin of the tree, the place of its first link: with that link nothing slides,
+        but the origin does.
 
         Args:
             q: coordinates (nq,).

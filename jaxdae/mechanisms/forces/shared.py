@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree
@@ -44,13 +45,30 @@ class SpringBetweenPoints(Force):
         return self.damping == 0.0
 
     def coordinate(self, a: Any, b: Any, t: Any) -> Rows:
-        """Returns the length in m; its derivative at length zero is taken as zero."""
-        return (parts.distance(self, a, b),)
+        """Returns half the square of the length in m^2: other than the length it is smooth where both ends meet."""
+        gap = parts.gap(self, a, b)
+        return (0.5 * gap.dot(gap),)
 
     def effort(self, s: Array, rate: Array, a: Any, b: Any, u: Any) -> Array:
-        """Returns the thrust in N."""
-        return -self.stiffness * (s - self.rest_length) - self.damping * rate
+        """Returns the thrust by the length in N/m; times the gap it is the force.
+
+        Where both ends meet, the direction of a rest length and of damping is unknown and they do nothing. A spring of rest length zero is
+        as stiff there as elsewhere.
+        """
+        apart, length = _length(s)
+        # The rate of the length is that of s by the length.
+        thrust = -self.stiffness * (length - self.rest_length) - self.damping * rate / length
+        return jnp.where(apart, thrust / length, -self.stiffness)
 
     def energy(self, s: Array) -> Any:
         """Returns the elastic energy in J."""
-        return 0.5 * self.stiffness * (s[0] - self.rest_length) ** 2
+        apart, length = _length(s[0])
+        touching = self.stiffness * (s[0] + 0.5 * self.rest_length**2)
+        return jnp.where(apart, 0.5 * self.stiffness * (length - self.rest_length) ** 2, touching)
+
+
+def _length(s: Array) -> tuple[Any, Any]:
+    """Returns whether the ends of springs are apart, and the lengths of which s are half the squares in m; sqrt(2) where they are not."""
+    apart = s > 0.0
+    squares: Any = jnp.where(apart, s, 1.0)
+    return apart, jnp.sqrt(2.0 * squares)

@@ -12,7 +12,7 @@ With the velocity v of the place of a wheel, its heading e, n to the left of it,
 and answers with F_x along e, of the sign of kappa, and F_y along n, against alpha (ISO 8855). F_x turns the rotor back by r F_x.
 
     ViscousTire      F_x = -c_x w_x,  F_y = -c_y w_y:  the rows relaxed, lam = -c w; hard as c grows
-    LinearTire       F_x = C_kappa kappa,  F_y = -C_alpha (tan alpha - steer), at most friction times load
+    LinearTire       F_x = C_kappa kappa,  F_y = -C_alpha (v_y - steer v_x) / |v_x|, at most friction times load
     BrushTire        |F| = mu F_z (3 t - 3 t^2 + t^3), t = C |sigma| / (3 mu F_z), all of mu F_z from t = 1; along (sigma_x, -sigma_y)
     MagicFormulaTire F = F_z sin(C atan(B s - E (B s - atan(B s)))) (D_x kappa, -D_y tan alpha) / s, s^2 = kappa^2 + tan^2 alpha
 
@@ -72,9 +72,9 @@ def brush_forces(sigma_x: Any, sigma_y: Any, stiffness: Any, friction: Any, load
         load: F_z in N.
     """
     slip = _length(sigma_x, sigma_y)
-    most = friction * load
-    # A wheel that carries nothing has no force, at rest neither.
-    loaded = most > 0.0
+    # A wheel that carries nothing, or is pulled at, has no force, at rest neither.
+    loaded = friction * load > 0.0
+    most: Any = jnp.where(loaded, friction * load, 0.0)
     some: Any = jnp.where(loaded, most, 1.0)
     t = jnp.minimum(stiffness * slip / (3.0 * some), 1.0)
     # Over the slip, so that nothing is divided by zero at rest: 3 t - 3 t^2 + t^3 = t (3 - 3 t + t^2).
@@ -209,9 +209,10 @@ class LinearContact(Contact):
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW)
 
     def forces(self, slip_x: Any, slip_y: Any, speed: Any) -> tuple[Any, Any]:
-        """Returns C_kappa kappa and -C_alpha (tan alpha - steer), shortened to the largest force where there is one."""
+        """Returns C_kappa kappa and -C_alpha (v_y - steer v_x) / |v_x|, shortened to the largest force where there is one."""
         under = regularized(speed, self.slow)
-        force_x, force_y = -self.longitudinal * slip_x / under, -self.lateral * (slip_y / under - self.steer)
+        # The steered wheel moves to its left by v_y - steer v_x: nothing at rest, and to the other side backward.
+        force_x, force_y = -self.longitudinal * slip_x / under, -self.lateral * (slip_y - self.steer * speed) / under
         size = _length(force_x, force_y)
         limited = (self.most > 0.0) & (size > self.most)
         factor = jnp.where(limited, self.most / jnp.where(limited, size, 1.0), 1.0)

@@ -16,8 +16,9 @@ cannot be used, and the coordinates have to be started and named. What speaks fo
 the iteration finds a number, and one rule in closed form differentiates it. The compiled program has the iteration once for all rows and
 their derivatives.
 
-Wheel and terrain touch at one place as long as the wheel is curved more than the ground, `room` says by how much; two contacts, and places
-beyond the terrain, end a rollout with a status. Nothing keeps a wheel from being pulled at: the multiplier tells when it would lift off.
+Wheel and terrain touch at one place as long as the wheel is curved more than the ground, `room` says by how much, and looks around the
+wheel for a step that the contact does not know of; two contacts, and places beyond the terrain, end a rollout with a status.
+Nothing keeps a wheel from being pulled at: the multiplier tells when it would lift off.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.contact import Contact, ball_contact, ball_correction, ball_start, rim_contact, rim_correction, rim_start
+from jaxdae.geometry.contact import (
+    Contact,
+    ball_contact,
+    ball_correction,
+    ball_margin,
+    ball_start,
+    rim_contact,
+    rim_correction,
+    rim_margin,
+    rim_start,
+)
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
@@ -80,12 +91,19 @@ class OnTerrain(SpatialJoint):
         # Not from the clearance, whose derivatives are exact on the ground only.
         return contact.place.z - self.terrain.height(contact.place.x, contact.place.y)
 
+    def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
+        """Returns one minus the curvature of the terrain over that of the wheel.
+
+        Where the wheel is in the ground beside the contact as well it is minus the depth there over the radius.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.margin")
+
     def room(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns 1 on the terrain and -1 beyond it, and one minus the curvature of the terrain over that of the wheel."""
+        """Returns 1 on the terrain and -1 beyond it, and how far it is from a second contact."""
         contact = self.contact(a, b)
         inside = self.terrain.inside(contact.place.x, contact.place.y)
         one = jnp.ones_like(contact.margin)
-        return jnp.where(inside, one, -one), contact.margin
+        return jnp.where(inside, one, -one), self.margin(contact, a, b)
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields a start beside the terrain."""
@@ -156,6 +174,10 @@ class DiscOnTerrain(OnTerrain):
         axle = self.axle(a, b)
         return rim_correction(self.terrain, self.center(a, b), axle, self.radius, _across(direction, axle))
 
+    def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
+        """Returns how far the disc is from a second contact."""
+        return rim_margin(self.terrain, self.center(a, b), self.axle(a, b), self.radius, contact)
+
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
         """Returns the direction in which the disc rolls."""
         forward = self.axle(a, b).cross(contact.normal)
@@ -185,6 +207,10 @@ class SphereOnTerrain(OnTerrain):
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
         """Returns a better direction, and the contact if the given one is right."""
         return ball_correction(self.terrain, self.center(a, b), self.radius, direction)
+
+    def margin(self, contact: Contact, a: Frame, b: Frame) -> Any:
+        """Returns how far the sphere is from a second contact."""
+        return ball_margin(self.terrain, self.center(a, b), self.radius, contact)
 
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
         """Returns the direction of x of a, in the surface."""
