@@ -416,5 +416,38 @@ class TestMistakes:
             jd.rollout(Without(), jd.ProjectedStep(jd.RungeKutta.rk4()), start, dt=0.01, steps=1)
 
 
+class TestStagesInALoop:
+    """One stage that is run through in a loop is a shorter program of the same method."""
+
+    @pytest.mark.parametrize("curved", [False, pytest.param(True, marks=pytest.mark.long)])
+    def test_steps_and_gradients_are_those_of_stages_by_themselves(self, curved):
+        if curved:  # Nothing is known at the start of a step: every stage is in the loop.
+            (_, system), start, made = wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)[1], jd.RungeKutta.dormand_prince5
+            start, law = jd.initialize(system, start.q, start.v, t=start.t)[0], None
+        else:  # The projection keeps a linearization for the first stage, and projects by that of the last.
+            system, start = everything(), consistent()
+            position = jd.PositionProjection(origin=jd.Origin.STAGE)
+
+            def made(**options):
+                return jd.Projected(jd.RungeKutta.rk4(**options), jd.Projection(position, jd.VelocityProjection()))
+
+            def law(t, state):
+                return jnp.sin(t) * state.v
+
+        @functools.partial(jax.jit, static_argnums=0)
+        def rolled(unroll, v):
+            at = dataclasses.replace(start, v=v)
+            found = jd.rollout(system, made(unroll=unroll), at, law, dt=0.01, steps=20, start_tolerance=jnp.inf)
+            return jnp.sum(found.state.q[-1] ** 2 + jnp.sum(found.state.v[-1] ** 2)), found
+
+        (alone, looped) = (jax.value_and_grad(rolled, argnums=1, has_aux=True)(unroll, start.v) for unroll in (True, False))
+        np.testing.assert_array_equal(alone[0][1].info.status, 0)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), alone, looped)
+
+    def test_it_is_yes_or_no(self):
+        with pytest.raises(TypeError, match="unroll"):
+            jd.RungeKutta.rk4(unroll=2)
+
+
 def test_munthe_kaas_is_another_name():
     assert jd.RungeKuttaMuntheKaas is jd.RungeKutta

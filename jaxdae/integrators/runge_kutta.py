@@ -7,12 +7,20 @@ For y' = F(t, y) with y = (q, v) and F = (v, a(t, q, v)),
 Positions move through `retract`, and what is summed up is the tangent step xi from the start of the step, q = q0 (+) xi, by its own rate
 xi' (see `jaxdae.integrators.tangent`): v itself in flat coordinates, v corrected for the curvature in others such as quaternions. So the
 method has the order of its tableau in all of them; on curved coordinates this is the method of Munthe-Kaas.
+
+The program of a step has every stage by itself (`unroll=True`), which is fastest for small mechanisms and in reverse mode, or one stage
+that is run through in a loop. Then it is about as many times shorter as there are stages, and so is its compilation. Measured on a CPU in
+double precision, a loop beside stages by themselves: the Whipple bicycle (24 velocities, 21 rows) compiled in 0.4 of the time with steps of
+0.75; a crank-rocker (9 and 8) compiled in 0.8 with steps of 1.1, and gradients in reverse mode of 1.8.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
@@ -22,6 +30,10 @@ from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
+from jaxdae.typing import Rows, Velocity
+
+Slopes = tuple[list[Velocity], list[Velocity]]
+"""xi' and a of the stages so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +106,7 @@ class RungeKutta(PointMethod):
         tableau: the coefficients; `RungeKutta.rk4()` and its sisters fill it in.
         solver: a saddle-point solver.
         stabilization: the target of the acceleration row.
+        unroll: whether the program has each stage by itself; a loop over them compiles faster where mechanisms are large (see above).
 
     References:
         E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", chapter II. H. Munthe-Kaas, "High order
@@ -103,6 +116,7 @@ class RungeKutta(PointMethod):
     tableau: Tableau = static(one_of=Tableau, default=RK4)
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
+    unroll: bool = static(one_of=bool, default=True)
 
     @classmethod
     def midpoint(cls, **kwargs: Any) -> RungeKutta:
@@ -131,23 +145,56 @@ class RungeKutta(PointMethod):
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics a stage."""
+        state = point.state
+        slopes, lam, last = (self._one_by_one if self.unroll else self._in_a_loop)(system, point, u, dt)
+        xi, dv = (dt * combine(self.tableau.b, list(of_kind)) for of_kind in slopes)
+        new = State(state.t + dt, system.retract(state.q, xi), state.v + dv)
+        return Point(new, stage=last), memory, step_info(system, new, slopes[1][0], lam)
+
+    def _one_by_one(self, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Slopes, Rows, Any]:
+        """Returns slopes, multipliers of the first stage, and the linearization at the last one where the first one has one."""
         state, last = point.state, point.linearization
-
-        def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
-            xi = dt * combine(coefficients, rates)
-            return State(t, system.retract(state.q, xi), state.v + dt * combine(coefficients, accelerations)), xi
-
         (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
         rates, accelerations = [state.v], [a]
         for i, (row, c) in enumerate(zip(self.tableau.a[1:], self.tableau.c[1:], strict=True), start=2):
-            stage, xi = moved(row, state.t + c * dt)
-            rates.append(tangent_rate(system, state.q, xi, stage.v))
             keep = point.linearization is not None and i == len(self.tableau.b)
-            (acceleration, _), here = stage_dynamics(self, system, stage, u, None, keep)
+            (rate, acceleration), _, here = self._slope(
+                system, state, u, c * dt, dt * combine(row, rates), dt * combine(row, accelerations), keep
+            )
             last = here or last
+            rates.append(rate)
             accelerations.append(acceleration)
-        new, _ = moved(self.tableau.b, state.t + dt)
-        return Point(new, stage=last), memory, step_info(system, new, a, lam)
+        return (rates, accelerations), lam, last
+
+    def _in_a_loop(self, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Slopes, Rows, Any]:
+        """Returns what `_one_by_one` does. A first stage whose linearization is known is no part of the loop: it has less to compute."""
+        state, known = point.state, point.linearization
+        first, stages, dtype = 0 if known is None else 1, len(self.tableau.b), state.v.dtype
+        slopes, before = jnp.zeros((2, stages, *state.v.shape), dtype), []
+        if known is not None:
+            (a, lam), _ = stage_dynamics(self, system, state, u, known, keep=False)
+            slopes, before = slopes.at[:, 0].set(jnp.stack([state.v, a])), [lam]
+
+        def stage(carry: Any, at: Any) -> tuple[Any, Rows]:
+            (slopes, _), (i, row, c) = carry, at
+            # A product of matrices would be less accurate on accelerators.
+            xi, dv = dt * jnp.sum(row[:, None] * slopes, axis=1)
+            slope, lam, here = self._slope(system, state, u, c * dt, xi, dv, keep=known is not None)
+            return (slopes.at[:, i].set(jnp.stack(slope)), here), lam
+
+        rows = jnp.asarray([[*row, *[0.0] * (stages - len(row))] for row in self.tableau.a], dtype)
+        along = (jnp.arange(first, stages), rows[first:], jnp.asarray(self.tableau.c[first:], dtype))
+        (slopes, last), lams = jax.lax.scan(stage, (slopes, known), along)
+        return (list(slopes[0]), list(slopes[1])), (before or lams)[0], last
+
+    def _slope(
+        self, system: AnySystem, start: State, u: Any, after: Any, xi: Any, dv: Any, keep: bool
+    ) -> tuple[tuple[Any, Any], Rows, Any]:
+        """Returns (xi', a), lam and, if wanted, the linearization at a stage: a time `after` the start, displaced from it by xi and dv."""
+        at = State(start.t + after, system.retract(start.q, xi), start.v + dv)
+        rate = tangent_rate(system, start.q, xi, at.v)
+        (a, lam), here = stage_dynamics(self, system, at, u, None, keep)
+        return (rate, a), lam, here
 
 
 RungeKuttaMuntheKaas = RungeKutta
