@@ -422,22 +422,26 @@ class TestStagesInALoop:
     @pytest.mark.parametrize("curved", [False, pytest.param(True, marks=pytest.mark.long)])
     def test_steps_and_gradients_are_those_of_stages_by_themselves(self, curved):
         if curved:  # Nothing is known at the start of a step: every stage is in the loop.
-            (_, system), start, made = wheels(), wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)[1], jd.RungeKutta.dormand_prince5
-            start, law = jd.initialize(system, start.q, start.v, t=start.t)[0], None
+            _, system = wheels()
+            _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
+            start = jd.initialize(system, start.q, start.v, t=start.t)[0]
         else:  # The projection keeps a linearization for the first stage, and projects by that of the last.
             system, start = everything(), consistent()
-            position = jd.PositionProjection(origin=jd.Origin.STAGE)
+        position = jd.PositionProjection(origin=jd.Origin.STAGE)
 
-            def made(**options):
-                return jd.Projected(jd.RungeKutta.rk4(**options), jd.Projection(position, jd.VelocityProjection()))
+        def method(unroll):
+            if curved:
+                return jd.RungeKutta.dormand_prince5(unroll=unroll)
+            return jd.Projected(jd.RungeKutta.rk4(unroll=unroll), jd.Projection(position, jd.VelocityProjection()))
 
-            def law(t, state):
-                return jnp.sin(t) * state.v
+        def law(t, state):
+            return jnp.sin(t) * state.v
 
         @functools.partial(jax.jit, static_argnums=0)
         def rolled(unroll, v):
             at = dataclasses.replace(start, v=v)
-            found = jd.rollout(system, made(unroll=unroll), at, law, dt=0.01, steps=20, start_tolerance=jnp.inf)
+            controls = None if curved else law
+            found = jd.rollout(system, method(unroll), at, controls, dt=0.01, steps=20, start_tolerance=jnp.inf)
             return jnp.sum(found.state.q[-1] ** 2 + jnp.sum(found.state.v[-1] ** 2)), found
 
         (alone, looped) = (jax.value_and_grad(rolled, argnums=1, has_aux=True)(unroll, start.v) for unroll in (True, False))
