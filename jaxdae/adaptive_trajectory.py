@@ -22,8 +22,9 @@ from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.interface import check_integrator, step_info
 from jaxdae.integrators.kinematic import first_failure
-from jaxdae.integrators.motion import motion
-from jaxdae.integrators.vector_field import load_diffrax, projected_solver, vector_field
+from jaxdae.integrators.motion import bound, motion
+from jaxdae.integrators.projected import projection_status
+from jaxdae.integrators.vector_field import VectorField, load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays
 from jaxdae.rollout_arguments import as_controls, checked_tolerance
 from jaxdae.status import Status
@@ -66,7 +67,8 @@ def adaptive_rollout(
     Raises:
         ImportError: Diffrax is not installed.
         TypeError: a method that is none, times or coordinates that are not floating point.
-        ValueError: times that are not increasing or lie before the start, counts that are not positive.
+        ValueError: times that are not increasing or lie before the start, counts that are not positive. Where times are traced, those before
+            the start have the status OUT_OF_RANGE.
 
     Compiled. For many worlds use `jax.vmap`: every world has steps of its own, and all run until the last is done. The derivative
     holds the lengths of the steps constant, but for a system that fails in a step that is then rejected it may be NaN where that of
@@ -109,14 +111,51 @@ def _checked_times(times: Any, state: State) -> Any:
 
 @pytree
 class _Held:
-    """A law that holds each input from the time before its own to its own."""
+    """Inputs, each of which is held from the time before its own to its own; as a law, that of the interval a time lies in."""
 
     times: Leaf
     inputs: Leaf
 
     def __call__(self, t: Any, state: State) -> Any:
-        index = jnp.searchsorted(self.times, t, side="right")
-        return self.inputs[jnp.minimum(index, self.inputs.shape[0] - 1)]
+        return self.inputs[self.interval(self.times, t)]
+
+    def interval(self, times: Any, t: Any) -> Any:
+        """Returns the number of the interval () that begins at t or before it."""
+        return jnp.minimum(jnp.searchsorted(times, t, side="right"), self.inputs.shape[0] - 1)
+
+
+@pytree
+class _HeldField:
+    """The vector field with held inputs, in a time that stands still under differentiation.
+
+    The inputs jump at ends of steps, and where the times of jumps are differentiated the ends have to move along. The integration runs in
+    theta, which is t in value: from one time to the next t(theta) is linear, with a slope of one whose derivative is that of the
+    interval's length, so that y' = dt/dtheta f(t, y, u_k).
+    """
+
+    field: VectorField
+    start: Leaf
+    held: _Held
+
+    def clock(self, theta: Any) -> Any:
+        """Returns the time t in s."""
+        return self._moved(theta)[0]
+
+    def __call__(self, theta: Any, y: Any, args: Any) -> Any:
+        t, slope, k = self._moved(theta)
+        return jax.tree.map(lambda rate: slope * rate, self.field(t, y, self.held.inputs[k]))
+
+    def _moved(self, theta: Any) -> tuple[Any, Any, Any]:
+        ends = self.held.times
+        still_ends, still_start = jax.lax.stop_gradient((ends, self.start))
+        k = self.held.interval(still_ends, theta)
+        begin, still_begin = (
+            jnp.where(k > 0, times[jnp.maximum(k - 1, 0)], first) for times, first in ((ends, self.start), (still_ends, still_start))
+        )
+        length, still_length = ends[k] - begin, still_ends[k] - still_begin
+        # Nothing is integrated over an interval without length, such as before a first time that is the start.
+        slope: Any = jnp.where(still_length > 0.0, length / jnp.where(still_length > 0.0, still_length, 1.0), 1.0)
+        return begin + slope * (theta - still_begin), slope, k
 
 
 def _held(controls: Any, times: Any) -> tuple[Any, bool]:
@@ -139,22 +178,29 @@ def _adaptive_rollout(
 ) -> Trajectory:
     check_fit(system, state)
     begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
+    begun = first_failure(begun, jnp.where(times[0] >= state.t, Status.OK, Status.OUT_OF_RANGE))
     diffrax, ours = load_diffrax()
     max_steps, adjoint, jumps = plan
     solver = integrator.solver
     controller = integrator.controller(state.q.dtype, None)
+    field: Any = vector_field(system, solver=solver, stabilization=integrator.stabilization)
+    method = projected_solver(integrator.diffrax_method(), system, integrator.projection, solver=solver)
+    start, ends = state.t, times
     if jumps:
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jax.lax.stop_gradient(times[:-1]))
+        field = _HeldField(field, start, law)
+        method = dataclasses.replace(method, clock=jax.tree_util.Partial(_HeldField.clock, field))
+        start, ends = jax.lax.stop_gradient((start, ends))
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=ends[:-1])
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(vector_field(system, solver=solver, stabilization=integrator.stabilization)),
-        projected_solver(integrator.diffrax_method(), system, integrator.projection, solver=solver),
-        t0=state.t,
-        t1=times[-1],
+        diffrax.ODETerm(field),
+        method,
+        t0=start,
+        t1=ends[-1],
         dt0=None,
         y0=(state.q, state.v),
         args=law,
         stepsize_controller=controller,
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=ends), diffrax.SubSaveAt(t1=True)]),
         adjoint=adjoint,
         max_steps=max_steps,
         throw=False,
@@ -168,9 +214,10 @@ def _adaptive_rollout(
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
         v, a, lam, moving = motion(system, at, law, solver, integrator.stabilization)
         at = State(at.t, at.q, v)
+        info = step_info(bound(system, at, law), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        status = first_failure(begun, status, moving)
-        info = dataclasses.replace(step_info(system, at, a, lam, status=jnp.asarray(status, jnp.int32)), iterations=steps)
+        status = first_failure(begun, status, moving, projection_status(integrator.projection, info, at.v))
+        info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 
     trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved)))

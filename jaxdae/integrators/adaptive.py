@@ -29,6 +29,7 @@ from jaxdae.integrators.interface import StepInfo, step_info
 from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import bound, motion, with_feasible_velocity
+from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements
@@ -96,7 +97,8 @@ class Adaptive(Method):
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, of as many adaptive steps as it takes.
 
-        The status is STEP_BUDGET where dt is not reached, and NOT_CONVERGED where the projection leaves more than its tolerance.
+        The status is STEP_BUDGET where dt is not reached, and NOT_CONVERGED where the projection does not reach the manifold, see
+        `jaxdae.integrators.projected.projection_status`.
 
         Raises:
             ImportError: Diffrax is not installed.
@@ -109,8 +111,7 @@ class Adaptive(Method):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new, ended = with_feasible_velocity(system, State(state.t + dt, q, v), u, self.solver)
         info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
-        closed = info.violation <= getattr(getattr(self.projection, "position", None), "tolerance", jnp.inf)
-        status = jnp.where(closed, jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NOT_CONVERGED)
+        status = first_failure(projection_status(self.projection, info, new.v), jnp.where(reached, Status.OK, Status.STEP_BUDGET))
         # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.
         status = jnp.where(jnp.all(jnp.isfinite(a)), status, Status.NONFINITE)
         return new, memory, dataclasses.replace(info, iterations=count, status=first_failure(begun, status, ended))
@@ -152,7 +153,8 @@ def _terms(arguments: Any) -> tuple[Any, Any]:
     method, system, state, *_ = arguments
     field = VectorField(system, method.solver, method.stabilization)
     term = diffrax.ODETerm(jax.tree_util.Partial(_field, field, state.t))
-    return term, ours.ProjectedSolver(method.diffrax_method(), system, method.projection, method.solver, state.t)
+    clock = jax.tree_util.Partial(jnp.add, state.t)
+    return term, ours.ProjectedSolver(method.diffrax_method(), system, method.projection, method.solver, clock)
 
 
 def _solve(arguments: Any, record: bool) -> tuple[Any, Any]:

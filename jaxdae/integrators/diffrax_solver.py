@@ -77,14 +77,14 @@ class ProjectedSolver(diffrax.AbstractWrappedSolver):
         system: the mechanical system.
         projection: what is projected; None for nothing but unit quaternions and the like.
         saddle_point: the saddle-point solver of projections that name none.
-        start: the system's time in s when the integration's own time is zero.
+        clock: from the integration's own time to that of the system in s; None where they are the same.
     """
 
     solver: diffrax.AbstractSolver
     system: Any
     projection: Any
     saddle_point: Any
-    start: Any = 0.0
+    clock: Any = None
 
     @property
     def term_structure(self) -> Any:
@@ -126,7 +126,9 @@ class ProjectedSolver(diffrax.AbstractWrappedSolver):
         """Returns the projected step, with the error estimate and the dense output of the step before the projection."""
         fresh = self.solver.init(terms, t0, t1, y0, args)
         y1, error, dense_info, _, result = self.solver.step(terms, t0, t1, y0, args, fresh, made_jump)
-        previous, estimate = (State(self.start + jnp.asarray(t, y[0].dtype), *y) for t, y in ((t0, y0), (t1, y1)))
+        ends = (jnp.asarray(t, y0[0].dtype) for t in (t0, t1))
+        before, after = ends if self.clock is None else map(self.clock, ends)
+        previous, estimate = State(before, *y0), State(after, *y1)
         state = projected_state(self.system, self.projection, self.saddle_point, estimate, previous)
         return (state.q, state.v), error, dense_info, None, result
 

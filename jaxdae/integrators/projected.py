@@ -25,6 +25,7 @@ from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, default_tolerance
+from jaxdae.typing import Count, Velocity
 
 
 def _follows(part: Any) -> bool:
@@ -40,6 +41,26 @@ def _serves_both(system: AnySystem, state: State) -> bool:
     """
     without_velocity_rows = jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
     return without_velocity_rows and system.compliance(state.t, state.q) is None
+
+
+def projection_status(projection: Projection | None, info: StepInfo, v: Velocity) -> Count:
+    """Returns the status () of a projection, NOT_CONVERGED where it has left more than it ought to.
+
+    That is where an iterated position projection leaves more than its tolerance, or where velocities break the rows after their
+    projection, |[g'; w]| > 1e-5 (1 + max |v|) (3.5e-4 in single precision): rows that contradict each other, or are far from affine.
+
+    Args:
+        projection: what was projected; None for nothing.
+        info: with the violations after it.
+        v: the velocities after it.
+    """
+    left = jnp.zeros((), bool)  # Comparisons with NaN are false: that is a matter of its own.
+    if projection is not None and isinstance(projection.position, PositionProjection):
+        left |= info.violation > projection.position.tolerance
+    if projection is not None and projection.velocity is not None:
+        left |= info.velocity_violation > default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
+    status: Any = jnp.where(left, Status.NOT_CONVERGED, Status.OK)
+    return status.astype(jnp.int32)
 
 
 @pytree
@@ -69,11 +90,7 @@ class Projected(PointWrapping):
         return Point(state, linearize(system, state, self.roles.solver)) if shares else point
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold.
-
-        That is where an iterated position projection leaves more than its tolerance, or where velocities break the rows after their
-        projection, |[g'; w]| > 1e-5 (1 + max |v|) (3.5e-4 in single precision): rows that contradict each other, or are far from affine.
-        """
+        """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         new, solver = end.state, self.roles.solver
         system = bound(system, new, u)
@@ -94,12 +111,7 @@ class Projected(PointWrapping):
         # What else the method reports stays: efforts of motors, rows that are on.
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
         info = dataclasses.replace(inner, **found)
-        left = jnp.zeros((), bool)  # Comparisons with NaN are false: that is a matter of its own.
         if isinstance(position, PositionProjection):
-            left |= info.violation > position.tolerance
             info = dataclasses.replace(info, iterations=inner.iterations + position.iterations)
-        if velocity is not None:
-            size = 1.0 + jnp.max(jnp.abs(new.v), initial=0.0)
-            left |= info.velocity_violation > default_tolerance(new.v.dtype) * size
-        failed = jnp.where(left, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
+        failed = projection_status(self.projection, info, new.v)
         return Point(new, here), memory, dataclasses.replace(info, status=jnp.where(inner.status == Status.OK, failed, inner.status))

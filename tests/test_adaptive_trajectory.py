@@ -1,0 +1,72 @@
+"""Adaptive rollouts where they are easily wrong: rows that conflict, and the times of inputs under differentiation."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import state
+
+import jaxdae as jd
+
+TSIT5 = diffrax.Tsit5()
+LEAST_SQUARES = jd.LeastSquares()
+
+
+@jd.pytree
+class Point(jd.System):
+    """A unit mass on a line, pushed by its input."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(1, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(q) if u is None else u
+
+
+@jd.pytree
+class Torn(Point):
+    """The same, held at two speeds that part at t = 1/2."""
+
+    def velocity_constraint(self, t, q, v):
+        return v[0] - 1.0 - jnp.stack([jnp.zeros_like(t), jnp.maximum(t - 0.5, 0.0)])
+
+
+TIMES = jnp.array([0.2, 0.5, 0.6, 0.9])
+
+
+@pytest.mark.parametrize("goes", ["across the times", pytest.param("from time to time", marks=pytest.mark.long)])
+def test_velocities_that_break_the_rows_are_no_success(goes):
+    """The projection leaves the mean of both speeds, which is neither."""
+    method, start = jd.Adaptive(1e-6, 1e-6, solver=LEAST_SQUARES, method=TSIT5), state([0.0], [1.0])
+    if goes == "across the times":
+        found = jd.adaptive_rollout(Torn(), method, start, times=TIMES).info.status
+    else:
+        found = jd.rollout(Torn(), method, start, dt=0.1, steps=9).info.status[np.array([1, 4, 5, 8])]
+    np.testing.assert_array_equal(found, [jd.Status.OK, jd.Status.OK, jd.Status.NOT_CONVERGED, jd.Status.NOT_CONVERGED])
+
+
+@pytest.mark.long
+def test_derivatives_by_the_times_at_which_inputs_jump():
+    """What follows a jump moves with it: x = sum of parabolas, differentiated in closed form."""
+    inputs = jnp.array([1.0, -2.0, 0.5, 4.0])
+
+    def places(times):
+        return jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), state([0.3], [0.1]), inputs[:, None], times=times).state.q[:, 0]
+
+    def exact(times):
+        x, v, before, found = 0.3, 0.1, 0.0, []
+        for t, a in zip(times, inputs, strict=True):
+            h = t - before
+            x, v, before = x + v * h + 0.5 * a * h**2, v + a * h, t
+            found.append(x)
+        return jnp.stack(found)
+
+    value, derivative = jax.jit(lambda t: (places(t), jax.jacrev(places)(t)))(TIMES)
+    np.testing.assert_allclose(value, exact(TIMES), rtol=1e-12)
+    np.testing.assert_allclose(derivative, jax.jacfwd(exact)(TIMES), rtol=1e-10, atol=1e-12)
+
+
+def test_times_before_the_start_that_nobody_saw():
+    found = jax.jit(lambda t: jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t).info.status)(-TIMES)
+    np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
