@@ -67,8 +67,8 @@ def adaptive_rollout(
     Raises:
         ImportError: Diffrax is not installed.
         TypeError: a method that is none, times or coordinates that are not floating point.
-        ValueError: times that are not increasing or lie before the start, counts that are not positive. Where times are traced, those before
-            the start have the status OUT_OF_RANGE.
+        ValueError: times that are not increasing or lie before the start, counts that are not positive. Where times are traced,
+            those before the start have the status OUT_OF_RANGE.
 
     Compiled. For many worlds use `jax.vmap`: every world has steps of its own, and all run until the last is done. The derivative
     holds the lengths of the steps constant, but for a system that fails in a step that is then rejected it may be NaN where that of

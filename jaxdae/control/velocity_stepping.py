@@ -195,6 +195,11 @@ class VelocityStepping(Method):
         info = step_info(system, new, dv / dt, p / dt)
         return new, memory, SteppingInfo(**vars(info), goal_lam=tuple(x / dt for x in impulses), efforts=tuple(efforts))
 
+    def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
+        """Returns the mean accelerations and multipliers of a step from a state, which goals act on as well."""
+        _, _, info = self.step(system, state, (), u, dt)
+        return info.a, info.lam
+
     def _inputs(self, u: Input) -> tuple[Input, Input]:
         """Returns the inputs of the system, and those of goals."""
         count = input_count(tuple(goal for group in self.groups for goal in group.goals))

@@ -12,11 +12,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo
+from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
+from jaxdae.typing import Rows, Velocity
 
 
 class Roles(NamedTuple):
@@ -57,6 +59,11 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the memory, and what the step found out; see `Integrator`."""
+
+    def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
+        """Returns a (nv,) and lam (nc,) as a step of length dt that begins at a state reports them: those of the dynamics there."""
+        _, a, lam, _ = motion(system, state, u, *self.roles)
+        return a, lam
 
 
 class PointMethod(Method):
@@ -126,6 +133,10 @@ class Wrapping(Method):
         """Returns the memory of the integrator inside."""
         return self.integrator.init(system, state)
 
+    def reported(self, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
+        """Returns what the integrator inside does."""
+        return reported_dynamics(self.integrator, system, state, u, dt)
+
 
 class PointWrapping(Wrapping, PointMethod):
     """A wrapper whose steps go from point to point, like those of the method inside."""
@@ -188,3 +199,11 @@ def roles_of(integrator: Any) -> Roles:
     solver = integrator.solver if offers(integrator, "solver") else None
     stabilization = integrator.stabilization if offers(integrator, "stabilization") else None
     return Roles(solver or SchurComplement(), stabilization or NoStabilization())
+
+
+def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
+    """Returns accelerations and multipliers at a state as any integrator sees them: `Method.reported`, or those of the dynamics."""
+    if isinstance(integrator, Method):
+        return integrator.reported(system, state, u, dt)
+    _, a, lam, _ = motion(system, state, u, *roles_of(integrator))
+    return a, lam

@@ -52,17 +52,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
+from jaxdae.integrators.hermite import first_zero
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.integrators.method import Wrapping, samples_law
-from jaxdae.integrators.motion import motion, with_feasible_velocity
+from jaxdae.integrators.method import Wrapping, reported_dynamics, samples_law
+from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import PositionProjection
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf, Rows
-
-_SEARCH = 12  # bracketed Newton iterations for the zero of a cubic
 
 
 class SwitchingLaw(Protocol):
@@ -196,11 +195,12 @@ class SwitchingInfo(StepInfo):
 
 @pytree
 class SwitchingMemory:
-    """What `Switching` carries from step to step; see `SwitchingInfo`."""
+    """What `Switching` carries from step to step: the totals of `SwitchingInfo`, and the memory of the integrator inside."""
 
     active: Leaf
     impulse: Leaf
     switched: Leaf
+    inner: Leaf = ()
 
 
 @pytree
@@ -211,7 +211,7 @@ class Switching(Wrapping):
     derivatives holds for integrators that keep to the constraints, such as `Projected`.
 
     Attributes:
-        integrator: any integrator; its memory is begun anew in every step.
+        integrator: any integrator; its memory is begun anew where rows switch.
         law: a `SwitchingLaw`, such as `Unilateral` or `Scheduled`.
         events: how many switchings a step can locate (static); 0 switches at the end of steps, for a third of the cost.
 
@@ -244,7 +244,8 @@ class Switching(Wrapping):
             raise ValueError(f"Switching.events must not be negative, got {self.events}")
         rows = velocity_residual(system.system, state)
         active = system.active_rows(state.t, state.q, rows.shape[0])
-        return SwitchingMemory(active, jnp.zeros_like(rows), jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape))
+        since = jnp.broadcast_to(jnp.asarray(state.t, rows.dtype), rows.shape)
+        return SwitchingMemory(active, jnp.zeros_like(rows), since, self.integrator.init(system, state))
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
         """Returns the state after dt, the rows that are on then, and a `SwitchingInfo`."""
@@ -253,13 +254,14 @@ class Switching(Wrapping):
         if self.events and hasattr(self.law, "margin"):
             new, memory, a, lam, status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
-            trial, info, flips, _ = self._trial(inside, state, memory.active, u, dt, dt)
+            trial, memory, info, flips, _ = self._trial(inside, state, memory, u, dt, dt)
             opened = _comes_on_open(inside, trial, flips & ~memory.active, dt)
-            new, memory = self._switched(inside, trial, memory, flips, u)
+            new, memory = self._switched(inside, trial, memory, flips, u, dt)
             a, lam, iterations = info.a, info.lam, info.iterations
             status = jnp.where(opened & (info.status == Status.OK), Status.INCONSISTENT_START, info.status)
         ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
-        return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **vars(memory))
+        totals = {name: getattr(memory, name) for name in ("active", "impulse", "switched")}
+        return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **totals)
 
     def _in_parts(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
         """Returns state, memory, a and lam at the start, status and iterations of a step that is cut where rows switch.
@@ -271,8 +273,8 @@ class Switching(Wrapping):
 
         def inner_step(carry: Any, last: Any) -> Any:
             state, memory, report, left, ahead, pending = carry
-            new, info, flips, share = self._trial(system, state, memory.active, u, ahead, dt)
-            switched, later = self._switched(system, new, memory, pending, u)
+            new, moved, info, flips, share = self._trial(system, state, memory, u, ahead, dt)
+            switched, later = self._switched(system, new, moved, pending, u, dt)
             opened = _comes_on_open(system, new, pending & ~memory.active, dt)
             is_part, is_over = jnp.any(pending), left == 0.0
             # Of the rows that switch alone: a minimum shares its derivative among all that are equal to it, as 1 may be.
@@ -281,7 +283,7 @@ class Switching(Wrapping):
             cut = jnp.any(flips) & ~is_part & ~is_over & ~last
             report = _choose(cut | is_over, report, _joined(report, info))
             # What is over still moves, by nothing: where a row has switched at the very end the rest of the step has a derivative.
-            state = _choose(cut, state, new)
+            state, memory = _choose(cut, (state, memory), (new, moved))
             status, corrections = report
             status = jnp.where(opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status)
             report = (status, corrections)
@@ -297,23 +299,24 @@ class Switching(Wrapping):
         (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
         return (state, memory, *(x[0] for x in starts), *report)
 
-    def _trial(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any, whole: Any) -> tuple[State, StepInfo, Any, Any]:
+    def _trial(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo, Any, Any]:
         """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not.
 
         Args:
             system: the system with all of its rows.
             state: where the inner step begins.
-            active: the rows that are on (nc,).
+            memory: the rows that are on, and what the integrator inside remembers.
             u: input that is held, or a law of it.
             dt: how far the inner step goes in s.
             whole: the length of the whole step in s.
         """
+        active = memory.active
         state = self._with_rates(system, state, active, u)
-        new, info = self._advance(system, state, active, u, dt, whole)
-        a, lam = self._dynamics(system, new, active, u)
+        new, memory, info = self._advance(system, state, memory, u, dt, whole)
+        a, lam = self._dynamics(system, new, active, u, whole)
         flips = _answer("the law", self.law(system, new, lam, active), active) != active
         if not hasattr(self.law, "margin"):
-            return new, info, flips, jnp.ones_like(lam)
+            return new, memory, info, flips, jnp.ones_like(lam)
         values = []
         for at, acceleration, multipliers in ((state, info.a, info.lam), (new, a, lam)):
 
@@ -323,35 +326,36 @@ class Switching(Wrapping):
                 return self.law.margin(system, moved, start + s * (lam - info.lam), active)
 
             values += jax.jvp(margin, (jnp.zeros_like(dt),), (jnp.ones_like(dt),))
-        return new, info, flips, _first_zero(flips, *values)
+        return new, memory, info, flips, first_zero(flips, *values)
 
-    def _advance(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any, whole: Any) -> tuple[State, StepInfo]:
-        """Returns the state after dt, and what the integrator reports.
+    def _advance(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo]:
+        """Returns the state after dt, the memory, and what the integrator reports.
 
         A part of no length, or of next to none, as where a row switches at the start of a step, is one of Euler's. Its error is that of
         rounding, while methods that divide by the length of a step would make velocities of the rounding of positions, or NaN.
         """
-        masked = Masked(system, active)
         is_short = dt <= _near(dt) * whole
         length = jnp.where(is_short, whole, dt)
-        new, _, info = self.integrator.step(masked, state, self.integrator.init(masked, state), u, length)
+        new, inner, info = self.integrator.step(Masked(system, memory.active), state, memory.inner, u, length)
         # Where a step is over, accelerations of what follows may be no numbers, and no time passes.
         a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
         moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         ok = jnp.asarray(Status.OK, info.status.dtype)
-        return _choose(is_short, moved, new), dataclasses.replace(info, status=jnp.where(is_short, ok, info.status))
+        new, inner = _choose(is_short, (moved, memory.inner), (new, inner))
+        info = dataclasses.replace(info, status=jnp.where(is_short, ok, info.status))
+        return new, dataclasses.replace(memory, inner=inner), info
 
-    def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any) -> Any:
+    def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> Any:
         """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
-        _, a, lam, _ = motion(Masked(system, active), state, u, *self.roles)
+        a, lam = reported_dynamics(self.integrator, Masked(system, active), state, u, dt)
         return a, jnp.where(active, lam, 0.0)
 
     def _with_rates(self, system: AnySystem, state: State, active: Any, u: Any) -> State:
         """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
         return with_feasible_velocity(Masked(system, active), state, u, self.roles.solver)[0]
 
-    def _switched(self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any) -> tuple[State, Any]:
-        """Returns the state after the impulse and the rows that are on then."""
+    def _switched(self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any) -> tuple[State, Any]:
+        """Returns the state after the impulse and the memory with the rows that are on then; dt is the length of the whole step."""
         solver = self.roles.solver
         active = memory.active ^ flips
         impact = jnp.any(flips & active)
@@ -367,11 +371,13 @@ class Switching(Wrapping):
             v, p = constraint_impulse(system, closed, carrying, solver=solver)
         new, p, active = _choose(impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active))
         if hasattr(self.law, "admissible"):
-            remaining = self._admitted(self._dynamics(system, new, active, u)[1], active)
+            remaining = self._admitted(self._dynamics(system, new, active, u, dt)[1], active)
             active = _choose(jnp.any(flips), remaining, active)
         new = self._with_rates(system, new, active, u)
         switched = _choose(flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched)
-        return new, SwitchingMemory(active, memory.impulse + p, switched)
+        # What the integrator remembers is of a motion that has ended.
+        inner = _choose(jnp.any(flips), self.integrator.init(Masked(system, active), new), memory.inner)
+        return new, SwitchingMemory(active, memory.impulse + p, switched, inner)
 
     def _admitted(self, lam: Rows, active: Any) -> Any:
         """Returns the rows that are on, without those whose multipliers or impulses the law refuses."""
@@ -409,35 +415,3 @@ def _joined(report: Any, info: StepInfo) -> Any:
 
 def _near(x: Any) -> float:
     return float(jnp.finfo(x.dtype).eps) ** 0.5
-
-
-def _first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
-    """Returns the zero in [0, 1] of the cubic with these values and slopes at 0 and 1, row by row, differentiable.
-
-    0 where the start is not positive, 1 where the end is positive: then there is nothing to locate. 1 for rows that are not wanted.
-    """
-    inside = wanted & (start > 0.0) & (end <= 0.0)
-    # A line with its zero in the middle stands for the others, so that nothing below divides by zero.
-    m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
-    coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
-
-    def newton(s: Rows, c: Any) -> tuple[Rows, Rows]:
-        value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), c[1] + s * (2.0 * c[2] + 3.0 * s * c[3])
-        return value, s - value / jnp.where(slope == 0.0, -1.0, slope)
-
-    still = jax.lax.stop_gradient(coefficients)
-
-    def shrink(_: Any, bracket: Any) -> Any:
-        low, high, s = bracket
-        value, guess = newton(s, still)
-        low, high = jnp.where(value > 0.0, s, low), jnp.where(value > 0.0, high, s)
-        return low, high, jnp.where((guess > low) & (guess < high), guess, 0.5 * (low + high))
-
-    secant = jax.lax.stop_gradient(m0 / (m0 - m1))
-    s = jax.lax.fori_loop(0, _SEARCH, shrink, (jnp.zeros_like(secant), jnp.ones_like(secant), secant))[2]
-    # Two steps of Newton's method at the root change nothing but its derivatives, to second order.
-    for _ in range(2):
-        s = newton(s, coefficients)[1]
-    # What lies outside does so by rounding: that moves the value, not the derivative.
-    s = s + jax.lax.stop_gradient(jnp.clip(s, 0.0, 1.0) - s)
-    return jnp.where(inside, s, jnp.where(wanted & (start <= 0.0), 0.0, 1.0))

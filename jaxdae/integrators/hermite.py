@@ -1,0 +1,44 @@
+"""Where a quantity is zero within a step: Hermite's cubic from its values and rates at both ends, whose zero is wrong by O(h^4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.typing import Rows
+
+_SEARCH = 12  # bracketed Newton iterations for the zero of a cubic
+
+
+def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
+    """Returns the zero in [0, 1] of the cubic with these values and slopes at 0 and 1, row by row, differentiable.
+
+    0 where the start is not positive, 1 where the end is positive: then there is nothing to locate. 1 for rows that are not wanted.
+    """
+    inside = wanted & (start > 0.0) & (end <= 0.0)
+    # A line with its zero in the middle stands for the others, so that nothing below divides by zero.
+    m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
+    coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
+
+    def newton(s: Rows, c: Any) -> tuple[Rows, Rows]:
+        value, slope = c[0] + s * (c[1] + s * (c[2] + s * c[3])), c[1] + s * (2.0 * c[2] + 3.0 * s * c[3])
+        return value, s - value / jnp.where(slope == 0.0, -1.0, slope)
+
+    still = jax.lax.stop_gradient(coefficients)
+
+    def shrink(_: Any, bracket: Any) -> Any:
+        low, high, s = bracket
+        value, guess = newton(s, still)
+        low, high = jnp.where(value > 0.0, s, low), jnp.where(value > 0.0, high, s)
+        return low, high, jnp.where((guess > low) & (guess < high), guess, 0.5 * (low + high))
+
+    secant = jax.lax.stop_gradient(m0 / (m0 - m1))
+    s = jax.lax.fori_loop(0, _SEARCH, shrink, (jnp.zeros_like(secant), jnp.ones_like(secant), secant))[2]
+    # Two steps of Newton's method at the root change nothing but its derivatives, to second order.
+    for _ in range(2):
+        s = newton(s, coefficients)[1]
+    # What lies outside does so by rounding: that moves the value, not the derivative.
+    s = s + jax.lax.stop_gradient(jnp.clip(s, 0.0, 1.0) - s)
+    return jnp.where(inside, s, jnp.where(wanted & (start <= 0.0), 0.0, 1.0))
