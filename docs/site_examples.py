@@ -21,7 +21,7 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.md"))
 QUICK = ("plane", "robots", "scenes")
 """Pages that compile little."""
 ELSEWHERE = {"cassie": "brax", "elsewhere": "brax", "live": "viser"}
-"""Pages that are not run by builds, with what is installed where they are: `make test-envs`, `make test-viewer`; `cassie` takes two minutes."""
+"""Pages that are not run by builds, by what is installed where they are: `make test-envs`, `make test-viewer`. `cassie` takes minutes."""
 OTHERS = [[DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")], [DOCS / "five_minutes.md"]]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (

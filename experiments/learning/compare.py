@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def drawn(points: list[Point], path: pathlib.Path) -> None:
-    """Writes the figure: return and distance against the time of the wall, and against that of all cores, which other programs stretch less."""
+    """Writes the figure: return and distance against wall time, and against CPU time, which other programs stretch less."""
     clocks = {"wall_s": "wall time of training in s", "cpu_s": "CPU time of training in s"}
     with styled() as figure_class:
         figure = figure_class(figsize=(10, 7.5), layout="constrained")
