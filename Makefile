@@ -91,7 +91,8 @@ test-recipes: .venv/.installed
 test-envs: .venv/.installed
 	.venv/bin/python -m venv .venv-envs
 	.venv-envs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[app,dev]' 'jax==0.9.*' brax 'gymnax>=1.0.1' six
-	.venv-envs/bin/python -m pytest tests/envs 'tests/test_examples.py::test_examples_print_what_they_say[elsewhere]'
+	.venv-envs/bin/python -m pytest tests/envs 'tests/test_examples.py::test_examples_print_what_they_say[elsewhere]' \
+		'tests/test_examples.py::test_examples_print_what_they_say[cassie]'
 
 lint: .venv/.installed
 	.venv/bin/ruff check .

@@ -20,13 +20,13 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.md"))
 """One session each; run by every build of the site, those of `QUICK` by the tests."""
 QUICK = ("plane", "robots", "scenes")
 """Pages that compile little."""
-ELSEWHERE = {"cassie": "mujoco", "elsewhere": "brax", "live": "viser"}
-"""Pages that are not run by builds, with what they need: `make test-envs`, `make test-viewer`; `cassie` takes two minutes, by hand."""
+ELSEWHERE = {"cassie": "brax", "elsewhere": "brax", "live": "viser"}
+"""Pages that are not run by builds, by what is installed where they are: `make test-envs`, `make test-viewer`. `cassie` takes minutes."""
 OTHERS = [[DOCS / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")], [DOCS / "five_minutes.md"]]
 """Sessions that `tests/test_docs.py` and `tests/test_site.py` run."""
 MODULES = (
     "jaxdae",
-    *(f"jaxdae.{name}" for name in ("control", "envs", "mechanisms", "mechanisms.spatial", "optimal_control", "robots", "rotation")),
+    *(f"jaxdae.{name}" for name in ("app", "control", "envs", "mechanisms", "mechanisms.spatial", "optimal_control", "robots", "rotation")),
     *(f"jaxdae.{name}" for name in ("tuning", "vehicles", "viewer")),
 )
 

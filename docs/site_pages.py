@@ -314,7 +314,7 @@ def gallery(docs):
 def api():
     """Returns a page for each public module, by name: every name of its `__all__`, described once on the site."""
     pages, seen, shown = {}, set(), site_examples.shown()
-    for full in (*site_examples.MODULES, "jaxdae.app"):
+    for full in site_examples.MODULES:
         pages[full] = _module_page(site_examples.module(full), full, site_examples.exported(full), seen, shown)
     return pages
 

@@ -107,8 +107,10 @@ def main() -> int:
             angles, away["iterated, 20"], color="black", linewidth=1.0, linestyle="--", label="iterated, 20: from the nearest point"
         )
         right.axvline(line, color="black", linewidth=0.8, linestyle=":")
-        right.set(xlabel="from the estimate to the point of linearization in rad", ylabel="m", title="what is left", ylim=(1e-17, 10))
-        right.legend(fontsize=8)
+        right.set(
+            xlabel="from the estimate to the point of linearization in rad", ylabel="distance in m", title="what is left", ylim=(1e-17, 10)
+        )
+        right.legend(fontsize=8, loc="lower right", frameon=True, framealpha=1.0, edgecolor="none")
     conclude(asked, headings, rows, sentences, {"projection_point": figure})
     return 0
 

@@ -141,7 +141,8 @@ def main() -> int:
             )
             for place, name in zip(places, SOLVERS, strict=True):
                 x = found[case, name]
-                axes.text(x.steps + 0.01 * config.steps, place, jaxdae.Status(x.status).name, va="center", fontsize=8)
+                name_of_status, style = jaxdae.Status(x.status).name, {"fontsize": 8, "color": line_style(index)["color"]}
+                axes.text(x.steps + 0.01 * config.steps, place, name_of_status, va="center", **style)
         axes.set(yticks=np.arange(len(SOLVERS)) + 0.19, xlabel=f"steps passed, of {config.steps}", xlim=(0, 1.28 * config.steps))
         axes.set_yticklabels(list(SOLVERS))
         axes.set_xticks(np.linspace(0, config.steps, 6))

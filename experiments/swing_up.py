@@ -386,6 +386,7 @@ def draw(task: Task, data: xr.Dataset, history: np.ndarray):
         errors.set_xscale("log")
         errors.set_xlabel("largest error at the end; what is allowed is dotted")
         errors.set_title("starts that end so near")
+        errors.yaxis.get_major_locator().set_params(integer=True)
         errors.legend()
         return figure
 

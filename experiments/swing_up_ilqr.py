@@ -123,7 +123,8 @@ def draw(task: swing_up.Task, solutions: list[Any], ends: dict[str, np.ndarray])
             for side in (-limit, limit):
                 torques.axhline(side, color="black", linestyle=":", linewidth=1.0)
         torques.set(xlabel="time in s", title="torques of the first start in N m; limits dotted")
-        torques.legend()
+        torques.margins(y=0.15)
+        torques.legend(ncols=len(task.limits), loc="upper center")
         for j, (name, values) in enumerate(ends.items()):
             errors.step(np.sort(np.rad2deg(values)), np.arange(1, values.size + 1), where="post", **line_style(j), label=name)
         errors.axvline(1.0, color="black", linestyle=":", linewidth=1.0)

@@ -26,7 +26,7 @@ def test_every_public_name_has_an_example():
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")  # brax imports it
-@pytest.mark.parametrize("name", [*examples.QUICK, "elsewhere", "live"])
+@pytest.mark.parametrize("name", [*examples.QUICK, *examples.ELSEWHERE])
 def test_examples_print_what_they_say(name):
     if name in examples.ELSEWHERE:
         pytest.importorskip(examples.ELSEWHERE[name], reason="not installed: make test-envs and make test-viewer install it")

@@ -66,7 +66,7 @@ def skeleton(mechanism: SpatialMechanism, poses: np.ndarray) -> dict[str, np.nda
     """Returns the lines of the bodies over time, for `write_animation`: by the name of the body, each (time, vertices, 3) in m.
 
     Args:
-        mechanism: what.
+        mechanism: that of a config, `config.mechanism`.
         poses: of the bodies (time, bodies, 7), places in m and quaternions wxyz.
     """
     shape = outline(mechanism)
