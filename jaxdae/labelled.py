@@ -37,7 +37,8 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
         value = np.asarray(getattr(info, name))
         if value.shape[: q.ndim - 1] == q.shape[:-1]:
             found[name] = ((*lead, along) if along else lead, value, {"long_name": meaning})
-    times = np.asarray(state.t).reshape(-1, q.shape[-2])[0]
+    # A world that failed stops its clock; the others' goes on.
+    times = np.max(np.asarray(state.t).reshape(-1, q.shape[-2]), axis=0)
     data = xarray.Dataset(found, labels | {"time": times})
     data.time.attrs = {"long_name": "time", "units": "s"}
     if names is not None:

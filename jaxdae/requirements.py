@@ -185,6 +185,11 @@ def not_above(lower: Any, upper: Any) -> Any:
     return lower is None or upper is None or lower <= upper
 
 
+def ascending(x: Any) -> Any:
+    """Returns the condition that each entry of an array along its last axis is below the next."""
+    return x[..., :-1] < x[..., 1:] if getattr(x, "ndim", 0) > 0 else True
+
+
 def fraction(x: Any) -> Any:
     """Returns the condition 0 <= x < 1, true for None: what is negligible relative to something."""
     return x is None or (x >= 0) & (x < 1)

@@ -1,5 +1,7 @@
 """Trajectories as data sets."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,3 +35,11 @@ def test_numbers_where_nobody_has_named_them():
     assert data.q.dims == ("time", "coordinate")
     assert list(data.row.values) == ["row 0", "row 1"]
     assert float(data.q.sel(coordinate="q1", time=0.0)) == pytest.approx(1.0)
+
+
+def test_times_are_those_of_worlds_that_go_on():
+    """A world that failed stops its clock."""
+    whole = trajectory(2, 3)
+    stopped = whole.state.t.at[0, 1:].set(whole.state.t[0, 0])
+    data = dataclasses.replace(whole, state=dataclasses.replace(whole.state, t=stopped)).to_xarray()
+    np.testing.assert_array_equal(data.time, whole.state.t[1])

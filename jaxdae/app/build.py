@@ -142,8 +142,9 @@ def worlds(config: Config) -> Worlds:
 
     Raises:
         ValueError: what `jaxdae.mechanisms.mechanism` finds wrong.
+        LawError: a regulator that there is not.
     """
-    values = config.model_dump()
+    values = with_dimension(config.model_dump())
     locations, samples = sample(config)
 
     def closed(numbers: Any) -> Any:
@@ -228,8 +229,24 @@ def orientation(pose: dict[str, Any]) -> Any:
     )
 
 
+def with_dimension(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns plain values with the dimension of a regulator's linear model, which known numbers alone tell; raises as `worlds` does."""
+    if (values["control"] or {}).get("type") != "regulator":
+        return values
+    system, _, state, info, _ = jax.jit(lambda: _closed_start(values))()
+    # Loops that stay open are told by others; no law is evaluated then.
+    dimension = laws.regulated(values["control"], system, state) if int(info.status) == jaxdae.Status.OK else 1
+    return values | {"control": values["control"] | {"dimension": dimension}}
+
+
 def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
     """Returns mechanism, integrator, consistent start, how closing the loops went, and q before that, from plain values of a config."""
+    system, method, state, info, guess = _closed_start(values)
+    return system, laws.sampled(values, system, state, method), state, info, guess
+
+
+def _closed_start(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
+    """Returns the same with the integrator alone."""
     system, guess, velocities, method = construct(values)
     rates, start = naming.of_system(system).rates, values["start"]
     held = (
@@ -238,7 +255,7 @@ def started(values: dict[str, Any]) -> tuple[Any, Any, jaxdae.State, Any, Any]:
     )
     fixed, fixed_velocity = held
     state, info = jaxdae.initialize(system, guess, velocities, fixed=fixed, fixed_velocity=fixed_velocity)
-    return system, laws.sampled(values, system, state, method), state, info, guess
+    return system, method, state, info, guess
 
 
 def integrator(values: dict[str, Any]) -> Any:

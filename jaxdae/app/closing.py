@@ -10,6 +10,7 @@ import jaxdae
 from jaxdae.app import build, naming
 from jaxdae.app.build import Worlds
 from jaxdae.app.explain import field_at
+from jaxdae.app.laws import LawError
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
@@ -36,6 +37,8 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
             worlds = build.worlds(config)
         except DescriptionError as error:
             return None, [_unsound(document, mistake) for mistake in error.mistakes]
+        except LawError as error:
+            return None, [document.problem(("control",), f"a regulator that there is not: {error}", "a start that inputs can hold")]
         except ValueError as error:
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
         failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)

@@ -19,8 +19,11 @@ from jaxdae.app.history import read_table
 from jaxdae.app.problems import Problem, did_you_mean, show
 from jaxdae.app.source import Document, Location, value_at
 from jaxdae.control.law import has_memory, update_law
+from jaxdae.control.minimal import count_dimension
 from jaxdae.integrators import StepInfo
 from jaxdae.integrators.method import PointWrapping
+
+_EARLY = 1e-3  # of a step
 
 LARGEST_TABLE = 50_000_000
 """The size of the largest file of inputs that is read, in bytes."""
@@ -56,8 +59,7 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
     if values["mechanism"]["order"] == "first":
         return control.Sampled(method, _of_drives(values, system, state))
     if table:
-        columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
-        return control.Sampled(method, control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1)))
+        return control.Sampled(method, _held(table, values["dt"], state.q.dtype))
     if not law:
         return method
     found = _LAWS[law["type"]](law, system, state)
@@ -137,8 +139,7 @@ def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
     names = [drive["name"] for drive in section["drives"]]
     constant = jnp.stack([jnp.asarray(section["rates"].get(name, 0.0), state.q.dtype) for name in names])
     if table:
-        columns = [jnp.asarray(column, state.q.dtype) for column in table["inputs"].values()]
-        found: Any = control.HeldInputs(jnp.asarray(table["times"], state.q.dtype), jnp.stack(columns, axis=1))
+        found: Any = _held(table, values["dt"], state.q.dtype)
     elif law:
         found = control.PD(**_output(law, system), kp=law["kp"], kd=law["kd"])
         if law["lower"] is not None or law["upper"] is not None:
@@ -146,6 +147,15 @@ def _of_drives(values: dict[str, Any], system: Any, state: Any) -> Any:
     else:
         return _Drives(constant)
     return _Drives(constant, found, tuple(names.index(name) for name in driven_names(values)))
+
+
+def _held(table: dict[str, Any], dt: float, dtype: Any) -> control.HeldInputs:
+    """Returns inputs over time as a law. A time within a thousandth of a step of one is on it: tables have few digits."""
+    times = np.asarray(table["times"], float)
+    steps = np.round(times / dt)
+    times = np.where(np.abs(times / dt - steps) < _EARLY, steps * dt, times)
+    columns = [jnp.asarray(column, dtype) for column in table["inputs"].values()]
+    return control.HeldInputs(jnp.asarray(times, dtype), jnp.stack(columns, axis=1))
 
 
 def _output(law: dict[str, Any], system: Any) -> dict[str, Any]:
@@ -170,7 +180,26 @@ def _computed_torque(law: dict[str, Any], system: Any, state: Any) -> Any:
 
 def _regulator(law: dict[str, Any], system: Any, state: Any) -> Any:
     weights = {name: law[name] for name in ("position_weight", "velocity_weight", "input_weight")}
-    return control.linear_quadratic_regulator(system, state, **weights)
+    return control.linear_quadratic_regulator(system, state, **weights, dimension=law["dimension"])
+
+
+class LawError(ValueError):
+    """A law that there is not."""
+
+
+def regulated(law: dict[str, Any], system: Any, state: Any) -> int:
+    """Returns the dimension of the linear model of a regulator.
+
+    Raises:
+        LawError: nothing can move, the start is none that constant inputs hold, or no feedback brings the mechanism back there.
+    """
+    rest = jaxdae.State(state.t, state.q, jnp.zeros_like(state.v))
+    try:
+        dimension = count_dimension(system, rest, None)
+        _regulator(law | {"dimension": dimension}, system, rest)
+    except ValueError as error:
+        raise LawError(str(error)) from None
+    return dimension
 
 
 _LAWS: dict[str, Callable[..., Any]] = {"pd": _pd, "pid": _pid, "computed_torque": _computed_torque, "regulator": _regulator}

@@ -58,7 +58,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         worlds: its worlds, loops closed.
         section: `config.tune`, `config.optimize` or None. Call it inside `precision`.
     """
-    values = config.model_dump()
+    values = build.with_dimension(config.model_dump())
     if isinstance(section, Optimize):
         return _of_inputs(config, worlds, section, values)
     if section is None:
@@ -75,19 +75,15 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
         parameters[name] = jnp.asarray(float(_value(values, location)))
         trainable[name] = _range(*bounds(values, location, lower, upper))
     moving = any(location[0] in _MOVES_THE_START for location in locations.values())
-    varied, samples = build.sample(config)
+    varied = build.sample(config)[0]
 
     def setup(numbers: Any, sample: Any = ()) -> Any:
-        if not moving and not sample:
-            system, _, state = worlds.one()
-        else:
-            world = with_numbers(values, [*locations.values(), *varied[: len(sample)]], [*(numbers[name] for name in locations), *sample])
-            system, _, state, _, _ = build.started(world)
-        changed = with_numbers(values, list(locations.values()), [numbers[name] for name in locations])
-        return system, laws.sampled(changed, system, state, build.integrator(changed)), state, None
+        places = [*locations.values(), *varied[: len(sample)]]
+        world = with_numbers(values, places, [*(numbers[name] for name in locations), *sample])
+        system, _, state = build.started(world)[:3] if moving or sample else worlds.one()
+        return system, laws.sampled(world, system, state, build.integrator(world)), state, None
 
-    loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, None))
-    return _over_worlds(config, samples, Objective(loss, None, None, parameters, trainable, locations, None), setup)
+    return _of_worlds(config, section, setup, (parameters, trainable, locations, None))
 
 
 def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[str, Any]) -> Objective:
@@ -101,7 +97,7 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
         forces[number] = driven.with_input(forces[number], index)
     system = build.construct(changed)[0]
     _, method, state = worlds.one()
-    varied, samples = build.sample(config)
+    varied = build.sample(config)[0]
     # Inputs are held over a step: each is the value of the line between the knots in the middle of its step.
     middles = (np.arange(config.steps) + 0.5) / config.steps
 
@@ -116,21 +112,36 @@ def _of_inputs(config: Config, worlds: Worlds, section: Optimize, values: dict[s
         here, _, start, _, _ = build.started(world)
         return here, build.integrator(world), start, controls(numbers)
 
-    loss = _rollout_loss(config, section, setup, _terms(config, section, worlds, controls))
-    return _over_worlds(config, samples, Objective(loss, None, None, parameters, trainable, {}, controls), setup)
+    return _of_worlds(config, section, setup, (parameters, trainable, {}, controls))
 
 
-def _over_worlds(config: Config, samples: Any, nominal: Objective, setup: Callable[[Any, Any], Any]) -> Objective:
-    """Returns what is minimized on average over the worlds of the batch, where there are several that differ."""
+def _of_worlds(config: Config, section: Tune | Optimize | None, setup: Callable[..., Any], learned: tuple[Any, Any, Any, Any]) -> Objective:
+    """Returns what is minimized: in the nominal world, and on average over the worlds of the batch where there are several that differ.
+
+    Args:
+        config: the config.
+        section: what is learned from.
+        setup: (numbers, the varied numbers of a world, none of the nominal one) -> system, integrator, start, inputs.
+        learned: the last fields of the objective but for those of the batch.
+    """
+    parameters, trainable, locations, controls = learned
+
+    def of(sample: Any) -> tuning.RolloutLoss:
+        def here(numbers: Any) -> Any:
+            return setup(numbers, sample)
+
+        return _rollout_loss(config, section, here, _terms(section, here, controls))
+
+    samples = build.sample(config)[1]
     if config.batch.size == 1 or not samples:
-        return nominal
-    batch = {vary.path: jnp.asarray(column) for vary, column in zip(config.batch.vary, samples, strict=True)}
+        return Objective(of(()), None, None, parameters, trainable, locations, controls)
+    paths = [vary.path for vary in config.batch.vary]
+    batch = {path: jnp.asarray(column) for path, column in zip(paths, samples, strict=True)}
 
     def of_world(numbers: Any, sample: Any) -> Any:
-        here = [sample[vary.path] for vary in config.batch.vary]
-        return dataclasses.replace(nominal.loss, setup=lambda p: setup(p, here))(numbers)
+        return of([sample[path] for path in paths])(numbers)
 
-    return dataclasses.replace(nominal, batch_loss=of_world, batch=batch)
+    return Objective(of(()), of_world, batch, parameters, trainable, locations, controls)
 
 
 def _of_body(body: Any) -> list[str]:
@@ -210,14 +221,17 @@ def observer(term: Any, system: Any) -> Callable[[jaxdae.State], Any]:
     return lambda state: state.q[index]
 
 
-def _terms(config: Config, section: Tune | Optimize | None, worlds: Worlds, controls: Any) -> Callable[[Any, Any], Any]:
-    """Returns the loss of a trajectory; NaN where its world failed."""
-    system, _, start = worlds.one()
-    start_q, start_energy = start.q, jaxdae.energy(system, start)
+def _terms(section: Tune | Optimize | None, setup: Callable[[Any], Any], controls: Any) -> Callable[[Any, Any], Any]:
+    """Returns the loss (numbers, trajectory) -> scalar of a world; NaN where it failed.
+
+    What it looks at belongs to the mechanism and to the start of that world and of these numbers: places of bodies that follow from joints,
+    violations and energies do.
+    """
 
     def loss(numbers: Any, trajectory: Any) -> Any:
+        system, _, start, _ = setup(numbers)
         if section is None:
-            return tuning.tracking(trajectory, lambda state: state.q, start_q, over=tuning.final)
+            return tuning.tracking(trajectory, lambda state: state.q, start.q, over=tuning.final)
         total: Any = jnp.zeros((), trajectory.state.q.dtype)
         for term in section.loss:
             over = tuning.final if term.over == "final" else tuning.time_average
@@ -229,20 +243,12 @@ def _terms(config: Config, section: Tune | Optimize | None, worlds: Worlds, cont
             elif term.type == "effort":
                 value = tuning.effort(controls(numbers), over=over)
             elif term.type == "energy":
-                value = tuning.energy_error(changed(numbers), trajectory, start_energy, over=over)
+                value = tuning.energy_error(system, trajectory, jaxdae.energy(system, start), over=over)
             else:
                 measure = {"violation": tuning.constraint_violation, "velocity_violation": tuning.velocity_violation}[term.type]
-                value = measure(changed(numbers), trajectory, over=over)
+                value = measure(system, trajectory, over=over)
             total = total + term.weight * value
         return tuning.nan_if_failed(trajectory, total)
-
-    def changed(numbers: Any) -> Any:
-        """Returns the mechanism with the trained numbers, whose constraints and energy the terms are of."""
-        if not isinstance(section, Tune):
-            return system
-        values = config.model_dump()
-        locations = {entry.path.replace(".", "/"): target(values, entry.path)[0] for entry in section.parameters}
-        return build.construct(with_numbers(values, list(locations.values()), [numbers[name] for name in locations]))[0]
 
     return loss
 

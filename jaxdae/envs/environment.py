@@ -226,10 +226,17 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
         elif jnp.shape(value) != jnp.shape(old):
             wrong.append(f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks of worlds apart")
         else:
-            system = set_leaf(system, path, jnp.asarray(value, jnp.result_type(old)))
+            system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old)))
     if wrong:
         raise ValueError(f"params: {'; '.join(wrong)}")
     return system
+
+
+def _as_leaf(value: Any, dtype: Any) -> Any:
+    """Returns a value in the type of the leaf that it replaces; of a whole number that stands for a mass it stays what it is."""
+    new = jnp.asarray(value)
+    kept = jnp.issubdtype(new.dtype, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact)
+    return new if kept else new.astype(dtype)
 
 
 def strong(tree: Any) -> Any:

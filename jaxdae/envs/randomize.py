@@ -73,7 +73,7 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
     params = {}
     for number, (group, draw) in enumerate(zip(groups, by.values(), strict=True)):
         own = jax.random.fold_in(key, number)
-        params |= {path: draw(own, jnp.asarray(get_leaf(system, path))) for path in group}
+        params |= {path: draw(own, _real(get_leaf(system, path))) for path in group}
     with_params(system, params)
     return params
 
@@ -102,6 +102,12 @@ class StartPool:
         """Returns one of the starts."""
         count = jax.tree.leaves(self.starts)[0].shape[0]
         return jax.tree.map(lambda x: x[jax.random.randint(key, (), 0, count)], self.starts)
+
+
+def _real(leaf: Any) -> Any:
+    """Returns a leaf as an array of reals, also one that was given as a whole number."""
+    found = jnp.asarray(leaf)
+    return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)
 
 
 def _found(system: Any, path: str) -> Any:

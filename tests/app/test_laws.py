@@ -1,5 +1,7 @@
 """Inputs over time and feedback laws in configs."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,6 +37,17 @@ ARM = {
     "output": {"plots": False},
 }
 PD = {"type": "pd", "inputs": ["motor"], "coordinates": ["arm.theta"], "reference": [-1.0], "kp": 20, "kd": 6, "gravity": True}
+
+
+@jaxdae.pytree
+class Falling(jaxdae.System):
+    n_inputs = 1
+
+    def mass_matrix(self, q):
+        return jnp.eye(1, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return u
 
 
 def written(folder, **others):
@@ -99,6 +112,22 @@ def test_laws_of_configs_are_those_of_the_library(tmp_path):
 
 
 @pytest.mark.long
+def test_a_regulator_knows_of_redundant_rows_and_of_starts_that_nothing_holds(tmp_path):
+    law = {"type": "regulator", "inputs": ["motor"], "input_weight": 0.1}
+    hinge, body = ARM["mechanism"]["joints"][0], ARM["mechanism"]["bodies"][0]
+    twice = ARM["mechanism"] | {"joints": [hinge, hinge | {"name": "again"}]}
+    config, worlds = load(str(written(tmp_path, control=law, mechanism=twice, solver="null_space")))
+    with precision(config):
+        system, method, start = worlds.one()
+        expected = control.linear_quadratic_regulator(system, start, position_weight=1.0, velocity_weight=1.0, input_weight=0.1)
+    assert float(jnp.max(jnp.abs(expected.gain))) > 0.1
+    np.testing.assert_allclose(method.law.gain, expected.gain, atol=1e-9)
+    falling = ARM["mechanism"] | {"joints": [], "bodies": [body | {"free": True}]}
+    with pytest.raises(ConfigError, match="control: got a regulator that there is not: state and u are no equilibrium: the largest"):
+        load(str(written(tmp_path, control=law, mechanism=falling)))
+
+
+@pytest.mark.long
 def test_a_law_with_a_memory_runs_and_is_replayed(tmp_path):
     pid = PD | {"type": "pid", "ki": 30.0, "upper": 9.0}
     (runner, runs), every = (typer.testing.CliRunner(), tmp_path / "runs"), {"save_every": 1, "duration": 0.2}
@@ -141,6 +170,18 @@ def test_held_inputs_change_on_time():
     times = [-1.0, 0.0, 0.0995, 0.1, 0.1 - 1e-13, 0.2, 0.1 + 0.2, 0.3 - 1e-13, 9.0]
     assert [float(law(t, state)[0]) for t in times] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert float(control.HeldInputs(jnp.zeros(1), jnp.ones((1, 1)))(5.0, state)[0]) == 1.0
+    # Not by a thousandth of an interval, which may be many steps.
+    law = control.HeldInputs(jnp.array([0.0, 10.0]), jnp.array([[1.0], [2.0]]))
+    assert [float(law(t, state)[0]) for t in (9.9999, 10.0 - 1e-14)] == [1, 2]
+    # In configs a table of few digits is on the steps that it means.
+    held = laws._held({"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype)
+    assert [float(held(t, state)[0]) for t in (0.33331, 1.0 / 3.0)] == [1, 2]
+    wrong = control.HeldInputs(jnp.array([1.0, 0.0]), jnp.ones((2, 1)))
+    free = dataclasses.replace(state, v=jnp.zeros(1))
+    with pytest.raises(ValueError, match="HeldInputs.times must ascend, got"):
+        jaxdae.rollout(Falling(), control.Sampled(jaxdae.SemiImplicitEuler(), wrong), free, dt=0.1, steps=1)
+    with pytest.raises(ValueError, match=r"times must have the shape \(k,\), values \(k, nu\), got \(2,\) and \(1, 1\)"):
+        dataclasses.replace(wrong, values=jnp.ones((1, 1)))(0.0, state)
 
 
 @pytest.mark.long

@@ -222,18 +222,45 @@ def redrawn_from_the_folder(folder, command):
 
 @pytest.mark.long
 def test_the_loss_of_many_worlds_is_that_of_each(config):
-    scatter = ("batch.size=2", "batch.vary=[{path: bodies.arm.mass, scatter: 0.2}]")
-    loaded, worlds = load(str(config), scatter)
+    """Whatever a world differs in: what violations and energies are of is that world, not the nominal one."""
+    paths = ("bodies.arm.mass", "joints.hinge.point_b.x", "stabilization.alpha")
+    loss = [{"type": kind, "weight": weight} for kind, weight in (("violation", 1e4), ("energy", 1.0), ("velocity_violation", 1e2))]
+    scatter = ("batch.size=2", f"batch.vary={json.dumps([{'path': path, 'scatter': 0.2} for path in paths])}")
+    both = f"tune.loss={json.dumps(loss)}", "optimize=null", "tune.parameters=[{path: forces.motor.torque}]"
+    loaded, worlds = load(str(config), scatter + both)
     with precision(loaded):
         many = objective(loaded, worlds, loaded.tune)
-        losses = jax.vmap(many.batch_loss, in_axes=(None, 0))(many.parameters, many.batch)
-    masses = many.batch["bodies.arm.mass"]
-    assert masses[0] != masses[1]
-    for mass, loss in zip(masses, losses, strict=True):
-        alone, world = load(str(config), (f"bodies.arm.mass={float(mass)!r}",))
-        with precision(alone):
-            one = objective(alone, world, alone.tune)
-            np.testing.assert_allclose(loss, one.loss(one.parameters), rtol=1e-12)
+        losses = jax.jit(jax.vmap(many.batch_loss, in_axes=(None, 0)))(many.parameters, many.batch)
+    numbers = {path: float(many.batch[path][1]) for path in paths}
+    assert all(number != float(many.batch[path][0]) for path, number in numbers.items())
+    alone, world = load(str(config), tuple(f"{path}={number!r}" for path, number in numbers.items()) + both)
+    with precision(alone):
+        one = objective(alone, world, alone.tune)
+        np.testing.assert_allclose(losses[1], jax.jit(one.loss)(one.parameters), rtol=1e-9)
+
+
+@pytest.mark.long
+def test_the_loss_of_numbers_is_that_of_a_config_with_them(tmp_path):
+    """A length in joint coordinates, from which places follow, and a velocity at the start, from which the energy does."""
+    data = yaml.safe_load(ARM) | {"start": {"velocities": {"hinge.angle": 1.0}}, "stabilization": "none"}
+    data["mechanism"] |= {"coordinates": "joints"}
+    data["mechanism"]["bodies"].append({"name": "fore", "mass": 1.0, "inertia": 0.08, "pose": [0.0, -1.5, -np.pi / 2]})
+    elbow = {"type": "revolute", "name": "elbow", "a": "arm", "b": "fore", "point_a": [0.5, 0], "point_b": [-0.5, 0]}
+    data["mechanism"]["joints"].append(elbow)
+    paths = {"joints.elbow.point_a.x": 0.7, "start.velocities.hinge.angle": 2.0}
+    loss = [{"type": "point", "body": "fore", "target": [0.3, -1.5]}, {"type": "energy"}]
+    data["tune"] = {"parameters": [{"path": path} for path in paths], "loss": loss}
+    file = tmp_path / "arm.yaml"
+    file.write_text(yaml.safe_dump(data))
+
+    def loss_at(numbers, *overrides):
+        loaded, worlds = load(str(file), overrides)
+        with precision(loaded):
+            found = objective(loaded, worlds, loaded.tune)
+            return float(jax.jit(found.loss)(found.parameters | numbers))
+
+    there = loss_at({path.replace(".", "/"): number for path, number in paths.items()})
+    np.testing.assert_allclose(there, loss_at({}, *(f"{path}={number}" for path, number in paths.items())), rtol=1e-12)
 
 
 @pytest.mark.long

@@ -10,6 +10,8 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import envs
+from jaxdae.envs.environment import with_params
+from jaxdae.vehicles import KinematicSingleTrack
 
 KEY = jax.random.key(0)
 WORLDS = 4
@@ -56,6 +58,13 @@ def test_masses_are_drawn_together_and_matter(reach):
     same = jax.tree.map(lambda x: jnp.repeat(x[:1], WORLDS, axis=0), state)
     speeds = step(jax.random.split(KEY, WORLDS), same, jnp.ones((WORLDS, 1)), params).state.state.v[:, 0]
     assert np.ptp(np.asarray(speeds)) > 0.05 * np.abs(np.asarray(speeds)).max()
+
+
+def test_a_mass_given_as_a_whole_number_may_be_any():
+    car = KinematicSingleTrack(2)
+    assert float(with_params(car, {"wheelbase": 2.6}).wheelbase) == 2.6
+    drawn = envs.sample_params(KEY, car, {"wheelbase": envs.Factor(0.8, 0.9)})
+    assert 1.6 <= float(drawn["wheelbase"]) <= 1.8
 
 
 def test_a_world_that_fails_is_terminated_and_says_why(reach):
