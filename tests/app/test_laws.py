@@ -178,7 +178,7 @@ def test_held_inputs_change_on_time():
     assert [float(held(t, state)[0]) for t in (0.33331, 1.0 / 3.0)] == [1, 2]
     wrong = control.HeldInputs(jnp.array([1.0, 0.0]), jnp.ones((2, 1)))
     free = dataclasses.replace(state, v=jnp.zeros(1))
-    with pytest.raises(ValueError, match="HeldInputs.times must ascend, got"):
+    with pytest.raises(ValueError, match=r"HeldInputs\.times must ascend, got"):
         jaxdae.rollout(Falling(), control.Sampled(jaxdae.SemiImplicitEuler(), wrong), free, dt=0.1, steps=1)
     with pytest.raises(ValueError, match=r"times must have the shape \(k,\), values \(k, nu\), got \(2,\) and \(1, 1\)"):
         dataclasses.replace(wrong, values=jnp.ones((1, 1)))(0.0, state)
