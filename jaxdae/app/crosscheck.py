@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from jaxdae.app import laws, naming
+from jaxdae.app import driven, laws, naming
 from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.problems import Problem, did_you_mean, show
@@ -336,6 +336,8 @@ class _Check:
         if entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
             got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
             yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
+        if driven.idle(self.resolved, target):
+            yield self.document.problem(place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")
         yield from self._pose(place, target)
 
     def _pose(self, place: Location, target: Location) -> Iterator[Problem]:

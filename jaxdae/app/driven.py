@@ -6,6 +6,8 @@ A torque in space has three numbers: the input is its size in N m, along the dir
 import math
 from typing import Any
 
+from jaxdae.app.source import Location, value_at
+
 NUMBERS = {"torque": "torque", "joint_force": "force", "motor": "torque"}
 """What an input drives, by the types of forces."""
 
@@ -24,3 +26,17 @@ def with_input(force: dict[str, Any], index: int) -> dict[str, Any]:
     size = start(force)
     direction = tuple(entry / size for entry in force[key])
     return force | {key: (0.0, 0.0, 0.0), "direction": direction, "input": index}
+
+
+def idle(values: Any, location: Location) -> bool:
+    """Returns whether a number of a config is the constant of a force that a table or a law drives, which does nothing.
+
+    Args:
+        values: the config as plain values, as written or validated.
+        location: where the number is. The entries of a torque in space say along which direction it acts.
+    """
+    force = value_at(values, location[:3])
+    if location[:2] != ("mechanism", "forces") or len(location) != 4 or location[3] != NUMBERS.get(str(value_at(force, ("type",)))):
+        return False
+    given = [value_at(values, (key, "inputs")) for key in ("controls", "control")]
+    return any(value_at(force, ("name",)) in names for names in given if isinstance(names, dict | list))

@@ -62,6 +62,14 @@ class Projection(Section):
             raise ValueError(f"{keys} with position {self.position or 'none'}|{keys} with position iterated only|remove {keys}")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_for_what_is_not_projected(self) -> "Projection":
+        if self.position is None and self.origin != "estimate":
+            raise ValueError(f"origin {self.origin} with position none|an origin where positions are projected|remove origin")
+        if self.position is None and not self.velocity and self.metric != "mass":
+            raise ValueError(f"metric {self.metric} where nothing is projected|projection none|remove metric")
+        return self
+
 
 class NoStabilization(Section):
     """Constraints on accelerations only."""
@@ -229,6 +237,12 @@ class NullSpaceSolver(_Ranked):
 
     type: Literal["null_space"]
     decomposition: Literal["svd", "qr", "normal_equations"] = Field(default="svd", description="svd (any rank), qr or normal_equations")
+
+    @model_validator(mode="after")
+    def _tolerance_where_ranks_are_found(self) -> "NullSpaceSolver":
+        if self.tolerance is not None and self.decomposition != "svd":
+            raise ValueError(f"tolerance with decomposition {self.decomposition}|tolerance with svd, which finds ranks|remove tolerance")
+        return self
 
 
 class LeastSquaresSolver(_Ranked):

@@ -17,7 +17,7 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts, laws
-from jaxdae.app.build import Worlds, described
+from jaxdae.app.build import Worlds, described, sample, with_numbers
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local
@@ -228,16 +228,14 @@ def _whole(trees: Any, shares: list[tuple[int, int]]) -> Any:
 
 def _is_driven(config: Config) -> bool:
     """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
-    mechanism = config.mechanism
-    if mechanism.order == "first":
+    if config.mechanism.order == "first":
         return False
-    elements = (*mechanism.joints, *mechanism.forces)
-    varied = any(vary.path.endswith(".damping") for vary in config.batch.vary)
-    return (
-        varied
-        or bool(laws.driven_names(config.model_dump()))
-        or any(not described(element.model_dump(), mechanism.space).conserves_energy for element in elements)
-    )
+    locations, samples = sample(config)
+    # With varied numbers as far from zero as in any world: friction may act in one world alone.
+    values = with_numbers(config.model_dump(), locations, [float(column[np.argmax(np.abs(column))]) for column in samples])
+    mechanism = values["mechanism"]
+    elements = (*mechanism["joints"], *mechanism["forces"])
+    return bool(laws.driven_names(values)) or any(not described(each, mechanism["space"]).conserves_energy for each in elements)
 
 
 # compiled

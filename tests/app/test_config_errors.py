@@ -105,6 +105,12 @@ ONE_MISTAKE = {
         "iterations with position linear",
         "remove iterations",
     ),
+    "origin of nothing": ("integrator={type: rk4, projection: {position: none, origin: stage}}", "origin stage with position none"),
+    "metric of nothing": (
+        "integrator={type: rk4, projection: {position: none, velocity: false, metric: euclidean}}",
+        "metric euclidean where nothing is projected",
+    ),
+    "tolerance of no rank": ("solver={type: null_space, decomposition: qr, tolerance: 0.1}", "solver", "tolerance with decomposition qr"),
     "vary unknown path": (
         "batch.vary=[{path: forces.motr.torque, std: 1}]",
         "batch.vary.0.path",

@@ -187,6 +187,7 @@ def test_held_inputs_change_on_time():
 @pytest.mark.long
 def test_all_mistakes_at_once(tmp_path):
     (tmp_path / "empty.csv").write_text("time,motor\n0,1\n")
+    torque, loss = {"path": "forces.motor.torque"}, [{"type": "coordinate", "coordinate": "arm.theta", "target": 0.0}]
     wrong = {
         "a": ({"controls": "nowhere.csv"}, "controls: got 'nowhere.csv', which cannot be read"),
         "b": ({"controls": "empty.csv"}, "which is no such table, expected numbers in a column t"),
@@ -196,6 +197,11 @@ def test_all_mistakes_at_once(tmp_path):
         "f": ({"control": PD | {"reference": [1.0, 2.0]}}, "got 2 references of 1 coordinates"),
         "g": ({"control": PD, "controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "got controls and control, expected one of them"),
         "h": ({"control": PD | {"inputs": ["motor", "motor"]}}, "got 2 inputs for 1 coordinates"),
+        "i": (
+            {"control": PD, "batch": {"size": 2, "vary": [torque | {"scatter": 0.1}]}},
+            "batch.vary.0.path: got 'forces.motor.torque', in",
+        ),
+        "j": ({"control": PD, "tune": {"parameters": [torque], "loss": loss}}, "'forces.motor.torque', in whose place an input acts"),
     }
     for others, text in wrong.values():
         with pytest.raises(ConfigError) as told:

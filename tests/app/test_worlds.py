@@ -10,6 +10,7 @@ import pytest
 import jaxdae as library
 from jaxdae.app import build, load, precision, simulate
 from jaxdae.app.build import sample
+from jaxdae.app.schema import Config
 from jaxdae.app.source import Document
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -106,6 +107,15 @@ def test_blocks_are_one_rollout_and_parabolas(free):
     assert summary.status == {"OK": 4}
     # A constant force has a potential: kinetic plus potential energy stays.
     assert summary.energy_balance_error < 1e-12 * summary.energy_scale
+
+
+def test_work_is_counted_where_friction_acts_in_other_worlds_alone():
+    hinge = {"type": "revolute", "name": "hinge", "a": "ground", "b": "arm", "point_a": [0, 0], "point_b": [-0.5, 0]}
+    bodies = [{"name": "arm", "mass": 1.0, "inertia": 0.1, "pose": [0.5, 0.0, 0.0]}]
+    given = {"name": "arm", "mechanism": {"bodies": bodies, "joints": [hinge]}, "duration": 0.1, "dt": 0.01}
+    assert not simulate._is_driven(Config.model_validate(given))
+    vary = {"path": "joints.hinge.friction", "distribution": "uniform", "low": 0.0, "high": 1.0}
+    assert simulate._is_driven(Config.model_validate(given | {"batch": {"size": 2, "vary": [vary]}}))
 
 
 def test_only_what_varies_is_stacked(free):
