@@ -231,6 +231,7 @@ def test_the_loss_of_many_worlds_is_that_of_each(config):
     with precision(loaded):
         many = objective(loaded, worlds, loaded.tune)
         losses = jax.jit(jax.vmap(many.batch_loss, in_axes=(None, 0)))(many.parameters, many.batch)
+    assert many.batch is not None
     numbers = {path: float(many.batch[path][1]) for path in paths}
     assert all(number != float(many.batch[path][0]) for path, number in numbers.items())
     alone, world = load(str(config), tuple(f"{path}={number!r}" for path, number in numbers.items()) + both)
