@@ -164,6 +164,49 @@ print("the same")
 """
 
 
+BROKEN = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import jaxdae as jd
+from test_layout import pendulum, rolled, starts
+
+at, system = starts(13), pendulum()
+axes = (jd.batch_axes(system, "mass"), None, 0, None)
+masses = jnp.linspace(1.0, 1.2, 13)
+sound = rolled(at, jd.Layout(), jd.set_leaf(system, "mass", masses), in_axes=axes)
+jd.raise_if_failed(sound)
+for world in (5, 12):  # Of the last one there are copies: 13 worlds on eight devices are 16.
+    found = rolled(at, jd.Layout(), jd.set_leaf(system, "mass", masses.at[world].set(jnp.nan)), in_axes=axes)
+    assert len(found.state.q.sharding.device_set) == 8
+    others = np.arange(13) != world
+    for x, expected in zip(jax.tree.leaves((found.state, found.info)), jax.tree.leaves((sound.state, sound.info)), strict=True):
+        np.testing.assert_array_equal(np.asarray(x)[others], np.asarray(expected)[others])
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.info.status)[:, -1] != jd.Status.OK), [world])
+    np.testing.assert_array_equal(found.state.q[world], np.broadcast_to(at.q[world], found.state.q[world].shape))
+    try:
+        jd.raise_if_failed(found)
+    except RuntimeError as error:
+        assert f"world {world}" in str(error), error
+    else:
+        raise AssertionError
+try:
+    rolled(at, jd.Layout(remainder=jd.Remainder.REFUSE))
+except ValueError as error:
+    assert "13 worlds do not divide among 8 devices" in str(error), error
+else:
+    raise AssertionError
+print("the same")
+"""
+
+
+@pytest.mark.long
+def test_one_world_of_nan_among_many_on_eight_devices():
+    done = two_devices.run(BROKEN, count=8)
+    assert done.stdout.strip() == "the same", done.stderr
+
+
 @pytest.mark.long
 def test_devices_and_chunks():
     done = two_devices.run(DEVICES)
