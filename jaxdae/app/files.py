@@ -8,10 +8,13 @@ import hashlib
 import os
 import pathlib
 import shutil
+import socket
 import stat
 
 from jaxdae.app.problems import Failed
+from jaxdae.disk import force_names
 
+PARTIAL = ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -64,9 +67,9 @@ def _too_large(size: int, largest: int) -> tuple[str, str]:
 def write_text(file: pathlib.Path, text: str) -> None:
     """Writes a file whole or not at all: beside it first, forced to the disk, then put in its place.
 
-    A link in its place is replaced, not followed.
+    A link in its place is replaced, not followed. Others may write the same file at the same moment: one of them is the last.
     """
-    partial = file.with_name(file.name + ".partial")
+    partial = beside(file)
     partial.unlink(missing_ok=True)
     try:
         with partial.open("x", encoding="utf-8") as stream:
@@ -77,6 +80,21 @@ def write_text(file: pathlib.Path, text: str) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+    force_names(file.parent)
+
+
+def beside(file: pathlib.Path) -> pathlib.Path:
+    """Returns where this process, and no other, writes what is then put in the place of a file or a folder."""
+    return file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}{PARTIAL}")
+
+
+def remove_leftovers(folder: pathlib.Path) -> None:
+    """Removes what processes that were killed were about to put in its place; nobody may write in the folder meanwhile."""
+    for leftover in folder.glob(f"*{PARTIAL}"):
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def digest(file: pathlib.Path) -> str:

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -67,8 +68,7 @@ def share(
     All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first.
     """
     folder = shared_folder(config, parent, source)
-    record = run_folder.read_record(folder)
-    check(folder, record["identity"], identity(config), "--chunks")
+    record = _begun(folder, config, "--chunks")
     if record["complete"]:
         return f"{folder} is complete"
     done = Shares(folder, record, config, worlds, console, number=job[0], devices=devices).share(*job)
@@ -90,8 +90,7 @@ def distributed(
         The run in process 0, None in the others.
     """
     folder = shared_folder(config, parent, source)
-    record = run_folder.read_record(folder)
-    check(folder, record["identity"], identity(config), "--distributed")
+    record = _begun(folder, config, "--distributed")
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("world",))
     shares = Shares(folder, record, config, worlds, console, hosts.index, mesh, devices, reports=hosts.index == 0)
     count = min(hosts.count, shares.grid.chunks)
@@ -121,6 +120,13 @@ def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.
         finally:
             shutil.rmtree(mine, ignore_errors=True)
     return folder
+
+
+def _begun(folder: pathlib.Path, config: Config, asked: str) -> dict[str, Any]:
+    """Returns the record of a folder that processes share, which must be that of the run that they were asked for."""
+    record = opened.recorded(folder).record
+    check(folder, record.get("identity", {}), identity(config), asked)
+    return record
 
 
 def _opened(found: opened.Opened, load: Load, console: rich.console.Console, asked: str, devices: int | None = None) -> Shares:

@@ -42,8 +42,8 @@ class Found:
     Attributes:
         worlds: its worlds (first, behind the last).
         complete: whether it is complete.
-        told: what its record or its checkpoint says: `steps`, the instants that are `written` in whole chunks, all `entries`, `summary`,
-            and the `identity` of its run.
+        told: what its record or its checkpoint says: `steps`, the instants that are `written` in whole chunks, `summary`, and the
+            `identity` of its run.
     """
 
     worlds: Range
@@ -154,7 +154,7 @@ def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
 
 def save(folder: pathlib.Path, worlds: Range, identity: dict[str, str], carried: Carried, writer: Writer, summary: Summary) -> None:
     """Writes the checkpoint of a part."""
-    told = _told(identity, writer, summary)
+    told = _told(worlds, identity, writer, summary)
     checkpoint.write(folder / FOLDER / f"{_stem(worlds)}.npz", _leaves(carried), writer.pending, {"told": json.dumps(told)})
 
 
@@ -186,7 +186,7 @@ def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[st
 def complete(folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> None:
     """Writes that a part is complete."""
     stem = folder / FOLDER / _stem(worlds)
-    files.write_text(stem.with_suffix(".json"), json.dumps(_told(identity, writer, summary), indent=2) + "\n")
+    files.write_text(stem.with_suffix(".json"), json.dumps(_told(worlds, identity, writer, summary), indent=2) + "\n")
     stem.with_suffix(".npz").unlink(missing_ok=True)
 
 
@@ -215,10 +215,9 @@ def overlap(parts: list[Found]) -> bool:
     return any(after[0] < before[1] for before, after in itertools.pairwise(ordered))
 
 
-def _told(identity: dict[str, str], writer: Writer, summary: Summary) -> dict[str, Any]:
-    written = writer.written
-    entries = written + next((x.shape[1] for x in writer.pending.values()), 0)
-    return {"identity": identity, "written": written, "entries": entries, "steps": summary.steps, "summary": dataclasses.asdict(summary)}
+def _told(worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> dict[str, Any]:
+    steps, told = summary.steps, dataclasses.asdict(summary)
+    return {"part": _stem(worlds), "identity": identity, "written": writer.written, "steps": steps, "summary": told}
 
 
 def _leaves(carried: Carried) -> list[Any]:
@@ -237,31 +236,31 @@ def _file(folder: pathlib.Path, part: Found) -> pathlib.Path:
 
 def _record(file: pathlib.Path) -> dict[str, Any]:
     try:
-        told = json.loads(files.read_text(file, _RECORD_BYTES))
-        Summary(**told["summary"])
+        return _checked(file, json.loads(files.read_text(file, _RECORD_BYTES)))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError, KeyError, files.Unreadable) as error:
         raise _damaged(file, f"no record of a part ({error})") from None
-    return told
 
 
 def _checkpoint(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with _read(file):
         meta, arrays = checkpoint.load(file)
-        return _words(meta), arrays
+        return _checked(file, json.loads(meta["told"])), arrays
 
 
 def _told_by(file: pathlib.Path) -> dict[str, Any]:
     """Returns what a checkpoint says, without its arrays, which may be large; that these are whole is seen when the part goes on."""
     with _read(file):
-        return _words(checkpoint.meta(file))
+        return _checked(file, json.loads(checkpoint.meta(file)["told"]))
 
 
-def _words(meta: dict[str, Any]) -> dict[str, Any]:
-    told = json.loads(meta["told"])
+def _checked(file: pathlib.Path, told: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a file tells of a part, all that it must tell, and of the part after which it is named."""
     Summary(**told["summary"])
-    return told
+    if told["part"] != file.stem:
+        raise ValueError(f"{told['part']} under another name")
+    return {key: told[key] for key in ("identity", "written", "steps", "summary")}
 
 
 @contextlib.contextmanager

@@ -10,10 +10,8 @@ fill in what is missing without a word, so that only a store in which nothing is
 
 import itertools
 import logging
-import os
 import pathlib
 import shutil
-import socket
 from typing import Any
 
 import numpy as np
@@ -117,13 +115,17 @@ def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid
     Raises:
         OSError: the disk is full, or gone.
     """
-    partial = store.with_name(f"{store.name}.{os.getpid()}.{socket.gethostname()}.partial")
+    partial = files.beside(store)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _fill(partial, config, grid, system, parameters)
         made = sorted(file for file in partial.rglob("*") if file.is_file())
-        files.write_text(listed, listing.lines({file.relative_to(partial).as_posix(): files.digest(file) for file in made}))
+        digests = {file.relative_to(partial).as_posix(): files.forced(file) for file in made}
+        for folder in {file.parent for file in made}:
+            force_names(folder)
+        files.write_text(listed, listing.lines(digests))
         partial.rename(store)
+        force_names(store.parent)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)
         if not (store / ".zmetadata").exists():
@@ -281,14 +283,19 @@ class Writer:
             self.written += whole
             self._blocks = [rest] if waiting > whole else []
 
-    def flush(self) -> None:
+    def flush(self) -> int:
         """Writes what is pending, too, without the rest of its chunks, for somebody who looks at a run that was stopped.
+
+        Returns:
+            The number of instants that are in the store then.
 
         Raises:
             OSError: the disk is full, or gone.
         """
-        if self._blocks:
-            self._write(self.pending["status"].shape[1])
+        waiting = self.pending["status"].shape[1] if self._blocks else 0
+        if waiting:
+            self._write(waiting)
+        return self.written + waiting
 
     def _write(self, count: int) -> dict[str, str]:
         """Writes the first `count` of the pending instants, and forces their files to the disk; returns the digests of these by name."""

@@ -130,6 +130,7 @@ def finish(folder: pathlib.Path, record: dict[str, Any], stopped: str = "", dige
         record["stopped"] = stopped
     else:
         record.pop("stopped", None)
+        files.remove_leftovers(folder)
         record["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record["complete"] = not stopped
     record["digests"] = run_folder.digests(folder) if digests is None else digests

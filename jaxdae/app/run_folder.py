@@ -77,7 +77,7 @@ def incomplete(record: dict[str, Any]) -> str:
 def digests(folder: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of every file of the results, of a simulation or of a fit, by its path in the run folder."""
     candidates = [*(folder / RESULTS).rglob("*"), *(folder / name for name in (HISTORY, TUNED, CONTROLS, OPTIMIZED))]
-    found = sorted(file for file in candidates if file.is_file())
+    found = sorted(file for file in candidates if file.is_file() and file.suffix != files.PARTIAL)
     return {file.relative_to(folder).as_posix(): files.digest(file) for file in found}
 
 

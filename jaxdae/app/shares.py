@@ -67,6 +67,7 @@ class Shares:
         """Looks how the results are cut."""
         self.grid = grid_of(self.config, self.worlds)
         self._clock = time.perf_counter()
+        self._shown: dict[Range, int] = {}  # Instants in the store of parts that were stopped, the last chunk not whole.
 
     def all(self) -> Run:
         """Simulates all worlds that are not complete, and ends the run.
@@ -92,11 +93,10 @@ class Shares:
         return Run(self.config, self.folder, self._summary, self.record)
 
     def _go_on(self) -> None:
-        """Takes back what the record says of an end before."""
-        if self.record.get("stopped"):
-            for key in ("stopped", "written", "results", "timing", "layout"):
-                self.record.pop(key, None)
-            self.record["digests"] = {}
+        """Takes back what the record says of an end before, unless another process has done so, or has ended the run meanwhile."""
+        for key in ("stopped", "written", "results", "timing", "layout", "digests"):
+            self.record.pop(key, None)
+        if run_folder.read_record(self.folder).get("stopped"):
             run_folder.write_record(self.folder, self.record)
 
     def share(self, index: int, count: int) -> str:
@@ -222,8 +222,9 @@ class Shares:
     def _end(self, stopped: str) -> None:
         """Writes the record of the run: complete, or stopped and what there is."""
         found = [part for part in parts.found(self.folder) if stopped or part.complete]
-        for leftover in (self.folder / run_folder.RESULTS).rglob("*.partial"):
-            leftover.unlink(missing_ok=True)
+        if not stopped:  # Other jobs may go on writing otherwise.
+            for folder in (self.folder / run_folder.RESULTS).glob("**/"):
+                files.remove_leftovers(folder)
         digests = run_folder.digests(self.folder)
         if not stopped:
             # What is declared complete is looked at once more: it may have been changed while the rest was simulated.
@@ -235,14 +236,20 @@ class Shares:
             summary.status = results.last_status(self.folder / run_folder.RESULTS)
         self.record.pop("written", None)
         told: dict[str, Any] = {}
-        if summary.steps:
+        written = [[*part.worlds, self._shown.get(part.worlds, part.told["written"])] for part in found]
+        # Without the nominal world there is nothing to draw.
+        if any(first == 0 and entries for first, _, entries in written):
             told = {"results": _results(summary), "layout": summary.layout, "timing": self._timing(summary)}
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
-            told["written"] = [[*part.worlds, part.told["entries"]] for part in found]
+            told["written"] = written
         finish(self.folder, self.record, stopped, digests=digests, **told)
         if not stopped:
             shutil.rmtree(self.folder / parts.FOLDER, ignore_errors=True)
+
+    def shown(self, worlds: Range, entries: int) -> None:
+        """Notes how many instants of a part that is stopped are in the store for somebody who looks."""
+        self._shown[worlds] = entries
 
     def _which(self, found: list[parts.Found]) -> str:
         """Returns how many worlds are complete, where worlds are simulated one part after the other."""
@@ -306,7 +313,7 @@ class _Working:
             with interrupts.held():
                 interrupts.forget()
                 if self._summary.steps:
-                    self._writer.flush()
+                    self._run.shown(self._range, self._writer.flush())
                     self._save()
             raise
         with interrupts.held():

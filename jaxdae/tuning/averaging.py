@@ -5,8 +5,8 @@ Every device evaluates the loss and the gradient of its own items,
     L_d = sum_i w_i loss(x, item_i) / n,      w_i = 1, or 0 of a copy that makes the items divide evenly,
 
 and one all-reduce of the numbers (L_d, dL_d/dx) gives the mean and its gradient to all of them: a step of a fit exchanges 8 bytes a trained
-number and nothing else, however long the rollouts are. Several processes that JAX's runtime has connected are such devices too. The order
-of the sum depends on how many there are, and with it the last bits of the mean.
+number, 8 of the loss and nothing else, however long the rollouts are. Several processes that JAX's runtime has connected are such devices
+too. The order of the sum depends on how many there are, and with it the last bits of the mean.
 """
 
 from __future__ import annotations

@@ -2,62 +2,28 @@
 
 import contextlib
 import datetime
+import errno
 import importlib
 import itertools
 import json
 import os
-import pathlib
-import random
 import re
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import jax
 import numpy as np
 import pytest
 import rich.console
-import typer.testing
 import xarray as xr
+from small_runs import SWING, assert_equal, command, content, only
 
+from jaxdae.app import files, identity, launch, opened, parts, results, run_folder, shares
 from jaxdae.app import grid as grids
-from jaxdae.app import hosts, identity, launch, opened, parts, results, run_folder, shares
-from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.grid import Grid, grid
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
-
-# 100 worlds of a damped pendulum, whose work integral reaches over blocks.
-SWING = """
-name: swing
-mechanism:
-  bodies:
-    - {name: rod, mass: 1.0, inertia: 0.08, pose: [0.5, 0, 0]}
-  joints:
-    - {type: revolute, name: hinge, a: ground, b: rod, at: [0, 0], damping: 0.3}
-duration: 0.9
-dt: 0.01
-save_every: 2
-integrator: {type: semi_implicit_euler}
-batch: {size: 100, vary: [{path: bodies.rod.mass, scatter: 0.1}]}
-output: {plots: false}
-"""
-
-
-def command(*arguments):
-    result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-def content(store):
-    """Returns what a store holds, by path."""
-    return {str(file.relative_to(store)): file.read_bytes() for file in store.rglob("*") if file.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +48,6 @@ def whole(place):
     code, out, err = command("run", place / "swing.yaml", "--out", place / "whole")
     assert code == 0, out + err
     return only(place / "whole")
-
-
-def only(out):
-    (folder,) = out.iterdir()
-    return folder
-
-
-def assert_equal(folder, whole):
-    """Asserts that a run ended as the one that nothing interrupted."""
-    assert content(folder / "results.zarr") == content(whole / "results.zarr")
-    found, expected = (run_folder.read_record(each) for each in (folder, whole))
-    assert found["complete"]
-    assert found["results"] == expected["results"]
-    assert found["digests"] == expected["digests"]
-    assert not (folder / "parts").exists()
 
 
 SIZES = [(1, 1, 100), (2, 7, 100), (33, 40, 200), (65, 1000, 10_000), (1000, 12, 1_000_000), (1_000_001, 3, 400)]
@@ -141,7 +92,7 @@ def test_the_store_says_what_it_holds(whole):
 
 
 @pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
-def test_jobs_that_share_a_run(place, whole, tmp_path, count):
+def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     for index in reversed(range(count)):
         told = f"chunk {index} of {count}, worlds "
         for again in ("complete", "was complete before"):
@@ -158,10 +109,18 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, count):
         code, _, err = command("merge", only(tmp_path))
         assert code == 2
         assert "results.zarr/v/3.0.0: got a file that is not what the run wrote (worlds 96 to 99, saved states 0 to 45), expected" in err
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_record", full)
+        code, _, err = command("merge", only(tmp_path))
+    assert (code, f"jaxdae merge {only(tmp_path)} puts it together again\n" in err) == (1, True), err
     assert command("merge", only(tmp_path))[0] == 0
     assert_equal(only(tmp_path), whole)
     code, out, _ = command("run", place / "swing.yaml", "--out", tmp_path, "--chunks", count, "--chunk", 0)
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json")
 
 
 @contextlib.contextmanager
@@ -240,6 +199,76 @@ def test_results_that_were_changed_after_a_kill(place, whole, tmp_path, monkeypa
         assert data.identical(expected)
 
 
+@pytest.mark.long
+def test_what_is_shown_of_runs_that_were_killed(place, tmp_path, monkeypatch):
+    """What is in the store, and not what only the checkpoint holds; stopped again before anything more was simulated."""
+    monkeypatch.setattr(grids, "_ENTRIES", 10)
+    monkeypatch.setattr(shares, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    add, blocks = shares.Metrics.add, []
+
+    def killing(self, *arguments):
+        add(self, *arguments)
+        blocks.append(arguments)
+        if len(blocks) == 35:
+            raise Killed
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(shares.Metrics, "add", killing)
+    with pytest.raises(Killed):
+        command("run", place / "swing.yaml", "--out", tmp_path)
+    folder = only(tmp_path)
+    assert parts.found(folder)[0].told["steps"] == 68
+    monkeypatch.setattr(shares.Simulator, "carried", interrupted)
+    assert command("run", "--resume", folder)[0] == 130
+    with results.read(folder / "results.zarr", run_folder.read_record(folder)["written"]) as data:
+        assert dict(data.sizes)["time"] == 30
+        assert data.q.notnull().all()
+    (checkpoint,) = (folder / "parts").glob("*.npz")
+    other = checkpoint.rename(checkpoint.with_name("worlds-00000032-00000131.npz"))
+    code, _, err = command("run", "--resume", folder)
+    assert (code, f"{other}: got no checkpoint of a part" in err) == (2, True), err
+    # Without the nominal world there is nothing to draw.
+    other.unlink()
+    assert command("run", "--resume", folder)[0] == 130
+    code, _, err = command("plot", folder)
+    assert (code, f"jaxdae run --resume {folder} continues it" in err) == (2, True), err
+
+
+def test_files_that_two_processes_write_at_the_same_moment(tmp_path, monkeypatch):
+    """The other one begins and ends while this one is on its way: both succeed, nothing is left beside the file."""
+    file, force, other = tmp_path / "run.json", os.fsync, iter([None])
+
+    def late(descriptor):
+        force(descriptor)
+        for _ in other:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", lambda: 0)
+                files.write_text(file, "that of the other")
+            assert file.read_text() == "that of the other"
+
+    monkeypatch.setattr(os, "fsync", late)
+    files.write_text(file, "mine")
+    assert (file.read_text(), list(tmp_path.iterdir())) == ("mine", [file])
+
+
+def test_what_outlives_a_loss_of_power(place, tmp_path, monkeypatch):
+    """The store is forced to the disk before anything counts on it: all of its files, and their names."""
+    checked, worlds = loaded()
+    folder, force, forced = launch.shared_folder(checked, tmp_path, "swing.yaml"), os.fsync, set()
+
+    def noted(descriptor):
+        forced.add(os.fstat(descriptor).st_ino)
+        force(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+    working._check((0, 100))
+    store = folder / "results.zarr"
+    assert not {path for path in (folder, store, *store.rglob("*")) if path.stat().st_ino not in forced}
+
+
 def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, tmp_path, monkeypatch):
     """They are left as they are, and so is a run that is put together meanwhile; worlds on which another process works are refused."""
     job = ["run", place / "swing.yaml", "--out", tmp_path, "--chunks", 2, "--chunk"]
@@ -278,7 +307,8 @@ def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_
     first = (0, 32)
     assert first < part.worlds
     shutil.copy(parts.listed(folder, part.worlds), parts.listed(folder, first))
-    shutil.copy(folder / "parts" / "worlds-00000000-00000063.json", folder / "parts" / "worlds-00000000-00000031.json")
+    told = (folder / "parts" / "worlds-00000000-00000063.json").read_text()
+    (folder / "parts" / "worlds-00000000-00000031.json").write_text(told.replace("-00000063", "-00000031"))
     assert "complete" in working.share(1, 2)
     assert parts.overlap(parts.found(folder))
     assert command("merge", folder)[0] == 0
@@ -382,10 +412,16 @@ def test_what_is_not_continued(place, whole, tmp_path, monkeypatch):
     code, _, err = command("merge", folder)
     assert code == 2
     assert "its version of JAX was 0.1 and is" in err
-    record.write_text("{}")
-    code, _, err = command("merge", folder)
-    assert code == 2
-    assert f"{record}: got no record of a part" in err
+    told["part"] = "worlds-00000000-00000031"
+    for text, reason in (("{}", "'summary'"), (json.dumps(told), "worlds-00000000-00000031 under another name")):
+        record.write_text(text)
+        code, _, err = command("merge", folder)
+        assert code == 2
+        assert f"{record}: got no record of a part ({reason})" in err
+    for change in (lambda data: b"{", lambda data: data.replace(b'"identity"', b'"other"')):
+        with damaged(folder / "run.json", change):
+            code, _, err = command(*job)
+        assert (code, str(folder) in err) == (2, True), err
 
 
 def test_a_part_on_which_another_process_works(place, tmp_path):
@@ -413,46 +449,6 @@ def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
     mine.wait()
     assert next(looks, "all looked at") == "all looked at"
     assert console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
-
-
-MAIN = "from jaxdae.app import shares; shares.SECONDS_BETWEEN_CHECKPOINTS = 0.1; from jaxdae.app.command import main; main()"
-
-
-@pytest.mark.long
-def test_processes_that_are_killed(tmp_path):
-    """Killed twenty times at random instants, by SIGKILL and SIGTERM, and continued."""
-    config = tmp_path / "swing.yaml"
-    config.write_text(SWING.replace("duration: 0.9", "duration: 300"))
-    assert run_process("run", config, "--out", tmp_path / "whole").wait() == 0
-    chance, out = random.Random(0), tmp_path / "killed"
-    arguments, kills = ["run", config, "--out", out], 0
-    while kills < 20:
-        process = run_process(*arguments)
-        _wait_for_blocks(process, out)
-        time.sleep(0.3 * chance.random())
-        process.send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM]))
-        code = process.wait()
-        # SIGTERM after the end of the command, while Python ends, is no longer answered.
-        assert code in (-signal.SIGKILL, -signal.SIGTERM, 143, 0)
-        if run_folder.read_record(only(out))["complete"]:
-            break
-        kills += 1
-        arguments = ["run", "--resume", only(out)]
-    else:
-        assert run_process(*arguments).wait() == 0
-    assert kills >= 2
-    assert_equal(only(out), only(tmp_path / "whole"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_that_know_each_other(place, whole, tmp_path, count):
-    """Simulates by several processes that JAX's runtime connects over the loopback interface."""
-    options = ["--distributed", "--coordinator", f"localhost:{_free_port()}", "--processes", count]
-    arguments = ["run", place / "swing.yaml", "--out", tmp_path, *options]
-    processes = [run_process(*arguments, "--process", index) for index in range(count)]
-    assert [process.wait() for process in processes] == [0] * count
-    assert_equal(only(tmp_path), whole)
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.long)])
@@ -497,94 +493,3 @@ def test_clocks_that_jump(place, whole, tmp_path, monkeypatch):
     for folder in tmp_path.iterdir():
         assert_equal(folder, whole)
         assert "complete" in command("status", folder)[1]
-
-
-@pytest.mark.long
-def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path):
-    """A file system of 60 MB in memory, which another file fills on the way; needs the right to mount one."""
-    disk, config = tmp_path / "disk", tmp_path / "swing.yaml"
-    disk.mkdir()
-    config.write_text(SWING.replace("duration: 0.9", "duration: 20"))
-    assert run_process("run", config, "--out", tmp_path / "whole").wait() == 0
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", disk], capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        process = run_process("run", config, "--out", disk / "runs", stderr=subprocess.PIPE)
-        _wait_for_blocks(process, disk / "runs")
-        with contextlib.suppress(OSError), open(disk / "filler", "wb") as filler:
-            while True:
-                filler.write(bytes(4096))
-                filler.flush()
-        _, err = process.communicate()
-        folder = only(disk / "runs")
-        assert process.returncode == 1, err
-        assert b"the disk is full" in err
-        assert f"jaxdae run --resume {folder} continues it".encode() in b" ".join(err.split())
-        (disk / "filler").unlink()
-        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        for arguments in (("run", config, "--out", disk / "other"), ("run", "--resume", folder)):
-            process = run_process(*arguments, stderr=subprocess.PIPE)
-            _, err = process.communicate()
-            assert process.returncode in (1, 2)
-            assert b"read-only" in err.lower()
-        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-        assert run_process("run", "--resume", folder).wait() == 0
-        assert_equal(folder, only(tmp_path / "whole"))
-    finally:
-        subprocess.run(["umount", disk], check=True)
-
-
-def test_processes_that_do_not_find_each_other(monkeypatch):
-    port = _free_port()
-    for options, told in (
-        ((None, None, None), "got neither options nor the environment of SLURM or Open MPI, expected --coordinator"),
-        ((f"localhost:{port}", 2, None), "got no --process, expected"),
-        (("localhost", 2, 0), "--coordinator: got 'localhost', expected HOST:PORT"),
-        ((f"localhost:{port}", 2, 2), "--process: got 2 of 2 processes, expected 0 to 1"),
-        ((f"localhost:{port}", 2, 1), "where nobody answered for 0.3 s"),
-    ):
-        with pytest.raises(Refused, match=re.escape(told)):
-            hosts.join(*options, seconds=0.3)
-    with socket.socket() as taken:
-        taken.bind(("", port))
-        taken.listen()
-        with pytest.raises(Refused, match="a port that process 0 cannot open"):
-            hosts.join(f"localhost:{port}", 2, 0)
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    with pytest.raises(Refused, match="no task of it, expected a start by srun"):
-        hosts.join(None, None, None)
-    monkeypatch.setenv("SLURM_PROCID", "1")
-    for nodes, host in (("localhost", "localhost"), ("node[001-015],host2", "node001"), ("node[3,7-9]", "node3"), ("a7,b8", "a7")):
-        monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
-        assert hosts._slurm() == (host, 61457, 1)
-    monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
-    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where nobody answered for 0.3 s")):
-        hosts.join(None, None, None, seconds=0.3)
-    monkeypatch.delenv("SLURM_JOB_ID")
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    with pytest.raises(Refused, match="as releases from 5 on, expected --coordinator"):
-        hosts.join(None, None, None)
-    for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
-        monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
-        assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
-
-
-def _free_port():
-    with socket.socket() as trial:
-        trial.bind(("localhost", 0))
-        return trial.getsockname()[1]
-
-
-def _wait_for_blocks(process, out):
-    """Waits until a process has written the metrics of a block."""
-    before = {file: file.stat().st_size for file in out.glob("*/metrics.jsonl")}
-    while process.poll() is None and not any(file.stat().st_size > before.get(file, 0) for file in out.glob("*/metrics.jsonl")):
-        time.sleep(0.01)
-
-
-def run_process(*arguments, stderr=subprocess.DEVNULL):
-    root = pathlib.Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    words = [sys.executable, "-c", MAIN, *map(str, arguments)]
-    return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=stderr)

@@ -1,0 +1,165 @@
+"""Runs in real processes: killed, on disks that fill up, and several at once; the finished store equals that of the run that nothing
+interrupted."""
+
+import contextlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from forked import Command
+from small_runs import SWING, assert_equal, only
+
+from jaxdae.app import hosts, run_folder
+from jaxdae.app.problems import Refused
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A folder for the programs that all processes here compile."""
+    return tmp_path_factory.mktemp("cache")
+
+
+# The least that leaves something to go on from: states, and a work integral that reaches over blocks.
+SPINNING = """
+name: spinning
+mechanism:
+  bodies: [{name: rod, mass: 1.0, inertia: 0.08, pose: [0.5, 0, 0], free: true}]
+  forces: [{type: torsional_spring, name: spring, a: ground, b: rod, stiffness: 2, damping: 0.01}]
+start: {velocities: {rod.theta: 1}}
+duration: 0.9
+dt: 0.01
+save_every: 2
+integrator: {type: semi_implicit_euler, projection: none}
+batch: {size: 100, vary: [{path: bodies.rod.inertia, scatter: 0.1}]}
+output: {plots: false}
+"""
+
+
+def made(place, duration, cache, text=SWING):
+    """Returns a config of so many seconds, and the folder of its run that nothing interrupted."""
+    config = place / "small.yaml"
+    config.write_text(text.replace("duration: 0.9", f"duration: {duration}"))
+    assert Command("run", config, "--out", place / "whole", cache=cache).wait() == 0
+    return config, only(place / "whole")
+
+
+@pytest.mark.long
+def test_processes_that_are_killed(tmp_path, cache):
+    """Killed twenty times at random instants, by SIGKILL and SIGTERM, and continued; a run that ends meanwhile is begun anew."""
+    config, whole = made(tmp_path, 30, cache, SPINNING)
+    chance, out, kills, complete = random.Random(0), tmp_path / "0", 0, False
+    while kills < 20 or not complete:
+        arguments = ["run", "--resume", only(out)] if out.exists() and not complete else ["run", config, "--out", out]
+        process = Command(*arguments, cache=cache, seconds=0.01)
+        if kills < 20:
+            _wait_for_blocks(process, out)
+            time.sleep(0.1 * chance.random())
+            process.send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM]))
+        code = process.wait()
+        complete = run_folder.read_record(only(out))["complete"]
+        # SIGTERM after the end of the command, while Python ends, is no longer answered.
+        assert code in (-signal.SIGKILL, -signal.SIGTERM, 143, *([0] if complete else []))
+        if complete:
+            if code == -signal.SIGKILL:  # Its last act is to remove the folder of parts.
+                shutil.rmtree(only(out) / "parts", ignore_errors=True)
+            assert_equal(only(out), whole)
+            out = tmp_path / str(kills)
+        else:
+            kills += 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_that_know_each_other(tmp_path, cache, count):
+    """Simulates by several processes that JAX's runtime connects over the loopback interface."""
+    config, whole = made(tmp_path, 0.9, cache)
+    options = ["--distributed", "--coordinator", f"localhost:{_free_port()}", "--processes", count]
+    arguments = ["run", config, "--out", tmp_path / "shared", *options]
+    processes = [Command(*arguments, "--process", index, cache=cache) for index in range(count)]
+    assert [process.wait() for process in processes] == [0] * count
+    assert_equal(only(tmp_path / "shared"), whole)
+
+
+@pytest.mark.long
+def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
+    """A file system of 60 MB in memory, which another file fills on the way; needs the right to mount one."""
+    disk, (config, whole) = tmp_path / "disk", made(tmp_path, 20, cache)
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", disk], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        errors = tmp_path / "errors"
+        process = Command("run", config, "--out", disk / "runs", errors=errors, cache=cache)
+        _wait_for_blocks(process, disk / "runs")
+        with contextlib.suppress(OSError), open(disk / "filler", "wb") as filler:
+            while True:
+                filler.write(bytes(4096))
+                filler.flush()
+        code, err, folder = process.wait(), errors.read_text(), only(disk / "runs")
+        assert code == 1, err
+        assert "the disk is full" in err
+        assert f"jaxdae run --resume {folder} continues it" in " ".join(err.split())
+        (disk / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        for arguments in (("run", config, "--out", disk / "other"), ("run", "--resume", folder)):
+            assert Command(*arguments, errors=errors, cache=cache).wait() in (1, 2)
+            assert "read-only" in errors.read_text().lower()
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        assert Command("run", "--resume", folder, cache=cache).wait() == 0
+        assert_equal(folder, whole)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_processes_that_do_not_find_each_other(monkeypatch):
+    port = _free_port()
+    for options, told in (
+        ((None, None, None), "got neither options nor the environment of SLURM or Open MPI, expected --coordinator"),
+        ((f"localhost:{port}", 2, None), "got no --process, expected"),
+        (("localhost", 2, 0), "--coordinator: got 'localhost', expected HOST:PORT"),
+        ((f"localhost:{port}", 2, 2), "--process: got 2 of 2 processes, expected 0 to 1"),
+        ((f"localhost:{port}", 2, 1), "where nobody answered for 0.3 s"),
+    ):
+        with pytest.raises(Refused, match=re.escape(told)):
+            hosts.join(*options, seconds=0.3)
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        with pytest.raises(Refused, match="a port that process 0 cannot open"):
+            hosts.join(f"localhost:{port}", 2, 0)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(Refused, match="no task of it, expected a start by srun"):
+        hosts.join(None, None, None)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    for nodes, host in (("localhost", "localhost"), ("node[001-015],host2", "node001"), ("node[3,7-9]", "node3"), ("a7,b8", "a7")):
+        monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
+        assert hosts._slurm() == (host, 61457, 1)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
+    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where nobody answered for 0.3 s")):
+        hosts.join(None, None, None, seconds=0.3)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    with pytest.raises(Refused, match="as releases from 5 on, expected --coordinator"):
+        hosts.join(None, None, None)
+    for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
+        monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
+        assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
+
+
+def _free_port():
+    with socket.socket() as trial:
+        trial.bind(("localhost", 0))
+        return trial.getsockname()[1]
+
+
+def _wait_for_blocks(process, out):
+    """Waits until a process has written the metrics of a block."""
+    before = {file: file.stat().st_size for file in out.glob("*/metrics.jsonl")}
+    while process.poll() is None and not any(file.stat().st_size > before.get(file, 0) for file in out.glob("*/metrics.jsonl")):
+        time.sleep(0.01)
