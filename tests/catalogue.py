@@ -117,6 +117,18 @@ def precise(name: str) -> Any:
     return dataclasses.replace(method, integrator=dataclasses.replace(part, **more))
 
 
+PARAMETERS_ONLY = (
+    *("yoshida4", "yoshida6", "kahan_li6", "kahan_li8", "kahan_li6_of_midpoint", "generalized_alpha_undamped"),
+    *("midpoint", "heun", "ralston3", "lecture_taylor"),
+)
+"""Methods that differ from another one in numbers alone: tests of orders have all of them, other contracts hold for one if for all."""
+
+
+def distinct(where: Callable[[Any], Any] = lambda row: True) -> list[str]:
+    """Returns the names of the methods that satisfy a condition, without those that differ from others in numbers alone."""
+    return [name for name in every(METHODS, where) if name not in PARAMETERS_ONLY]
+
+
 DRIFTING = every(METHODS, lambda method: not method.closed)
 
 
