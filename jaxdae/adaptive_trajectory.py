@@ -53,6 +53,7 @@ def adaptive_rollout(
         controls: an input (nu,), constant over all times; inputs (times, nu), each held from the time before (the start, for the
             first) to its own, where the steps then end as well; a feedback law (t, state) -> u; or None.
         times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them does not recompile.
+            With held inputs a first time that is the start has no derivative of its own, nor has that start: move both together.
         max_steps: how many steps, accepted and rejected, may be made in all. Entries that are not reached with them have the status
             STEP_BUDGET and the last good state. So have entries from the first one on that is beyond a limit of the system
             (`System.condition`), with the status that says so; what happens between entries is not looked at.

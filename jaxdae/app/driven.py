@@ -39,4 +39,5 @@ def idle(values: Any, location: Location) -> bool:
     if location[:2] != ("mechanism", "forces") or len(location) != 4 or location[3] != NUMBERS.get(str(value_at(force, ("type",)))):
         return False
     given = [value_at(values, (key, "inputs")) for key in ("controls", "control")]
-    return any(value_at(force, ("name",)) in names for names in given if isinstance(names, dict | list))
+    name = value_at(force, ("name",))
+    return isinstance(name, str) and any(name in names for names in given if isinstance(names, dict | list))

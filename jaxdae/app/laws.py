@@ -153,7 +153,10 @@ def _held(table: dict[str, Any], dt: float, dtype: Any) -> control.HeldInputs:
     """Returns inputs over time as a law. A time within a thousandth of a step of one is on it: tables have few digits."""
     times = np.asarray(table["times"], float)
     steps = np.round(times / dt)
-    times = np.where(np.abs(times / dt - steps) < _EARLY, steps * dt, times)
+    snapped = np.where(np.abs(times / dt - steps) < _EARLY, steps * dt, times)
+    # Two times that the same step would take stay apart: a jump may be written so.
+    merged = np.diff(snapped) <= 0.0
+    times = np.where(np.append(merged, False) | np.append(False, merged), times, snapped)
     columns = [jnp.asarray(column, dtype) for column in table["inputs"].values()]
     return control.HeldInputs(jnp.asarray(times, dtype), jnp.stack(columns, axis=1))
 

@@ -226,17 +226,23 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
         elif jnp.shape(value) != jnp.shape(old):
             wrong.append(f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks of worlds apart")
         else:
-            system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old)))
+            system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old), real_type(system)))
     if wrong:
         raise ValueError(f"params: {'; '.join(wrong)}")
     return system
 
 
-def _as_leaf(value: Any, dtype: Any) -> Any:
-    """Returns a value in the type of the leaf that it replaces; of a whole number that stands for a mass it stays what it is."""
+def _as_leaf(value: Any, dtype: Any, real: Any) -> Any:
+    """Returns a value in the type of the leaf that it replaces; reals stay so where they replace a whole number."""
     new = jnp.asarray(value)
-    kept = jnp.issubdtype(new.dtype, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact)
-    return new if kept else new.astype(dtype)
+    stays = jnp.issubdtype(new.dtype, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact)
+    return new.astype(real if stays else dtype)
+
+
+def real_type(system: Any) -> Any:
+    """Returns the type of the real arrays of a system; the default one where it has none."""
+    types = (jnp.result_type(leaf) for leaf in jax.tree.leaves(system) if not isinstance(leaf, float))
+    return next((dtype for dtype in types if jnp.issubdtype(dtype, jnp.inexact)), jnp.result_type(float))
 
 
 def strong(tree: Any) -> Any:

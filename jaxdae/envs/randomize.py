@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import get_leaf, pytree
-from jaxdae.envs.environment import with_params
+from jaxdae.envs.environment import real_type, with_params
 from jaxdae.envs.task import Start
 from jaxdae.typing import Leaf
 
@@ -70,10 +70,10 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
     if twice:
         raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
     with_params(system, {path: leaf for path in named if (leaf := _found(system, path)) is not None})
-    params = {}
+    params, dtype = {}, real_type(system)
     for number, (group, draw) in enumerate(zip(groups, by.values(), strict=True)):
         own = jax.random.fold_in(key, number)
-        params |= {path: draw(own, _real(get_leaf(system, path))) for path in group}
+        params |= {path: draw(own, _real(get_leaf(system, path), dtype)) for path in group}
     with_params(system, params)
     return params
 
@@ -104,10 +104,9 @@ class StartPool:
         return jax.tree.map(lambda x: x[jax.random.randint(key, (), 0, count)], self.starts)
 
 
-def _real(leaf: Any) -> Any:
-    """Returns a leaf as an array of reals, also one that was given as a whole number."""
-    found = jnp.asarray(leaf)
-    return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)
+def _real(leaf: Any, dtype: Any) -> Any:
+    """Returns a leaf as an array: of reals where it was written as a whole number, such as a mass of 2."""
+    return jnp.asarray(leaf, dtype) if isinstance(leaf, int) and not isinstance(leaf, bool) else jnp.asarray(leaf)
 
 
 def _found(system: Any, path: str) -> Any:

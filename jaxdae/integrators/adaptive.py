@@ -111,10 +111,10 @@ class Adaptive(Method):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new, ended = with_feasible_velocity(system, State(state.t + dt, q, v), u, self.solver)
         info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
-        status = first_failure(projection_status(self.projection, info, new.v), jnp.where(reached, Status.OK, Status.STEP_BUDGET))
         # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.
-        status = jnp.where(jnp.all(jnp.isfinite(a)), status, Status.NONFINITE)
-        return new, memory, dataclasses.replace(info, iterations=count, status=first_failure(begun, status, ended))
+        status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
+        status = first_failure(begun, status, ended, projection_status(self.projection, info, new.v))
+        return new, memory, dataclasses.replace(info, iterations=count, status=status)
 
     def check(self) -> None:
         """Raises where a field cannot be used; numbers are checked where they are known."""

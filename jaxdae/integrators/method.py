@@ -203,7 +203,7 @@ def roles_of(integrator: Any) -> Roles:
 
 def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
     """Returns accelerations and multipliers at a state as any integrator sees them: `Method.reported`, or those of the dynamics."""
-    if isinstance(integrator, Method):
+    if offers(integrator, "reported"):
         return integrator.reported(system, state, u, dt)
     _, a, lam, _ = motion(system, state, u, *roles_of(integrator))
     return a, lam

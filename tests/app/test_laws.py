@@ -176,6 +176,15 @@ def test_held_inputs_change_on_time():
     # In configs a table of few digits is on the steps that it means.
     held = laws._held({"times": [0.0, 0.3333], "inputs": {"motor": [1.0, 2.0]}}, 1.0 / 3.0, state.q.dtype)
     assert [float(held(t, state)[0]) for t in (0.33331, 1.0 / 3.0)] == [1, 2]
+    # A jump that is written as two times within one step stays one.
+    held = laws._held({"times": [0.0, 0.1, 0.100001], "inputs": {"motor": [1.0, 1.0, 2.0]}}, 0.01, state.q.dtype)
+    assert [float(held(t, state)[0]) for t in (0.1, 0.11)] == [1, 2]
+    # A clock of single precision to which steps were added, and are 9e-6 s short of a second.
+    summed = np.cumsum(np.full(1000, 1e-3, np.float32), dtype=np.float32)[-1]
+    single = jaxdae.State(jnp.float32(0.0), jnp.zeros(1, jnp.float32), jnp.zeros(1, jnp.float32))
+    law = control.HeldInputs(jnp.array([0.0, 1.0], jnp.float32), jnp.array([[1.0], [2.0]], jnp.float32))
+    assert summed < 1.0
+    assert float(law(summed, single)[0]) == 2.0
     wrong = control.HeldInputs(jnp.array([1.0, 0.0]), jnp.ones((2, 1)))
     free = dataclasses.replace(state, v=jnp.zeros(1))
     with pytest.raises(ValueError, match=r"HeldInputs\.times must ascend, got"):
