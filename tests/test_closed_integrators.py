@@ -52,7 +52,7 @@ def by_saddle_point(method, **options):
 MAKERS = {
     "Rattle": jd.Rattle,
     **{name: functools.partial(dense, kind) for name, kind in IMPLICIT.items()},
-    "GeneralizedAlpha by saddle point": functools.partial(by_saddle_point, jd.GeneralizedAlpha),
+    **{f"{kind.__name__} by saddle point": functools.partial(by_saddle_point, kind) for kind in (jd.GeneralizedAlpha, jd.RadauIIA)},
 }
 
 
