@@ -23,6 +23,7 @@ output: {plots: false}
 
 
 def command(*arguments):
+    """Returns exit code, standard output and standard error; an exception that reaches the user as a traceback is raised."""
     result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

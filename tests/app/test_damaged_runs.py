@@ -10,11 +10,10 @@ import signal
 import jax
 import numpy as np
 import pytest
-import typer.testing
 import yaml
+from small_runs import command
 
 from jaxdae.app import learn, opened, progress, run_folder
-from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
@@ -46,14 +45,6 @@ optimize:
 """
 BLOCKS = 4
 write_checkpoint, read_checkpoint = checkpoint.write, checkpoint.read
-
-
-def command(*arguments):
-    """Returns exit code, standard output and standard error; an exception that reaches the user as a traceback is raised."""
-    result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def content(folder):
