@@ -214,7 +214,7 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
     Raises:
         ValueError: a path that names no leaf, or another shape; all of them at once.
     """
-    wrong = []
+    wrong, real = [], real_type(system)
     for path, value in (params or {}).items():
         try:
             old = get_leaf(system, path)
@@ -226,7 +226,7 @@ def with_params(system: Any, params: Mapping[str, Any] | None) -> Any:
         elif jnp.shape(value) != jnp.shape(old):
             wrong.append(f"{path!r} must have shape {jnp.shape(old)}, got {jnp.shape(value)}; jax.vmap takes stacks of worlds apart")
         else:
-            system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old), real_type(system)))
+            system = set_leaf(system, path, _as_leaf(value, jnp.result_type(old), real))
     if wrong:
         raise ValueError(f"params: {'; '.join(wrong)}")
     return system

@@ -33,7 +33,7 @@ from jaxdae.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
 
 Slopes = tuple[list[Velocity], list[Velocity]]
-"""xi' and a of the stages so far."""
+"""xi' and a of all stages."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RungeKutta(PointMethod):
         """Returns the point after dt; one evaluation of the dynamics a stage."""
         state = point.state
         slopes, lam, last = (self._one_by_one if self.unroll else self._in_a_loop)(system, point, u, dt)
-        xi, dv = (dt * combine(self.tableau.b, list(of_kind)) for of_kind in slopes)
+        xi, dv = (dt * combine(self.tableau.b, of_kind) for of_kind in slopes)
         new = State(state.t + dt, system.retract(state.q, xi), state.v + dv)
         return Point(new, stage=last), memory, step_info(system, new, slopes[1][0], lam)
 
