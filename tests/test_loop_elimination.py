@@ -78,11 +78,15 @@ def test_solutions_are_those_of_matrices_in_one_world_and_in_batches():
         return (
             solved(*first, f[0], r[0]),
             jax.vmap(solved)(mass, rows, soft, f, r),
-            jax.vmap(solved, (None, None, None, 0, 0))(*first, f, r),
+            sides(*first, f, r),
+            jax.vmap(sides, (0, 0, 0, None, None))(mass, rows, soft, f, r),
         )
 
-    one, batch, sides = in_all_ways(mass, rows, soft, f, r)
-    for found, world, k in ((one, 0, 0), *((tuple(x[k] for x in batch), k, k) for k in range(2)), (tuple(x[1] for x in sides), 0, 1)):
+    sides = jax.vmap(solved, (None, None, None, 0, 0))
+    one, batch, several, both = in_all_ways(mass, rows, soft, f, r)
+    ways = [(one, 0, 0), *((tuple(x[k] for x in batch), k, k) for k in range(2)), (tuple(x[1] for x in several), 0, 1)]
+    ways += [(tuple(x[world, k] for x in both), world, k) for world in range(2) for k in range(2)]
+    for found, world, k in ways:
         expected, condition = by_matrices(*worlds[world], soft[world], f[k], r[k])
         for value, right in zip(found, expected, strict=True):
             np.testing.assert_allclose(value, right, atol=10 * condition * EPS * max(np.abs(x).max() for x in expected))

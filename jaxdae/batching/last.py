@@ -63,6 +63,50 @@ def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
     return one
 
 
+def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function (factors, *sides) -> solutions, where a batch of worlds has factors of another form than one world has.
+
+    Right-hand sides alone may be many, too: those of one world, whose factors are of its own form, and each world of a batch may have
+    several. They are seen as columns, which leaves the question of the form to the worlds.
+
+    Args:
+        one: the function of factors (a tuple of arrays) and right-hand sides (n,) of one world; returns a pytree of arrays (n,).
+        many: the same of a batch, all of whose arrays have one axis more, at their ends.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @ruled
+    def columns(factors: Any, sides: Any) -> Any:
+        return _by_columns(partial(one, factors), sides)
+
+    @columns.def_vmap
+    def worlds(size: int, batched: Any, factors: Any, sides: Any) -> tuple[Any, Any]:
+        of_factors, of_sides = batched
+        if not any((*of_factors, *of_sides)):
+            results = columns(factors, sides)
+            return results, jax.tree.map(lambda _: False, results)
+        if any(of_factors):
+            every = worlds_last(size, (*of_factors, *of_sides), (*factors, *sides))
+            results = worlds_back(_by_columns(partial(many, tuple(every[: len(factors)])), every[len(factors) :]))
+        else:
+            wide = tuple(x.reshape(x.shape[0], -1) for x in worlds_last(size, of_sides, sides))
+            results = jax.tree.map(lambda x: worlds_back(x.reshape(x.shape[0], -1, size)), columns(factors, wide))
+        return results, jax.tree.map(lambda _: True, results)
+
+    def solve(factors: tuple[Any, ...], *sides: Any) -> Any:
+        return jax.tree.map(lambda x: x[:, 0], columns(factors, tuple(side[:, None] for side in sides)))
+
+    return solve
+
+
+def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
+    """Returns the function of each column (n, ...) of arrays (n, columns, ...), as columns."""
+    if sides[0].shape[1] == 1:
+        return jax.tree.map(lambda x: x[:, None], function(*(side[:, 0] for side in sides)))
+    return jax.vmap(function, in_axes=1, out_axes=1)(*sides)
+
+
 def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
 

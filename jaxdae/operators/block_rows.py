@@ -25,8 +25,8 @@ from jaxdae.operators.jacobian import GramFactors, JacobianOperator
 from jaxdae.typing import Leaf
 
 ELIMINATED_FROM = small_matrix.UNROLLED_UP_TO + 1
-"""The number of rows from which J J^T is factorized without being formed. Chains of hinges, one world / each of 64, us a step: with 24 rows
-8.8 / 6.4 as a matrix and 13 / 1.6 by elimination, with 128 rows 440 / 605 and 45 / 8."""
+"""The number of rows from which J J^T is factorized without being formed, in batches; in one world see `MATRICES_UP_TO`. Chains of hinges,
+each of 64, us a step, as a matrix and by elimination: with 24 rows 6.4 and 1.6, with 128 rows 605 and 8."""
 
 
 @pytree
@@ -136,19 +136,15 @@ class BlockRows(JacobianOperator):
 
     def gram(self) -> Float[Array, "nc nc"]:
         """Returns J J^T, from the products of all pairs of blocks that share a body."""
-        places, terms = _shared(self.connected, self.bodies)
-        sides = jnp.concatenate([*self.sides, jnp.zeros((1, self.first.shape[1]), self.dtype)])
-        values = sum((jnp.sum(sides[left] * sides[right], axis=1) for left, right in terms), jnp.zeros(places.shape, self.dtype))
-        rows = len(self.a)
-        flat = jnp.zeros((rows * rows,), self.dtype)
-        return flat.at[places].set(values, unique_indices=True, indices_are_sorted=True).reshape(rows, rows)
+        return gram_of(self.connected, self.bodies, self.sides)
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
         """Returns the factors of J J^T + C: by elimination over a tree where there are many rows, else of the matrix."""
         if len(self.a) < ELIMINATED_FROM:
             return super().gram_factors(compliance)
         order = elimination(self.connected, self.bodies, self.first.shape[1])
-        return eliminate(order, self.sides, jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance)
+        soft = jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance
+        return eliminate(order, self.sides, soft, functools.partial(gram_of, self.connected, self.bodies))
 
     def row_sizes(self) -> Float[Array, " nc"]:
         """Returns the largest magnitude in each row; the ground's entries do not count."""
@@ -161,6 +157,16 @@ class BlockRows(JacobianOperator):
     def touched(self) -> Bool[Array, " nv"]:
         """Returns which columns have entries in any row."""
         return (self._to_bodies([(side != 0.0).astype(self.dtype) for side in self.sides]) > 0.0).reshape(-1)
+
+
+def gram_of(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:
+    """Returns J J^T (nc, nc) of rows on these bodies with these entries, (nc, width) each."""
+    places, terms = _shared(connected, bodies)
+    rows, width = sides[0].shape
+    blocks = jnp.concatenate([*sides, jnp.zeros((1, width), sides[0].dtype)])
+    values = sum((jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms), jnp.zeros(places.shape, blocks.dtype))
+    flat = jnp.zeros((rows * rows,), blocks.dtype)
+    return flat.at[places].set(values, unique_indices=True, indices_are_sorted=True).reshape(rows, rows)
 
 
 @functools.lru_cache(maxsize=64)

@@ -37,7 +37,7 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import ruled, worlds_back, worlds_last
+from jaxdae.batching.last import ruled, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
@@ -68,26 +68,19 @@ class LoopFactors:
         """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
         order, count = self.order, len(self.matrices)
 
-        def one(*arguments: Any) -> tuple[Any, Any]:
+        def one(factors: Any, f: Any, r: Any) -> tuple[Any, Any]:
             if not _is_small(order):
-                return _solved(order, *arguments[count:])
-            inverse, scaled, delassus, f, r = *arguments[:count], *arguments[-2:]
+                return many(factors, f, r)
+            inverse, scaled, delassus = factors[:count]
             free = small_matrix.matvec(inverse, f)
             lam = small_matrix.rmatvec(delassus, small_matrix.matvec(delassus, r - small_matrix.matvec(scaled, free)))
             return small_matrix.rmatvec(inverse, free + small_matrix.rmatvec(scaled, lam)), lam
 
-        solved = ruled(one)
-
-        @solved.def_vmap
-        def worlds(size: int, batched: Any, *arguments: Any) -> Any:
-            if not any(batched[count:-2]):  # Only right-hand sides are: several of one world.
-                several = jax.vmap(lambda f, r: one(*arguments[:-2], f, r), [0 if x else None for x in batched[-2:]])
-                return several(*arguments[-2:]), (True, True)
-            found = _solved(order, *worlds_last(size, batched[count:], arguments[count:]))
-            return worlds_back(found), (True, True)
+        def many(factors: Any, f: Any, r: Any) -> tuple[Any, Any]:
+            return _solved(order, *factors[count:], f, r)
 
         f = jnp.zeros((len(order.parents),), r.dtype) if f is None else f
-        return solved(*self.matrices, *self.eliminated, f, r)
+        return solved_by_worlds(one, many)((*self.matrices, *self.eliminated), f, r)
 
     def inconsistent(self, r: Rows) -> None:
         """Returns None: the method needs full rank."""
