@@ -1,6 +1,6 @@
 """jaxdae: mechanics with hard constraints, compiled, batched and differentiable.
 
-The names below are the library; planar mechanisms are in `jaxdae.mechanisms`.
+The names below are the library; mechanisms, in the plane and in space, are in `jaxdae.mechanisms`.
 """
 
 from jaxdae._pytree import batch_axes, get_leaf, leaf_paths, pytree, set_leaf, static

@@ -146,7 +146,8 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
     """Returns the tolerance of a start, the default where None is given.
 
     Raises:
-        ValueError: no number, or a negative one.
+        TypeError: no number.
+        ValueError: an array, or a negative number.
     """
     if tolerance is None:
         return default_tolerance(dtype)

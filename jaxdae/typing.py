@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 Leaf: TypeAlias = Any
 """A dataclass field that holds array data. It is not checked, because JAX fills fields with tracers, axis specifications and
@@ -25,5 +25,4 @@ VelocityResidual: TypeAlias = Float[Array, " nw"]
 Rows: TypeAlias = Float[Array, " nc"]
 Jacobian: TypeAlias = Float[Array, "nc nv"]
 Square: TypeAlias = Float[Array, "n n"]
-Mask: TypeAlias = Bool[Array, " nq"]
 Count: TypeAlias = Int[Array, ""]

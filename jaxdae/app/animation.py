@@ -12,6 +12,7 @@ import numpy as np
 from jaxdae.app.failure import Failure, entries_in_view, first_failure
 from jaxdae.app.picture_space import box
 from jaxdae.app.style import GRAY, line_style, styled
+from jaxdae.disk import PARTIAL, whole
 
 _FASTEST, _SLOWEST = 30.0, 10.0  # frames a second: beyond, viewers skip frames; below, motion looks like slides
 _MARGIN = 0.06  # of the larger side, around all that is drawn
@@ -158,8 +159,8 @@ def _write(
     span = times[shown[-1]] - times[shown[0]]
     rate = float(np.clip((len(shown) - 1) / span, _SLOWEST, _FASTEST)) if span > 0.0 else _SLOWEST
     writer = PillowWriter(fps=rate)  # pyright: ignore[reportArgumentType]
-    partial = path.with_name(f"{path.stem}.partial.gif")
-    with writer.saving(figure, str(partial), dpi=80):
+    # The writer knows a picture by its ending.
+    with whole(path, path.with_name(f"{path.stem}{PARTIAL}.gif")) as partial, writer.saving(figure, str(partial), dpi=80):
         for k in shown:
             for name, bar in bars.items():
                 _set(bar, groups["lines"][name][k])
@@ -167,7 +168,6 @@ def _write(
                 _set(trace, groups["traces"][name][: k + 1])
             axes.set_title("\n".join([f"{heading}   t = {times[k]:.2f} s".strip(), *told]))
             writer.grab_frame()
-    partial.replace(path)
 
 
 def _set(line: Any, places: np.ndarray) -> None:

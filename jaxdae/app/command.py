@@ -17,7 +17,6 @@ from jaxdae.app.flags import for_small_programs
 from jaxdae.app.showing import export, plot, view
 from jaxdae.app.telling import new_console, note, stop
 
-_CONFIG = typer.Argument(help="YAML file, see configs/.", show_default=False)
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
 

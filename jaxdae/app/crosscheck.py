@@ -337,7 +337,7 @@ class _Check:
             got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
             yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
         if driven.idle(self.resolved, target):
-            yield self.document.problem(place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")
+            yield driven.idle_problem(self.document, place, path)
         yield from self._pose(place, target)
 
     def _pose(self, place: Location, target: Location) -> Iterator[Problem]:

@@ -87,7 +87,7 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
     if twice:
         yield document.problem(where, f"{path!r} a second time", "each number once", "remove one of them")
     if driven.idle(resolved, location):
-        yield document.problem(where, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")
+        yield driven.idle_problem(document, where, path)
     if any(target(resolved, v)[0] == location for v in varied):
         yield document.problem(where, f"{path!r}, which batch.vary scatters", "a number that is the same in all worlds", "remove one")
     start = value_at(resolved, location)

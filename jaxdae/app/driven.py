@@ -6,7 +6,8 @@ A torque in space has three numbers: the input is its size in N m, along the dir
 import math
 from typing import Any
 
-from jaxdae.app.source import Location, value_at
+from jaxdae.app.problems import Problem
+from jaxdae.app.source import Document, Location, value_at
 
 NUMBERS = {"torque": "torque", "joint_force": "force", "motor": "torque"}
 """What an input drives, by the types of forces."""
@@ -41,3 +42,8 @@ def idle(values: Any, location: Location) -> bool:
     given = [value_at(values, (key, "inputs")) for key in ("controls", "control")]
     name = value_at(force, ("name",))
     return isinstance(name, str) and any(name in names for names in given if isinstance(names, dict | list))
+
+
+def idle_problem(document: Document, place: Location, path: str) -> Problem:
+    """Returns what is wrong with an entry of a config, at a place, that names such a number by its path."""
+    return document.problem(place, f"{path!r}, in whose place an input acts", "a number that acts", "remove it, or the input")

@@ -12,6 +12,7 @@ import xarray as xr
 
 from jaxdae.app import files, opened, results, run_folder
 from jaxdae.app.problems import Refused
+from jaxdae.disk import whole
 
 FORMATS = ("csv", "npz", "mcap")
 
@@ -81,8 +82,7 @@ def export(found: opened.Opened, kind: str, out: pathlib.Path | None = None, wor
     store = found.folder / run_folder.RESULTS
     path = found.folder / f"results.{kind}" if out is None else out
     write: dict[str, Callable[..., list[pathlib.Path]]] = {"csv": _csv, "npz": _npz, "mcap": _mcap}
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise Refused(f"{path}: got a link or a folder in the place of the file; remove it, or choose another --out")
+    files.check_place(path, ", or choose another --out")
     try:
         with results.read(store, found.record.get("written")) as data:
             return write[kind](path, data.isel(world=slice(0, worlds)), found)
@@ -97,7 +97,7 @@ def _csv(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
     """Writes one row for every world and instant, and beside it the meaning of the columns."""
     shown = columns(data)
     values = {name: data[name].values for name in {column.variable for column in shown}}
-    with _whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
+    with whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["world", "time", *(column.name for column in shown)])
         for k, world in enumerate(data.world.values):
@@ -120,7 +120,7 @@ def _npz(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pat
     arrays: dict[str, Any] = {str(name): np.asarray(data[name].values) for name in [*data.data_vars, *data.coords]}
     arrays = {name: x.astype(str) if x.dtype.kind in "OT" else x for name, x in arrays.items()}
     arrays |= {f"axes_of_{name}": np.array(data[name].dims) for name in data.data_vars}
-    with _whole(path) as partial, partial.open("wb") as stream:
+    with whole(path) as partial, partial.open("wb") as stream:
         np.savez_compressed(stream, **arrays)
     return [path]
 
@@ -138,7 +138,7 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pa
 
     seen = Seen(found, data.sizes["world"], all_instants=True)
     context = foxglove.Context()
-    with _whole(path) as partial, foxglove.open_mcap(partial, context=context) as _:
+    with whole(path) as partial, foxglove.open_mcap(partial, context=context) as _:
         for k, world in enumerate(data.world.values):
             _log_world(f"/world_{int(world)}", seen.scene, k, data.isel(world=k).load(), context)
     return [path]
@@ -200,20 +200,3 @@ def _entities(prefix: str, scene: Any) -> Iterator[Any]:
         )
         frame = prefix if part.body < 0 else f"{prefix}/{scene.bodies[part.body]}"
         yield messages.SceneEntity(frame_id=frame, id=part.name, frame_locked=True, triangles=[triangles])
-
-
-class _whole:
-    """Gives the place of a file that becomes the file where nothing fails, and leaves no trace where something does."""
-
-    def __init__(self, path: pathlib.Path):
-        self._path, self._partial = path, path.with_name(f"{path.stem}.partial{path.suffix}")
-
-    def __enter__(self) -> pathlib.Path:
-        self._partial.unlink(missing_ok=True)
-        return self._partial
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
-            self._partial.unlink(missing_ok=True)

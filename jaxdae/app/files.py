@@ -8,13 +8,11 @@ import hashlib
 import os
 import pathlib
 import shutil
-import socket
 import stat
 
-from jaxdae.app.problems import Failed
-from jaxdae.disk import force_names
+from jaxdae.app.problems import Failed, Refused
+from jaxdae.disk import PARTIAL, force, is_being_written, whole
 
-PARTIAL = ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -64,33 +62,33 @@ def _too_large(size: int, largest: int) -> tuple[str, str]:
     return f"a file of {in_words(size)}", f"at most {in_words(largest)} are read"
 
 
-def write_text(file: pathlib.Path, text: str) -> None:
-    """Writes a file whole or not at all: beside it first, forced to the disk, then put in its place.
+def check_place(file: pathlib.Path, otherwise: str = "") -> None:
+    """Raises `Refused` where something else than a file is in the place of one that is to be written.
 
-    A link in its place is replaced, not followed. Others may write the same file at the same moment: one of them is the last.
+    Args:
+        file: the place.
+        otherwise: what may be done besides removing it.
     """
-    partial = beside(file)
-    partial.unlink(missing_ok=True)
-    try:
-        with partial.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    force_names(file.parent)
+    if file.is_symlink():
+        raise Refused(f"{file}: got a symbolic link, through which nothing is written; remove it{otherwise}")
+    if file.exists() and not file.is_file():
+        raise Refused(f"{file}: got something that is no file; remove it{otherwise}")
 
 
-def beside(file: pathlib.Path) -> pathlib.Path:
-    """Returns where this process, and no other, writes what is then put in the place of a file or a folder."""
-    return file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}{PARTIAL}")
+def write_text(file: pathlib.Path, text: str) -> None:
+    """Writes a file whole or not at all, see `jaxdae.disk.whole`.
+
+    Others may write the same file at the same moment: one of them is the last.
+    """
+    with whole(file) as partial, partial.open("x", encoding="utf-8") as stream:
+        stream.write(text)
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes what processes that were killed were about to put in its place; nobody may write in the folder meanwhile."""
+    """Removes what processes that were killed were about to put in its place; what a living process of this machine writes now stays."""
     for leftover in folder.glob(f"*{PARTIAL}"):
+        if is_being_written(leftover):
+            continue
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
@@ -105,9 +103,8 @@ def digest(file: pathlib.Path) -> str:
 
 def forced(file: pathlib.Path) -> str:
     """Forces a file that was written to the disk, and returns the SHA-256 of what it holds."""
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    force(file)
+    return digest(file)
 
 
 def free_bytes(folder: pathlib.Path) -> int | None:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import rich.console
 
-from jaxdae.app import opened, run_folder
+from jaxdae.app import locks, opened, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.hosts import Hosts
 from jaxdae.app.identity import check, identity
@@ -19,6 +19,7 @@ from jaxdae.app.problems import Refused
 from jaxdae.app.run import Run, begin
 from jaxdae.app.schema import Config
 from jaxdae.app.shares import Shares
+from jaxdae.disk import force_names
 
 Load = Callable[[str], tuple[Config, Worlds]]
 
@@ -38,7 +39,7 @@ def resume(folder: pathlib.Path, load: Load, console: rich.console.Console, devi
         KeyboardInterrupt: with what is left behind in words.
     """
     opened.simulation(folder, "--resume", digests=False)
-    with opened.lock(folder):
+    with locks.lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
         return _opened(opened.simulation(folder, "--resume"), load, console, "--resume", devices).all()
 
@@ -50,7 +51,7 @@ def merge(folder: pathlib.Path, load: Load, console: rich.console.Console) -> Ru
         Refused: no such run, parts that are missing, or parts of another run.
     """
     opened.simulation(folder, "merge", digests=False)
-    with opened.lock(folder):
+    with locks.lock(folder):
         return _opened(opened.simulation(folder, "merge"), load, console, "merge").merge()
 
 
@@ -114,6 +115,7 @@ def shared_folder(config: Config, parent: pathlib.Path, source: str) -> pathlib.
         made, _ = begin(config, mine, source)
         try:
             made.rename(folder)
+            force_names(parent)
         except OSError:
             if not (folder / run_folder.RECORD).exists():
                 raise

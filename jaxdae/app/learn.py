@@ -17,7 +17,7 @@ import rich.console
 import yaml
 
 from jaxdae import tuning
-from jaxdae.app import files, interrupts, opened, run_folder
+from jaxdae.app import files, interrupts, locks, opened, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.history import History, table
 from jaxdae.app.hosts import Hosts
@@ -114,7 +114,7 @@ def _learned_here(
         place = _Place(resume.folder, resume.record, config, command, complete=resume.record["complete"])
         return _finished(place, worlds, console)
     folder, record = begin(config, parent, source)
-    with opened.lock(folder):
+    with locks.lock(folder):
         return _finished(_Place(folder, record, config, command), worlds, console)
 
 
@@ -163,6 +163,8 @@ class _Place:
             self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
             self.record.pop("stopped", None)
             run_folder.write_record(self.folder, self.record)
+            # The motion is that of inputs which are no longer the last ones.
+            shutil.rmtree(self.folder / MOTION, ignore_errors=True)
             self.taken, self.complete = True, False
 
 

@@ -12,16 +12,14 @@ written:
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import pydantic
 
-from jaxdae.app import files, history, lengthen, run_folder
+from jaxdae.app import files, history, lengthen, locks, run_folder
 from jaxdae.app.problems import ConfigError, Refused
 from jaxdae.app.schema import Config
 from jaxdae.app.source import read
@@ -194,7 +192,7 @@ def fit(folder: pathlib.Path, command: str, overrides: tuple[str, ...] = ()) -> 
         Refused: for anything else, and for a run that another process works on.
     """
     continuable_fit(folder, command, overrides)
-    with lock(folder):
+    with locks.lock(folder):
         # Once more: the process that held the lock a moment ago may have ended the run.
         yield continuable_fit(folder, command, overrides)
 
@@ -265,18 +263,6 @@ def recorded(folder: pathlib.Path) -> Opened:
     return Opened(folder, _config(folder, record), record)
 
 
-def is_locked(file: pathlib.Path) -> bool:
-    """Returns whether a process of this machine holds a lock."""
-    try:
-        with file.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened:
     """Returns the folder of a `jaxdae run` that is not complete, so that it can be continued.
 
@@ -306,33 +292,6 @@ def simulation(folder: pathlib.Path, asked: str, digests: bool = True) -> Opened
         _check_digests(folder, record)  # Of a run that was killed there are none.
     _check_targets(folder, (run_folder.RECORD, run_folder.REPORT))
     return Opened(folder, config, record)
-
-
-@contextlib.contextmanager
-def lock(folder: pathlib.Path, name: str = run_folder.LOCK) -> Iterator[None]:
-    """Keeps other processes from continuing the run in a folder, or a part of it. The lock ends with the process, however that ends.
-
-    Raises:
-        Refused: another process holds it.
-    """
-    file = folder / name
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    except OSError as error:
-        raise Refused(files.explained(error, file)) from None
-    with os.fdopen(descriptor, "r+b", buffering=0):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(f"{folder}: got a run that another process works on; wait for its end, or end it first") from None
-        except OSError as error:
-            raise Refused(f"{file}: the disk knows no locks ({error.strerror}); copy the folder to another disk") from None
-        if not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
-            raise Refused(f"{folder}: got a run that another process ends at this moment; try again")
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)
 
 
 def _check_parts(folder: pathlib.Path, parts: tuple[str, ...], expected: str) -> None:
@@ -433,11 +392,10 @@ def _check_digests(folder: pathlib.Path, record: dict[str, Any], *required: str)
 
 def _check_targets(folder: pathlib.Path, names: tuple[str, ...]) -> None:
     """Raises where what is to be written, `names` and plots, is a link, or something else than a file or a folder."""
-    for file in (folder / f"{name}{ending}" for name in names for ending in ("", ".partial")):
-        if file.is_symlink():
-            raise Refused(f"{file}: got a symbolic link, through which nothing is written; remove it")
-        if file.exists() and not file.is_file():
-            raise Refused(f"{file}: got something that is no file; remove it")
+    for name in names:
+        files.check_place(folder / name)
+    if run_folder.CHECKPOINT in names:  # All other files are written beside their place under a name that nobody has.
+        files.check_place(checkpoint.partial(folder / run_folder.CHECKPOINT))
     plots = folder / run_folder.PLOTS
     if plots.is_symlink() or (plots.exists() and not plots.is_dir()):
         raise Refused(f"{plots}: got {'a symbolic link' if plots.is_symlink() else 'a file'}, expected a folder of its own; remove it")

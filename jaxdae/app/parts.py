@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.app import files, listing, opened, results, run_folder
+from jaxdae.app import files, listing, locks, results, run_folder
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.problems import Refused
 from jaxdae.app.results import Writer
@@ -124,7 +124,7 @@ def locked(folder: pathlib.Path, worlds: Range) -> Iterator[None]:
         Refused: another process does.
     """
     (folder / FOLDER).mkdir(exist_ok=True)
-    with opened.lock(folder, f"{FOLDER}/{_stem(worlds)}.lock"):
+    with locks.lock(folder, f"{FOLDER}/{_stem(worlds)}.lock"):
         # Each locks its own before it looks at those of others: of two that want the same worlds at least one sees the other.
         others = at_work(folder, worlds)
         if others:
@@ -147,7 +147,7 @@ def at_work(folder: pathlib.Path, beside: Range | None = None) -> list[Range]:
         first, last = file.stem.removeprefix("worlds-").split("-")
         worlds = int(first), int(last) + 1
         looked_at = beside is None or (worlds != beside and worlds[0] < beside[1] and beside[0] < worlds[1])
-        if looked_at and opened.is_locked(file):
+        if looked_at and locks.is_locked(file):
             found.append(worlds)
     return found
 
@@ -170,7 +170,7 @@ def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[st
         Refused: the checkpoint is damaged, or is none of this part.
     """
     file = folder / FOLDER / f"{_stem(worlds)}.npz"
-    file.with_name(f"{file.name}.partial").unlink(missing_ok=True)
+    checkpoint.partial(file).unlink(missing_ok=True)
     if not file.exists():
         return None
     told, arrays = _checkpoint(file)

@@ -22,7 +22,7 @@ from jaxdae.app import files, laws, listing, naming
 from jaxdae.app.grid import Grid, Range
 from jaxdae.app.naming import Entries
 from jaxdae.app.schema import Config
-from jaxdae.disk import force_names
+from jaxdae.disk import beside, force_names
 from jaxdae.status import Status
 
 _SCALARS = 5  # violations, energies and work, a number each
@@ -115,7 +115,7 @@ def create(store: pathlib.Path, listed: pathlib.Path, config: Config, grid: Grid
     Raises:
         OSError: the disk is full, or gone.
     """
-    partial = files.beside(store)
+    partial = beside(store)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _fill(partial, config, grid, system, parameters)

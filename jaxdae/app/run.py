@@ -10,7 +10,7 @@ from typing import Any
 import rich.console
 import rich.table
 
-from jaxdae.app import files, opened, report, run_folder
+from jaxdae.app import files, locks, report, run_folder
 from jaxdae.app.build import Worlds
 from jaxdae.app.identity import identity
 from jaxdae.app.problems import Failed, Refused
@@ -56,7 +56,7 @@ def run(
     from jaxdae.app import shares
 
     folder, record = begin(config, parent, source)
-    with opened.lock(folder):
+    with locks.lock(folder):
         return shares.Shares(folder, record, config, worlds, console, devices=devices).all()
 
 

@@ -17,6 +17,7 @@ import yaml
 
 from jaxdae.app import files
 from jaxdae.app.schema import Config
+from jaxdae.disk import force_names
 
 RECORD = "run.json"
 CONFIG = "config.yaml"
@@ -50,6 +51,7 @@ def create(parent: pathlib.Path, name: str, now: datetime.datetime | None = None
         except FileExistsError:
             number += 1
         else:
+            force_names(parent)
             return folder
 
 

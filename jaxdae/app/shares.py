@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import rich.console
 
-from jaxdae.app import files, interrupts, parts, report, results, run_folder, watch
+from jaxdae.app import files, interrupts, locks, parts, report, results, run_folder, watch
 from jaxdae.app.build import Worlds
 from jaxdae.app.grid import Grid, Range, grid
 from jaxdae.app.identity import check
@@ -83,7 +83,7 @@ class Shares:
             except KeyboardInterrupt:
                 interrupts.forget()
                 stopped = "interrupted"
-            with interrupts.held():
+            with interrupts.held(), locks.turn(self.folder):
                 self._end(stopped)
         except OSError as error:
             raise files.failed(error, self.folder, self._way_on) from error
@@ -92,12 +92,21 @@ class Shares:
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
 
-    def _go_on(self) -> None:
-        """Takes back what the record says of an end before, unless another process has done so, or has ended the run meanwhile."""
+    def _go_on(self) -> bool:
+        """Takes back what the record says of an end before; returns whether the run goes on: another process may have ended it meanwhile.
+
+        Called while the lock of a part is held: who stops the run after that sees it, and leaves the record as it is here.
+        """
+        self._forget_end()
+        with locks.turn(self.folder):
+            there = run_folder.read_record(self.folder)
+            if there.get("stopped"):
+                run_folder.write_record(self.folder, self.record)
+        return not there["complete"]
+
+    def _forget_end(self) -> None:
         for key in ("stopped", "written", "results", "timing", "layout", "digests"):
             self.record.pop(key, None)
-        if run_folder.read_record(self.folder).get("stopped"):
-            run_folder.write_record(self.folder, self.record)
 
     def share(self, index: int, count: int) -> str:
         """Simulates the worlds of a share that are not complete; returns what was done in words.
@@ -153,7 +162,7 @@ class Shares:
             more = f"; {len(begun)} of them were begun" if begun else ""
             raise Refused(f"{asked}: got {self.folder}, where worlds {', '.join(open_ones[:5])} are missing{more}; simulate them first")
         try:
-            with interrupts.held():
+            with interrupts.held(), locks.turn(self.folder):
                 self._end("")
         except OSError as error:
             raise files.failed(error, self.folder, f"jaxdae merge {self.folder} puts it together again") from error
@@ -191,8 +200,13 @@ class Shares:
         planned, count = self._planned(within), 0
         if not planned:
             return 0
-        self._check(within)
-        self._go_on()
+        try:
+            self._check(within)
+        except Refused:
+            # Whoever has ended the run meanwhile has removed the lists of its files.
+            if run_folder.read_record(self.folder)["complete"]:
+                return 0
+            raise
         threads, mesh = divided(self.devices or self.config.layout.devices)
         simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
@@ -203,7 +217,7 @@ class Shares:
                 before, worlds = count * self.config.steps, planned[0]
                 with parts.locked(self.folder, worlds):
                     # Once more: who held the lock a moment ago may have completed these worlds.
-                    if worlds in self._planned(within):
+                    if worlds in self._planned(within) and self._go_on():
                         _Working(self, simulator, metrics, worlds).run(lambda done, before=before: progress.update(before + done))
                         count += 1
                 planned = self._planned(within)
@@ -220,7 +234,7 @@ class Shares:
         parts.check_written(self.folder, self.grid, [part for part in found if within[0] <= part.worlds[0] < within[1]])
 
     def _end(self, stopped: str) -> None:
-        """Writes the record of the run: complete, or stopped and what there is."""
+        """Writes the record of the run: complete, or stopped and what there is; nothing where it is stopped and others go on with it."""
         found = [part for part in parts.found(self.folder) if stopped or part.complete]
         if not stopped:  # Other jobs may go on writing otherwise.
             for folder in (self.folder / run_folder.RESULTS).glob("**/"):
@@ -234,7 +248,7 @@ class Shares:
         self._summary = summary = parts.merged(found)
         if not stopped and parts.overlap(found):
             summary.status = results.last_status(self.folder / run_folder.RESULTS)
-        self.record.pop("written", None)
+        self._forget_end()
         told: dict[str, Any] = {}
         written = [[*part.worlds, self._shown.get(part.worlds, part.told["written"])] for part in found]
         # Without the nominal world there is nothing to draw.
@@ -243,6 +257,9 @@ class Shares:
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = written
+            if parts.at_work(self.folder):
+                self.record["stopped"] = f"{stopped}, while other processes go on with it"
+                return
         finish(self.folder, self.record, stopped, digests=digests, **told)
         if not stopped:
             shutil.rmtree(self.folder / parts.FOLDER, ignore_errors=True)
@@ -265,7 +282,7 @@ class Shares:
     def _interrupted(self) -> str:
         """Writes the report of an interrupted run, and returns what it left behind in words."""
         told = f"{self.folder} is not complete: {self.record['stopped']}; {self._way_on}"
-        if "results" not in self.record:
+        if "results" not in self.record:  # No nominal world to be drawn, or others go on.
             return told
         try:
             report.write(self.folder / run_folder.REPORT, self.config, self.record, [])

@@ -114,8 +114,7 @@ def write_page(
     """
     seen, path = Seen(found, worlds, robot=robot), found.folder / PAGE
     scene = with_arrows(seen, look)
-    if path.is_symlink():
-        raise Refused(f"{path}: got a symbolic link, through which nothing is written; remove it")
+    files.check_place(path)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:

@@ -61,7 +61,7 @@ from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import PositionProjection
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, velocity_residual
-from jaxdae.typing import Leaf, Rows
+from jaxdae.typing import Leaf, Rows, Velocity
 
 
 class SwitchingLaw(Protocol):
@@ -186,11 +186,14 @@ class SwitchingInfo(StepInfo):
         active: the rows that are on (nc,) after the step, as booleans.
         impulse: the sum of all impulses p (nc,) since the start: N s for a row in meters, N m s for one in radians.
         switched: the time in s of each row's last switching (nc,), or of the last impulse that it came on for; that of the start before.
+        inside: what the integrator inside reports of the inner step that begins with the step, where that is more than a `StepInfo`, as of
+            `VelocityStepping` with its efforts; else ().
     """
 
     active: Leaf
     impulse: Leaf
     switched: Leaf
+    inside: Any = ()
 
 
 @pytree
@@ -252,19 +255,19 @@ class Switching(Wrapping):
         inside = system.system if isinstance(system, Masked) else system
         dt = jnp.asarray(dt, state.q.dtype)
         if self.events and hasattr(self.law, "margin"):
-            new, memory, a, lam, status, iterations = self._in_parts(inside, state, memory, u, dt)
+            new, memory, (a, lam, more), status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
             trial, memory, info, flips, _ = self._trial(inside, state, memory, u, dt, dt)
             opened = _comes_on_open(inside, trial, flips & ~memory.active, dt)
             new, memory = self._switched(inside, trial, memory, flips, u, dt)
-            a, lam, iterations = info.a, info.lam, info.iterations
+            (a, lam, more), iterations = _told(info), info.iterations
             status = jnp.where(opened & (info.status == Status.OK), Status.INCONSISTENT_START, info.status)
         ended = vars(step_info(Masked(inside, memory.active), new, a, lam, status=status))
         totals = {name: getattr(memory, name) for name in ("active", "impulse", "switched")}
-        return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **totals)
+        return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **totals, inside=more)
 
     def _in_parts(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
-        """Returns state, memory, a and lam at the start, status and iterations of a step that is cut where rows switch.
+        """Returns state, memory, what is told of the start, status and iterations of a step that is cut where rows switch.
 
         A loop of inner steps, each of which is one of two things. A *trial* goes to the end of the step: where nothing switches it is
         accepted and ends the step, where something does it only tells how far to go. A *part* goes that far, and there the rows switch. The
@@ -291,13 +294,13 @@ class Switching(Wrapping):
             remaining = _choose(is_part, left - ahead, _choose(cut, left, jnp.zeros_like(left)))
             ahead = _choose(cut, first * remaining, remaining)
             pending = cut & flips & (share <= first + _near(first))
-            return (state, memory, report, remaining, ahead, pending), (info.a, info.lam)
+            return (state, memory, report, remaining, ahead, pending), _told(info)
 
         last = jnp.arange(2 * self.events + 1) == 2 * self.events
         report = (jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
         carry = (state, memory, report, dt, dt, jnp.zeros_like(memory.active))
         (state, memory, report, *_), starts = jax.lax.scan(inner_step, carry, last)
-        return (state, memory, *(x[0] for x in starts), *report)
+        return (state, memory, jax.tree.map(lambda x: x[0], starts), *report)
 
     def _trial(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo, Any, Any]:
         """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not.
@@ -405,6 +408,11 @@ def _answer(who: str, rows: Any, active: Any) -> Any:
 
 def _choose(flag: Any, yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(flag, x, y), yes, no)
+
+
+def _told(info: StepInfo) -> tuple[Velocity, Rows, Any]:
+    """Returns a and lam at the start of an inner step, and its report where that is more than a `StepInfo`, else ()."""
+    return info.a, info.lam, () if type(info) is StepInfo else info
 
 
 def _joined(report: Any, info: StepInfo) -> Any:

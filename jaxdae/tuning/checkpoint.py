@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.disk import force_names
+from jaxdae.disk import PARTIAL, whole
 
 LARGEST = 10_000_000_000  # bytes; far beyond what is trained, far below what a device without an end would deliver
 _FORMAT = 2
@@ -80,15 +80,14 @@ def write(file: pathlib.Path, carried: Any, history: Mapping[str, np.ndarray], i
         raise CheckpointError(f"checkpoint: {file} would take {size} bytes, at most {LARGEST} are read again; record less, or train fewer")
     told = {"format": _FORMAT, "content": _content(arrays), **identity}
     meta = np.frombuffer(json.dumps(told).encode(), np.uint8)
-    partial = file.with_name(file.name + ".partial")
-    partial.unlink(missing_ok=True)
     # Made anew, so that a link in its place is not followed.
-    with partial.open("xb") as stream:
+    with whole(file, partial(file)) as place, place.open("xb") as stream:
         np.savez(stream, **{_META: meta}, **arrays)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(file)
-    force_names(file.parent)
+
+
+def partial(file: pathlib.Path) -> pathlib.Path:
+    """Returns where a checkpoint is written: always the same place, which whoever goes on clears of what a killed writer left."""
+    return file.with_name(file.name + PARTIAL)
 
 
 def load(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -155,7 +154,7 @@ def read(file: pathlib.Path, like: Any, identity: dict[str, str]) -> tuple[Any, 
     Raises:
         CheckpointError: the file is no checkpoint, was changed, or is one of another fit.
     """
-    file.with_name(file.name + ".partial").unlink(missing_ok=True)
+    partial(file).unlink(missing_ok=True)
     meta, arrays = load(file)
     told = {
         "format": "its format is another",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pathlib
 import warnings
 from typing import Any
 
+from jaxdae.disk import whole
 from jaxdae.viewer.scenes import FASTEST, Scene
 from jaxdae.viewer.stage import Look, Stage, quiet_server
 
@@ -36,12 +36,8 @@ def write_html(scene: Scene, path: pathlib.Path | str, *, look: Look = Look(), r
         raise ValueError(f"path must end in .html, got {path.name!r}")
     shown = scene.frames(rate)
     text = _recorded(scene, look, shown)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     if len(text) > LARGE:
         what = f"{path} has {len(text) / 1e6:.0f} MB, {len(shown)} frames of {scene.worlds} worlds"
         warnings.warn(f"{what}; show fewer worlds, or fewer frames a second, for a smaller one", stacklevel=2)

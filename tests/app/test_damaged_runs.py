@@ -13,7 +13,7 @@ import pytest
 import yaml
 from small_runs import command
 
-from jaxdae.app import learn, opened, progress, run_folder
+from jaxdae.app import learn, locks, progress, run_folder
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
@@ -379,7 +379,7 @@ def test_what_no_fit_is_continued_with(copy):
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert err.startswith("--resume: got ")
         assert message in err
-        with opened.lock(folder):
+        with locks.lock(folder):
             assert command("tune", "--resume", folder, "--set", "tune.iterations=20")[2].count("another process works on") == 1
         assert content(folder) == before
 
@@ -456,10 +456,10 @@ def test_records_that_are_none(copy, change, message):
     assert message in err
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.md.partial", "plots", "plots/energy.png"])
+@pytest.mark.parametrize("name", ["report.md", "checkpoint.npz.partial", "plots", "plots/energy.png"])
 @pytest.mark.parametrize("what", ["link", "folder or file"])
 def test_nothing_is_written_through_links(copy, tmp_path, name, what):
-    folder = copy("run")
+    folder = copy("tune" if name.startswith("checkpoint") else "run")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("mine")
@@ -481,14 +481,14 @@ def test_nothing_is_written_through_links(copy, tmp_path, name, what):
 
 def test_two_processes_never_continue_the_same_run(copy):
     folder = copy("tune")
-    with opened.lock(folder):
+    with locks.lock(folder):
         code, _, err = command("tune", "--resume", folder)
         assert code == 2
         assert "another process works on" in err
-        with pytest.raises(Refused, match="another process"), opened.lock(folder):
+        with pytest.raises(Refused, match="another process"), locks.lock(folder):
             pass
     assert not (folder / run_folder.LOCK).exists()
     (folder / run_folder.LOCK).symlink_to(folder.parent / "elsewhere")
-    with pytest.raises(Refused), opened.lock(folder):
+    with pytest.raises(Refused), locks.lock(folder):
         pass
     assert not (folder.parent / "elsewhere").exists()

@@ -4,6 +4,7 @@ import errno
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import types
@@ -13,7 +14,8 @@ import pytest
 import typer.testing
 import yaml
 
-from jaxdae.app import files, interrupts, learn, opened, results, run_folder, simulate, space
+from jaxdae import disk
+from jaxdae.app import files, interrupts, learn, locks, results, run_folder, simulate, space
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
@@ -274,10 +276,34 @@ def test_a_lock_ends_with_its_process(tmp_path):
     assert child.stdout is not None
     with child, child.stdout as stream:
         assert stream.readline() == "locked\n"
-        with pytest.raises(Refused, match="another process works on"), opened.lock(tmp_path):
+        with pytest.raises(Refused, match="another process works on"), locks.lock(tmp_path):
             pass
         child.kill()
         child.wait()
-    with opened.lock(tmp_path):
+    with locks.lock(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_living_process_writes_is_no_leftover(tmp_path, monkeypatch):
+    """Beside it lie a file of this process, one of a process that has ended, and a folder that somebody else has made."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        for number in (child.pid, os.getpid()):
+            monkeypatch.setattr(os, "getpid", lambda number=number: number)
+            disk.beside(tmp_path / "report.md").write_text("half")
+        (tmp_path / f"x{disk.PARTIAL}").mkdir()
+        kept = tmp_path / f"report.md.{socket.gethostname()}.{child.pid}{disk.PARTIAL}"
+        files.remove_leftovers(tmp_path)
+        assert list(tmp_path.iterdir()) == [kept]
+        child.communicate(b"\n")
+    files.remove_leftovers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_that_goes_on_has_no_motion_of_its_last_inputs(loaded, tmp_path):
+    """Until its new inputs are simulated: `jaxdae view` and `export` take what is there for the motion that was found."""
+    folder, record = run_module.begin(loaded[0], tmp_path)
+    (folder / run_folder.MOTION / run_folder.RESULTS).mkdir(parents=True)
+    learn._Place(folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True).take()
+    assert run_folder.read_record(folder)["learned"] == {"command": "optimize", "resumed": 1}
+    assert not (folder / run_folder.MOTION).exists()

@@ -18,7 +18,7 @@ import rich.console
 import xarray as xr
 from small_runs import SWING, assert_equal, command, content, only
 
-from jaxdae.app import files, identity, launch, opened, parts, results, run_folder, shares
+from jaxdae.app import files, identity, launch, locks, parts, results, run_folder, shares
 from jaxdae.app import grid as grids
 from jaxdae.app.config import load
 from jaxdae.app.grid import Grid, grid
@@ -286,7 +286,7 @@ def test_worlds_that_another_process_completes_while_a_job_waits(place, whole, t
     assert (code, "worlds 0 to 63: was complete before" in out) == (0, True), out
     folder = only(tmp_path)
     assert written == [{file: file.stat().st_mtime_ns for file in (folder / "results.zarr").rglob("*.0")}]
-    with opened.lock(folder, "parts/worlds-00000032-00000099.lock"):
+    with locks.lock(folder, "parts/worlds-00000032-00000099.lock"):
         code, _, err = command(*job, 1)
         assert (code, "while another process works on worlds 32 to 99" in err) == (2, True), err
     (found,) = parts.found(folder)
@@ -434,6 +434,29 @@ def test_a_part_on_which_another_process_works(place, tmp_path):
         with pytest.raises(Refused, match="another process works on"), parts.locked(folder, (0, 66)):
             pass
     assert parts.at_work(folder) == []
+
+
+def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch):
+    """Its record stays that of a run that goes on: the files of the job are not yet those that anybody should expect."""
+    checked, worlds = loaded()
+    folder = launch.shared_folder(checked, tmp_path, "swing.yaml")
+    working = shares.Shares(folder, run_folder.read_record(folder), checked, worlds, rich.console.Console(quiet=True))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shares.Shares, "_simulate", interrupted)
+    with parts.locked(folder, (66, 100)), pytest.raises(KeyboardInterrupt, match="while other processes go on with it; jaxdae run"):
+        working.all()
+    assert "stopped" not in run_folder.read_record(folder)
+    with pytest.raises(KeyboardInterrupt, match="interrupted after 0 of 90 steps; jaxdae run --resume"):
+        working.all()
+    assert run_folder.read_record(folder)["stopped"] == "interrupted after 0 of 90 steps"
+    # A job takes that back, unless the run has been ended meanwhile.
+    assert working._go_on()
+    assert "stopped" not in run_folder.read_record(folder)
+    run_folder.write_record(folder, run_folder.read_record(folder) | {"complete": True})
+    assert not working._go_on()
 
 
 def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):

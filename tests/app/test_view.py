@@ -88,7 +88,7 @@ def test_messages(run, tmp_path):
     assert (flat.exit_code, "without --html, expected them with it" in flat.output) == (2, True)
     (tmp_path / "taken.csv").mkdir()
     taken = runner.invoke(app, ["export", str(run), "--format", "csv", "--out", str(tmp_path / "taken.csv")])
-    assert (taken.exit_code, "got a link or a folder in the place of the file" in taken.output) == (2, True)
+    assert (taken.exit_code, "got something that is no file; remove it, or choose another --out" in taken.output) == (2, True)
     for package, command in (("viser", ["plot", str(run), "--html"]), ("foxglove", ["export", str(run), "--format", "mcap"])):
         if importlib.util.find_spec(package) is None:
             missing = runner.invoke(app, command)
