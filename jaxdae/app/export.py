@@ -12,7 +12,7 @@ import xarray as xr
 
 from jaxdae.app import files, opened, results, run_folder
 from jaxdae.app.problems import Refused
-from jaxdae.disk import whole
+from jaxdae.disk import PARTIAL, whole
 
 FORMATS = ("csv", "npz", "mcap")
 
@@ -138,7 +138,8 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pa
 
     seen = Seen(found, data.sizes["world"], all_instants=True)
     context = foxglove.Context()
-    with whole(path) as partial, foxglove.open_mcap(partial, context=context) as _:
+    ended = path.with_name(f"{path.stem}{PARTIAL}{path.suffix}")  # as its writer expects a file to end
+    with whole(path, ended) as partial, foxglove.open_mcap(partial, context=context) as _:
         for k, world in enumerate(data.world.values):
             _log_world(f"/world_{int(world)}", seen.scene, k, data.isel(world=k).load(), context)
     return [path]

@@ -17,7 +17,7 @@ import yaml
 
 from jaxdae.app import files
 from jaxdae.app.schema import Config
-from jaxdae.disk import force_names
+from jaxdae.disk import force, force_names
 
 RECORD = "run.json"
 CONFIG = "config.yaml"
@@ -90,7 +90,9 @@ def pictures(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         yield pathlib.Path(place)
         (folder / PLOTS).mkdir(exist_ok=True)
         for file in sorted(pathlib.Path(place).iterdir()):
+            force(file)
             file.replace(folder / PLOTS / file.name)
+        force_names(folder / PLOTS)
 
 
 def resolved(config: Config) -> dict[str, Any]:

@@ -10,11 +10,7 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from jaxdae.app.schema_control import Controls, Law
 from jaxdae.app.schema_mechanism import Mechanism, Name, Section
-from jaxdae.app.schema_tuning import Optimize, Tune
-
-
-def _written_out(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
+from jaxdae.app.schema_tuning import Optimize, Tune, written_out
 
 
 def _none_is_null(value: Any) -> Any:
@@ -353,18 +349,18 @@ class Config(Section):
             | Adaptive,
             Field(discriminator="type"),
         ],
-        BeforeValidator(_written_out),
+        BeforeValidator(written_out),
     ] = Field(default=Integrator(type="rk4"), description="a method's name, or {type: ..., projection: ...}")
     solver: Annotated[
         Annotated[
             Solver | NullSpaceSolver | LeastSquaresSolver | ProximalSolver | ConjugateGradientSolver | BiconjugateGradientSolver,
             Field(discriminator="type"),
         ],
-        BeforeValidator(_written_out),
+        BeforeValidator(written_out),
     ] = Field(default=Solver(type="schur_complement"), description="a solver's name, or {type: ..., options}")
     stabilization: Annotated[
         Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
-        BeforeValidator(_written_out),
+        BeforeValidator(written_out),
     ] = Field(default=NoStabilization(), description="none, or {type: baumgarte, alpha: ..., beta: ...}")
     duration: float = Field(gt=0, description="the simulated time in s")
     dt: float = Field(gt=0, description="the step in s")

@@ -93,13 +93,14 @@ class Optimizer(Section):
     clip: float | None = Field(default=None, gt=0, description="the largest norm of the gradient; left out: no limit")
 
 
-def _written_out(value: object) -> object:
+def written_out(value: object) -> object:
+    """Returns a section whose type alone was given, `{type: ...}`; anything else as it is."""
     return {"type": value} if isinstance(value, str) else value
 
 
 class _Learning(Section):
     loss: list[Term] = Field(min_length=1, description="the terms of the loss, a list of {type, ..., over, weight}")
-    optimizer: Annotated[Optimizer, BeforeValidator(_written_out)] = Field(
+    optimizer: Annotated[Optimizer, BeforeValidator(written_out)] = Field(
         default=Optimizer(), description="an optimizer's name, or {type: ..., learning_rate: ..., schedule: ..., clip: ...}"
     )
     iterations: int = Field(default=100, ge=1, le=10_000_000, description="how many steps of the optimizer")

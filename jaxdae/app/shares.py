@@ -104,6 +104,15 @@ class Shares:
                 run_folder.write_record(self.folder, self.record)
         return not there["complete"]
 
+    @property
+    def _ended(self) -> bool:
+        """Whether the run is complete by now, in which case nothing is left of what was known of its parts."""
+        return run_folder.read_record(self.folder)["complete"]
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise Refused(f"{self.folder}: got a run that another process has ended meanwhile; jaxdae plot draws it")
+
     def _forget_end(self) -> None:
         for key in ("stopped", "written", "results", "timing", "layout", "digests"):
             self.record.pop(key, None)
@@ -137,7 +146,7 @@ class Shares:
         """
         said = time.monotonic()
         try:
-            while self.grid.parts((0, self.grid.size), self._found()[0]):
+            while self.grid.parts((0, self.grid.size), self._found()[0]) and not self._ended:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 interrupts.check()
                 if self.reports and time.monotonic() - said >= SECONDS_BETWEEN_CHECKPOINTS:
@@ -156,6 +165,7 @@ class Shares:
         Raises:
             Refused: parts are missing or not complete, with their worlds.
         """
+        self._check_not_ended()
         complete, begun = self._found()
         open_ones = [f"{first} to {behind - 1}" for first, behind in self.grid.parts((0, self.grid.size), complete)]
         if open_ones:
@@ -189,7 +199,7 @@ class Shares:
         """Returns the parts of some worlds that are not complete, in order."""
         complete, begun = self._found()
         # Whoever ends a run writes that it is complete, and then removes what is known of its parts.
-        if run_folder.read_record(self.folder)["complete"]:
+        if self._ended:
             return []
         # Somebody cut the run otherwise before: a part that was begun belongs to who has its first world.
         mine = [worlds for worlds in begun if within[0] <= worlds[0] < within[1]]
@@ -204,7 +214,7 @@ class Shares:
             self._check(within)
         except Refused:
             # Whoever has ended the run meanwhile has removed the lists of its files.
-            if run_folder.read_record(self.folder)["complete"]:
+            if self._ended:
                 return 0
             raise
         threads, mesh = divided(self.devices or self.config.layout.devices)
@@ -235,6 +245,7 @@ class Shares:
 
     def _end(self, stopped: str) -> None:
         """Writes the record of the run: complete, or stopped and what there is; nothing where it is stopped and others go on with it."""
+        self._check_not_ended()
         found = [part for part in parts.found(self.folder) if stopped or part.complete]
         if not stopped:  # Other jobs may go on writing otherwise.
             for folder in (self.folder / run_folder.RESULTS).glob("**/"):

@@ -90,7 +90,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
     return EliminationFactors(order, *named(factorized(compliance, *sides), FACTOR))
 
 
-def _constant(values: Any, like: Any, axes: int) -> Any:
+def constant(values: Any, like: Any, axes: int) -> Any:
     """Returns constants as an array with so many axes of size one at the end."""
     return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
 
@@ -107,8 +107,8 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
     soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.places, rows)]
     ones = np.where(order.places < rows, 0.0, order.signs[:, None])
-    eye = _constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
-    return columns + eye * (soft + _constant(ones, first, worlds))[:, None]
+    eye = constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
+    return columns + eye * (soft + constant(ones, first, worlds))[:, None]
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:
@@ -116,7 +116,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
     own, border = order.sizes
     worlds, sizes = columns.ndim - 3, columns.shape[3:]
     limit = small_matrix.rounding(len(order.connected), columns.dtype)
-    numbers = _constant(np.arange(own + border), columns, worlds)
+    numbers = constant(np.arange(own + border), columns, worlds)
 
     def step(mine: Any, given: Any) -> tuple[Any, Any]:
         columns, sign, passed, entries = mine
@@ -139,7 +139,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
 
     # What pivots are compared with: the diagonal before anything is subtracted.
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
-    signs, passed = _constant(order.signs[:, None], columns, worlds), _constant(order.passed, columns, worlds)
+    signs, passed = constant(order.signs[:, None], columns, worlds), constant(order.passed, columns, worlds)
     nothing = jnp.zeros((own + border, own + border, *sizes), columns.dtype)
     return order.levels.inward(step, (columns, signs, passed, entries), nothing)
 
@@ -150,14 +150,14 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
     worlds, sizes = b.ndim - 1, b.shape[1:]
     padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
     pivots = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
-    passed = _constant(order.passed, b, worlds)
+    passed = constant(order.passed, b, worlds)
 
     def down(mine: Any, given: Any) -> tuple[Any, Any]:
         columns, pivots, passed, b = mine
         front = given + _padded(b, border, 1)
         done = []
         for j in range(own):
-            done.append(front[:, j] / _present(pivots[:, j]))
+            done.append(front[:, j] / present(pivots[:, j]))
             front = front - columns[:, :, j] * done[-1][:, None]
         rest = front[:, own:]
         return _padded(rest, own, 1) if order.aligned else jnp.sum(passed * rest[:, None], axis=2), jnp.stack(done, axis=1)
@@ -169,13 +169,13 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
         found: list[Any] = [None] * own
         for j in reversed(range(own)):
             later = [columns[:, k, j] * found[k] for k in range(j + 1, own)]
-            found[j] = (rest[:, j] - sum(later, jnp.zeros_like(rest[:, j]))) / _present(pivots[:, j])
+            found[j] = (rest[:, j] - sum(later, jnp.zeros_like(rest[:, j]))) / present(pivots[:, j])
         x = jnp.stack(found, axis=1)
         return jnp.concatenate([x, beyond], axis=1), x
 
     nothing = jnp.zeros((own + border, *sizes), b.dtype)
     y = order.levels.inward(down, (columns, pivots, passed, padded[order.places]), nothing)
-    x = order.levels.outward(up, (columns, pivots, passed, y * _constant(order.signs[:, None], b, worlds)), nothing)
+    x = order.levels.outward(up, (columns, pivots, passed, y * constant(order.signs[:, None], b, worlds)), nothing)
     where = np.zeros(order.unknowns + 1, int)
     where[order.places.reshape(-1)] = np.arange(order.places.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]
@@ -186,6 +186,6 @@ def _padded(entry: Any, more: int, axis: int) -> Any:
     return jnp.pad(entry, [(0, more if k == axis else 0) for k in range(entry.ndim)])
 
 
-def _present(pivot: Any) -> Any:
+def present(pivot: Any) -> Any:
     """Returns the pivot; one for empty places of a row, which have none."""
     return jnp.where(pivot == 0.0, 1.0, pivot)

@@ -457,6 +457,11 @@ def test_a_run_that_is_stopped_while_a_job_goes_on(place, tmp_path, monkeypatch)
     assert "stopped" not in run_folder.read_record(folder)
     run_folder.write_record(folder, run_folder.read_record(folder) | {"complete": True})
     assert not working._go_on()
+    # Nor does anybody wait for worlds of which nothing is known any more, or miss them.
+    working.wait()
+    for end in (working.all, working.merge):
+        with pytest.raises(Refused, match="another process has ended meanwhile; jaxdae plot draws it"):
+            end()
 
 
 def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):

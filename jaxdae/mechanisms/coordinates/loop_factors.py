@@ -42,6 +42,7 @@ from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder
+from jaxdae.operators.elimination_factors import constant, present
 from jaxdae.typing import Rows, Velocity
 
 MATRICES_UP_TO = 90
@@ -150,11 +151,6 @@ def rows_matrix(order: LoopOrder, levels: Levels, columns: Any, pushes: Any, ent
     return rows
 
 
-def _constant(values: Any, like: Any, axes: int) -> Any:
-    """Returns constants as an array with so many axes of size one at the end."""
-    return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
-
-
 def _found(numbers: np.ndarray, entries: Any) -> Any:
     """Returns the entries with these numbers; zero for the number of all of them."""
     return jnp.concatenate([entries, jnp.zeros_like(entries, shape=(1, *entries.shape[1:]))])[numbers]
@@ -189,13 +185,13 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
         "column": columns,
         "inertia": _found(order.velocities, inertia),
         "armature": _found(order.velocities, armature),
-        "moves": jnp.broadcast_to(_constant(order.velocities < len(order.parents), columns, worlds), columns[:, 0].shape),
+        "moves": jnp.broadcast_to(constant(order.velocities < len(order.parents), columns, worlds), columns[:, 0].shape),
         "met": _pushes(order.met, pushes, ()),
         "push": _pushes(order.pushes, pushes, none),
         "entry": jnp.broadcast_to(entry, (columns.shape[0], width, *columns.shape[2:])),
-        "closing": _constant(closing, columns, worlds),
+        "closing": constant(closing, columns, worlds),
         "soft": _found(order.closed, compliance),
-        "left": [_constant(left, columns, worlds) for left in _staying(closing, k + width)],
+        "left": [constant(left, columns, worlds) for left in _staying(closing, k + width)],
     }
 
     def step(own: Any, below: Any) -> tuple[Any, Any]:
@@ -250,11 +246,11 @@ def _transfers(order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes:
     """Returns what the nodes make of right-hand sides that come from below: they pass on P b, and P^T takes what is above to them."""
     k, wide = columns.shape[1], pushes.shape[1]
     closes = _is_closing(order)
-    found = jnp.broadcast_to(_constant(np.eye(wide), columns, columns.ndim - 2), (len(closes), wide, wide, *columns.shape[2:]))
+    found = jnp.broadcast_to(constant(np.eye(wide), columns, columns.ndim - 2), (len(closes), wide, wide, *columns.shape[2:]))
     for j in range(order.width):
-        ahead = _constant(closes[:, j], columns, columns.ndim - 2) / _present(roots[:, j])
+        ahead = constant(closes[:, j], columns, columns.ndim - 2) / present(roots[:, j])
         found = found + (closing[:, :, j] * ahead[:, None])[:, :, None] * found[:, None, k + j]
-    found = found * _constant(_staying(closes, wide)[-1], columns, columns.ndim - 2)[:, :, None]
+    found = found * constant(_staying(closes, wide)[-1], columns, columns.ndim - 2)[:, :, None]
     return found - pushes[:, :, None] * jnp.sum(columns[:, :, None] * found[:, :k], axis=1)[:, None]
 
 
@@ -266,7 +262,7 @@ def _solved(
     Scans pass on sums alone. What a node eliminates, and what that is when all above it is zero, is found for all nodes at once.
     """
     k, width, size = columns.shape[1], order.width, f.shape[1:]
-    closes = _constant(_is_closing(order), columns, columns.ndim - 2)
+    closes = constant(_is_closing(order), columns, columns.ndim - 2)
     nothing = jnp.zeros((k + width, *size), f.dtype)
     f, r = _found(order.velocities, f), _found(order.closed, r)
 
@@ -279,14 +275,14 @@ def _solved(
     b = at_rest + order.levels.inward(inward, (transfers, added), nothing, placed=True)
     found = []
     for j in range(width):
-        found.append(closes[:, j] * b[:, k + j] / _present(roots[:, j]))
+        found.append(closes[:, j] * b[:, k + j] / present(roots[:, j]))
         b = b + closing[:, :, j] * found[-1][:, None]
-    u = (f + jnp.sum(columns * b[:, :k], axis=1)) / _present(pivots)
+    u = (f + jnp.sum(columns * b[:, :k], axis=1)) / present(pivots)
 
     at = [columns[:, i] * u for i in range(k)] + [jnp.zeros_like(u)] * width
     for j in reversed(range(width)):
         known = sum((closing[:, i, j] * at[i] for i in range(k + width)), -found[j])
-        at[k + j] = closes[:, j] * known / _present(roots[:, j])
+        at[k + j] = closes[:, j] * known / present(roots[:, j])
 
     def outward(own: Any, above: Any) -> tuple[Any, Any]:
         transfer, added = own
@@ -296,8 +292,3 @@ def _solved(
     above, mu = order.levels.outward(outward, (transfers, jnp.stack(at, axis=1)), nothing, placed=True)
     x = u - jnp.sum(pushes * above, axis=1)
     return x[order.levels.places[order.of_velocities]], -mu.reshape(-1, *size)[order.closings]
-
-
-def _present(pivot: Any) -> Any:
-    """Returns the pivot; one for empty places of a row, which have none."""
-    return jnp.where(pivot == 0.0, 1.0, pivot)
