@@ -180,7 +180,8 @@ class Scheduled:
 class SwitchingInfo(StepInfo):
     """What a step with switchings found out: a `StepInfo`, and which rows are on.
 
-    The further entries are running totals, so that entries of a `Trajectory` that keeps every n-th step miss no impulse.
+    The further entries are running totals, so that entries of a `Trajectory` that keeps every n-th step miss no impulse. In worlds that
+    have failed they are zero; the memory of the trajectory has those before the failure.
 
     Attributes:
         active: the rows that are on (nc,) after the step, as booleans.
