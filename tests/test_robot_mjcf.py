@@ -333,6 +333,16 @@ def test_controls_of_actuators_that_have_several(tmp_path):
     assert [type(joint) for joint in held.description.joints if joint.name == "w"] == [js.Ball]
 
 
+def test_states_have_as_many_controls_as_there_are_inputs(tmp_path):
+    """Actuators behind the last one that acts are no inputs, and their controls of keyframes none either."""
+    rest = '<actuator><general dyntype="filter" joint="j"/><motor name="m" joint="j"/><general dyntype="filter" joint="j"/></actuator>'
+    key = '<keyframe><key name="k" ctrl="1 2 3"/></keyframe>'
+    robot = robots.load(file(tmp_path, BALL, rest + key))
+    mechanism, q = jm.mechanism(robot.description, jm.Joints())
+    assert (robot.report.controls, robot.report.keyframes["k"].controls) == (("actuator0", "m"), (1.0, 2.0))
+    assert mechanism.sizes(q)[-1] == 2
+
+
 def test_bounds_of_actuators():
     with pytest.raises(ValueError, match="force 'm': least_force 2 must not be above most_force 1"):
         jm.spatial_mechanism(

@@ -65,6 +65,30 @@ def test_loops_that_are_open_in_the_file_are_closed_at_the_start():
         robots.load(MODELS / "four_bar_gripper.urdf", loops=[across])
 
 
+@pytest.mark.long
+def test_loops_stay_closed_where_joints_follow_others_with_an_offset(tmp_path):
+    """In the pose of the file the loop is closed, and the follower is not where it is to be: the start has both, or there is none."""
+    inertial = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1"/></inertial>'
+    links = '<link name="w"/>' + "".join(f'<link name="{name}">{inertial}</link>' for name in "abc")
+    hinge = '<joint name="{}" type="revolute"><origin xyz="{}"/><parent link="{}"/><child link="{}"/><axis xyz="0 0 1"/>{}</joint>'
+    second, third = '<mimic joint="j1" multiplier="0.5" offset="0.3"/>', hinge.format("j3", "1 0.5 0", "b", "c", "")
+
+    def loaded(rest, held):
+        bars = hinge.format("j1", "0 0 0", "w", "a", "") + hinge.format("j2", "1 0 0", "a", "b", second)
+        (tmp_path / "robot.urdf").write_text(f'<robot name="r">{links}{bars}{rest}</robot>')
+        return robots.load(tmp_path / "robot.urdf", loops=[held])
+
+    slide = js.PointOnLine("slot", "w", "c", axis=(1.0, 0.0, 0.0), at=(2.5, 1.0, 0.0))
+    robot = loaded(third, slide)
+    assert any("loops open at the start, by up to" in note for note in robot.report.notes)
+    mechanism, q = jm.mechanism(robot.description, jm.Joints())
+    state = robots.joint_state(mechanism, q, robot.start)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-9)
+    assert robot.start["j2"] == pytest.approx(0.5 * robot.start["j1"] + 0.3, abs=1e-9)
+    with pytest.raises(robots.RobotFileError, match=r"is open by .* at the start, and assembly fails"):
+        loaded(hinge.format("j3", "1 0 0", "b", "c", ""), js.Ball("pin", "w", "c", at=(-9.0, 0.0, 0.0)))
+
+
 def test_loops_that_are_no_loops():
     path = MODELS / "four_bar_gripper.urdf"
     with pytest.raises(ValueError, match=r"loops names 'finger', which is no joint of four_bar_gripper\.urdf"):

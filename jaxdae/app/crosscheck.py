@@ -39,6 +39,7 @@ def crosscheck(document: Document, config: Config | None = None) -> list[Problem
             check.vary,
             check.tuning,
             check.laws,
+            check.idle,
         )
         for problem in part()
     ]
@@ -301,6 +302,24 @@ class _Check:
     def laws(self) -> Iterator[Problem]:
         return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
+    def idle(self) -> Iterator[Problem]:
+        """Yields numbers of joints that act with another one only, which is zero in all worlds: the rest of a spring that is not there."""
+        for location, joint in self.joints:
+            kind = TYPES[self.space].get(str(joint.get("type")))
+            for key, field in () if kind is None else kind.kinds().items():
+                # What robot files are written out as has the defaults, too.
+                if field.only_with is None or joint.get(key) in (None, kind.default_of(key)) or _acts(joint.get(field.only_with)):
+                    continue
+                if (*location, field.only_with) not in self._changing():
+                    got, expected = f"{key} without {field.only_with}", f"{key} with {field.only_with} only"
+                    yield self.document.problem((*location, key), got, expected, f"remove {key}, or add {field.only_with}")
+
+    def _changing(self) -> set[Location]:
+        """Returns the places of numbers that differ from world to world or are trained, whole lists where one of their entries does."""
+        entries = [self._at("batch", "vary"), self._at("tune", "parameters")]
+        given = [value_at(one, ("path",)) for each in entries if isinstance(each, list) for one in each]
+        return {find(self.resolved, path.split("."))[0][:4] for path in given if isinstance(path, str) and path}
+
     def _field(self, target: Location) -> tuple | None:
         """Returns the schema's entry for a place; coordinates must exist."""
         known = {} if self.entries is None else self.entries.rates
@@ -378,6 +397,11 @@ class _Check:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _acts(value: object) -> bool:
+    """Returns whether a number, or one of a list, is there and is not zero."""
+    return any(map(_acts, value)) if isinstance(value, list) else value not in (None, 0)
 
 
 def _whole(value: object) -> bool:

@@ -133,7 +133,7 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
     name = value_at(entry, ("force",))
     forces = value_at(document.data, ("mechanism", "forces"))
     named = {f["name"]: f for f in forces if isinstance(value_at(f, ("name",)), str)} if isinstance(forces, list) else {}
-    motors = [key for key, force in named.items() if force.get("type") in driven.NUMBERS]
+    motors = [key for key, force in named.items() if str(force.get("type")) in driven.NUMBERS]
     if not isinstance(name, str):
         return
     where = (*place, "force")

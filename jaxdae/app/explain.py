@@ -181,7 +181,7 @@ def _unknown_type(walk: _Walk, place: Location, kind: str, value: object, docume
         return document.problem(place, f"no {key}", f"a {key}", f"add {key}: one of {', '.join(known)}")
     tag = value.get(key) if isinstance(value, dict) else value
     place = (*place, key) if isinstance(value, dict) and isinstance(value_at(document.data, place), dict) else place
-    from_python = "it needs a function: build this mechanism in Python" if tag in PYTHON_TYPES else ""
+    from_python = "it needs a function: build this mechanism in Python" if str(tag) in PYTHON_TYPES else ""
     return document.problem(place, f"the unknown {key} {tag!r}", f"one of {', '.join(known)}", from_python or did_you_mean(tag, known))
 
 

@@ -250,7 +250,7 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
         yield from _of_first_order(document)
     elements = value_at(document.data, ("mechanism", "drives" if first else "forces"))
     named = {f["name"]: f for f in elements if isinstance(value_at(f, ("name",)), str)} if isinstance(elements, list) else {}
-    motors = [name for name, element in named.items() if first or element.get("type") in driven.NUMBERS]
+    motors = [name for name, element in named.items() if first or str(element.get("type")) in driven.NUMBERS]
     rates = value_at(document.data, ("mechanism", "rates"))
     for name in rates if first and isinstance(rates, dict) else ():
         if name not in motors:
@@ -263,12 +263,14 @@ def problems(document: Document, coordinates: dict[str, int] | None) -> Iterator
     places += [(("control", "inputs", k), name) for k, name in enumerate(law if isinstance(law, list) else ())]
     seen = set()
     for place, name in places:
+        if not isinstance(name, str):
+            continue
         if name in seen:
             yield document.problem(place, f"{name!r} a second time", f"each {what} once", "remove one of them")
-        elif isinstance(name, str) and name not in motors:
+        elif name not in motors:
             got = f"the {what} {name!r} of type {show(named[name].get('type'))}" if name in named else f"the unknown {what} {name!r}"
             yield document.problem(place, got, expected, did_you_mean(name, motors, "one"))
-        elif isinstance(name, str) and not first and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
+        elif not first and isinstance(named[name].get("torque"), list) and not any(named[name]["torque"]):
             yield document.problem(
                 place, f"the torque {name!r} of [0, 0, 0]", "a torque with a direction", "give its direction, such as [0, 0, 1]"
             )
@@ -288,7 +290,7 @@ def _of_first_order(document: Document) -> Iterator[Problem]:
         if value_at(document.data, (key,)) is not None:
             yield document.problem((key,), f"{key} with order first", f"{key} with order second only", f"remove {key}")
     law = value_at(document.data, ("control", "type"))
-    if law in _LAWS and law != "pd":
+    if isinstance(law, str) and law in _LAWS and law != "pd":
         yield document.problem(("control", "type"), f"{law} with order first", "pd", "other laws are about forces")
     if value_at(document.data, ("control", "gravity")) is True:
         yield document.problem(("control", "gravity"), "gravity with order first", "no gravity", "remove it: nothing has a weight")

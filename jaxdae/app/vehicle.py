@@ -136,7 +136,7 @@ def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Descri
     if not isinstance(given, dict):
         return [((), show(given), "a mapping", f"{{type: ..., parameters}}; types are {', '.join(_MAKERS)}")], None
     name = given.get("type")
-    if name not in _MAKERS:
+    if not isinstance(name, str) or name not in _MAKERS:
         came = "no type" if "type" not in given else f"the unknown type {name!r}"
         return [(("type",), came, f"one of {', '.join(_MAKERS)}", did_you_mean(name, _MAKERS))], None
     found = list(_mistakes(PARAMETERS[name], given, massless))
@@ -144,7 +144,7 @@ def _vehicle(given: Any, ground: Any, massless: bool) -> tuple[list[Any], Descri
         return found, None
     numbers = {key: value for key, value in given.items() if key != "type"}
     ground = {"type": ground} if isinstance(ground, str) else ground
-    if "terrain" in PARAMETERS[name] and isinstance(ground, dict) and ground.get("type") in TERRAINS:
+    if "terrain" in PARAMETERS[name] and isinstance(ground, dict) and str(ground.get("type")) in TERRAINS:
         # What is wrong with the terrain is told where it is.
         with contextlib.suppress(pydantic.ValidationError):
             numbers["terrain"] = terrain(TERRAINS[ground["type"]].model_validate(ground).model_dump())
@@ -231,7 +231,7 @@ def _wheels(section: yaml.MappingNode, given: yaml.Node, space: str, joints: lis
         entries = {key.value: value for key, value in wheel.value}
         mark, written = wheel.start_mark, plain(wheel)
         kind = written.get("type", usual)
-        if kind not in types:
+        if str(kind) not in types:
             yield (index, "type"), f"the unknown type {kind!r}", f"one of {', '.join(types)}", did_you_mean(kind, types)
             continue
         joint = yaml.MappingNode(wheel.tag, [(key, value) for key, value in wheel.value if key.value != "inertia"], mark)

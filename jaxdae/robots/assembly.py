@@ -94,6 +94,8 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     forces, idle = _acting([on_bodies(force, frames) for force in graph.forces])
     notes += idle
     forces += [force for force in lifting if force is not None]
+    # Actuators behind the last one that acts have no input.
+    count = 1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1)
     report = Report(
         robot=graph.name,
         base="floating" if any(owner[link] != GROUND for link in tree.free) else "fixed",
@@ -107,9 +109,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         tree=_carried(tree, graph.links, named),
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
-        controls=graph.controls,
+        controls=graph.controls[:count],
         relations={one.name: _equation(one) for one in graph.couplings},
-        keyframes=_keyframes(graph, frames, named),
+        keyframes=_keyframes(graph, frames, named, count),
     )
     start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
     if options.base == "floating" and report.base == "fixed" and bodies:
@@ -342,8 +344,8 @@ def _carried(tree: Tree, links: Mapping[str, Link], free: Mapping[str, str]) -> 
     return tuple(found)
 
 
-def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str]) -> dict[str, Keyframe]:
-    """Returns the named states in the coordinates of MuJoCo (qpos, qvel) as positions and rates by the names of joints."""
+def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str, str], inputs: int) -> dict[str, Keyframe]:
+    """Returns the named states in the coordinates of MuJoCo (qpos, qvel) by the names of joints, with so many inputs."""
     carried = {joint.child: joint for joint in graph.joints if not joint.closes}
     found = {}
     for name, (qpos, qvel, controls) in graph.keyframes.items():
@@ -367,7 +369,7 @@ def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str,
             elif joint.kind is not js.Weld:
                 positions[joint.name], rates[joint.name] = float(qpos[at_q]), float(qvel[at_v])
                 at_q, at_v = at_q + 1, at_v + 1
-        found[name] = Keyframe(positions, rates, tuple(float(x) for x in controls))
+        found[name] = Keyframe(positions, rates, tuple(float(x) for x in controls[:inputs]))
     return found
 
 

@@ -1,7 +1,7 @@
 """Loops that a user closes, and the start at which loops are closed.
 
-In the pose of the file loops may be open. Where they are, the start is the nearest pose that closes them (`jaxdae.assembly.initialize`);
-where there is none, that is a mistake, told in mm.
+In the pose of the file loops may be open, and where joints follow others, or a state `home` is the start, at the start as well. Where they
+are, the start is the nearest pose that closes them (`jaxdae.assembly.initialize`); where there is none, that is a mistake, told in mm.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def open_at_file(description: Description) -> dict[str, float]:
 
 
 def closed_start(
-    source: Source, description: Description, start: Mapping[str, Any], lines: Mapping[str, int]
+    source: Source, description: Description, start: Mapping[str, Any], lines: Mapping[str, int], elsewhere: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns the start at which all loops are closed, and what to say of it.
 
@@ -109,27 +109,40 @@ def closed_start(
     Args:
         source: the file, for messages.
         description: of the robot.
-        start: the coordinates in the pose of the file, by joint.
+        start: the coordinates from which to begin, by joint.
         lines: of the joints in the file.
+        elsewhere: whether these may be others than those in the pose of the file, or there are rows beside those of loops.
     """
     limit = max(OPEN, 100.0 * float(jnp.finfo(real(0.0).dtype).eps))
     apart = {name: opening for name, opening in open_at_file(description).items() if not opening <= limit}
-    if not apart:
+    elsewhere = elsewhere and bool(description.loops)
+    if not apart and not elsewhere:
         return dict(start), ()
-    widest = max(apart, key=lambda name: apart[name])
-    at = lines.get(widest, 0)
-    size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
-    if not apart[widest] <= _REACH * size:
-        source.wrong(at, f"loop {widest!r} is open by {apart[widest]:.4g} m in the pose of the file, where bodies are within {size:.4g} m")
-        return dict(start), ()
+    where = "in the pose of the file"
+    if apart:
+        widest = max(apart, key=lambda name: apart[name])
+        size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
+        if not apart[widest] <= _REACH * size:
+            text = f"loop {widest!r} is open by {apart[widest]:.4g} m {where}, where bodies are within {size:.4g} m"
+            source.wrong(lines.get(widest, 0), text)
+            return dict(start), ()
     made, q = mechanism(description, Joints())
+    begun = joint_state(made, q, start)
+    if not apart:
+        rows = np.abs(np.asarray(made.constraint(begun.t, begun.q), float))
+        apart = {name.rsplit(".", 1)[0]: float(row) for row, name in sorted(zip(rows, made.names.rows, strict=False)) if not row <= limit}
+        if not apart:
+            return dict(start), ()
+        where = "at the start"
+    widest = max(apart, key=lambda name: apart[name])
+    opening = f"{1e3 * apart[widest]:.4g} mm" if widest in description.loops else f"{apart[widest]:.4g} m or rad"
     try:
-        state, _ = initialize(made, joint_state(made, q, start).q)
+        state, _ = initialize(made, begun.q)
     except SimulationError as error:
-        source.wrong(at, f"loop {widest!r} is open by {1e3 * apart[widest]:.4g} mm in the pose of the file, and assembly fails: {error}")
+        source.wrong(lines.get(widest, 0), f"loop {widest!r} is open by {opening} {where}, and assembly fails: {error}")
         return dict(start), ()
     moved: dict[str, Any] = {}
     for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):
         moved.setdefault(name.rsplit(".", 1)[0], []).append(float(value))
-    text = f"loops open in the pose of the file, by up to {1e3 * apart[widest]:.4g} mm ({widest}): the start closes them"
+    text = f"loops open {where}, by up to {opening} ({widest}): the start closes them"
     return {name: values[0] if len(values) == 1 else tuple(values) for name, values in moved.items()}, (text,)

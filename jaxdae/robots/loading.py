@@ -75,7 +75,9 @@ def load(
     by_names = path.suffix == ".urdf"
     graph, others = in_graph(graph, [loop for loop in loops if not isinstance(loop, str)])
     found = assembled(source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names)
-    start, notes = closed_start(source, found.description, found.start, {joint.name: joint.line for joint in graph.joints})
+    elsewhere = bool(graph.couplings or graph.rows or "home" in found.report.keyframes)
+    lines = {joint.name: joint.line for joint in (*graph.joints, *graph.couplings)}
+    start, notes = closed_start(source, found.description, found.start, lines, elsewhere)
     source.end()
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:

@@ -328,8 +328,9 @@ class _Reading:
             free = kind == kinds.mjJNT_FREE
             self._resist(name, parent, child, free, damping)
             if stiffness and not free:
-                # Without force in the pose of the file, as it is where no axes are given.
-                self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, stiffness=stiffness))
+                # Without force in the pose of the file, wherever the start is.
+                axes = pose.seen_from(parent_pose).rotation, np.eye(3)
+                self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness))
             if free and stiffness:
                 self.unused.append(("stiffness of a free joint", line))
             acting = {key: value for key, value in (("friction", friction), ("armature", armature)) if value}
@@ -391,7 +392,7 @@ class _Reading:
             elif kind == kinds.mjEQ_JOINT:
                 reference = float(model.qpos0[model.jnt_qposadr[first]])
                 if second < 0:
-                    rows.append(js.PrescribedMotion(name, self.joints[first], Polynomial((float(data[0]),))))
+                    rows.append(js.PrescribedMotion(name, self.joints[first], Polynomial((float(data[0]),)), reference=reference))
                     continue
                 coefficients = tuple(float(c) for c in np.trim_zeros(data[:5], "b")) or (0.0,)
                 other = float(model.qpos0[model.jnt_qposadr[second]])

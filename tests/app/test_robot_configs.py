@@ -40,6 +40,27 @@ def test_a_config_has_the_robot_of_its_file():
         np.testing.assert_allclose(one, other, atol=1e-14)
 
 
+def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
+    """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not about the state `home`."""
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    ball = '<body pos="0.3 0 0.1" euler="10 0 0"><joint name="b" type="ball" stiffness="4"/><geom size="0.1" pos="0.1 0 0"/></body>'
+    arm = f'<body name="a" euler="20 30 0"><joint name="h" axis="0 1 0" ref="30"/><geom size="0.1" pos="0.1 0 0"/>{ball}</body>'
+    held = '<equality><joint joint1="h" polycoef="0.25 0 0 0 0"/></equality>'
+    home = f'<keyframe><key name="home" qpos="{np.radians(30) + 0.25} 0.7 0.5 -0.3 0.2"/></keyframe>'
+    (tmp_path / "robot.xml").write_text(f"<mujoco><worldbody>{arm}</worldbody>{held}{home}</mujoco>")
+    found = robots.load(tmp_path / "robot.xml", gravity=(0.0, 0.0, 0.0))
+    text = f"name: test\nmechanism: {{file: robot.xml, gravity: [0, 0, 0]}}\n{END}"
+    ours, q, _, _ = build.construct(Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data).model_dump())
+    theirs, _ = jm.mechanism(found.description, jm.Joints())
+    state = robots.joint_state(theirs, q, found.start)
+    np.testing.assert_allclose(q, state.q, atol=1e-15)
+    # |phi| of a quaternion wxyz is twice the arctangent of |xyz| over w.
+    angle = 2.0 * np.arctan2(np.linalg.norm([0.5, -0.3, 0.2]), 0.7)
+    for made in (ours, theirs):
+        np.testing.assert_allclose(made.constraint(state.t, q), 0.0, atol=1e-15)
+        np.testing.assert_allclose(made.potential_energy(state.t, q), 0.5 * 4.0 * angle**2, rtol=1e-14)
+
+
 def test_what_is_added_may_name_links():
     config = written_out(
         "  bodies: [{name: load, mass: 1, inertia: [1, 1, 1], pose: {place: [0, 0, 2]}}]\n"

@@ -16,19 +16,23 @@ from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 
 @pytree
 class PrescribedMotion(SpatialJoint):
-    """A motor: a coordinate of a `joint` is a function of time, counted from the start pose.
+    """A motor: a coordinate of a `joint` is a function of time, counted from its `reference`, that of the start pose by default.
 
     Attributes:
         name: unique among the joints.
         joint: the name of a joint with coordinates, such as `Revolute` or `Cylindrical`.
         motion: called with t (s): a pytree such as `Sinusoid` or `Polynomial`, whose numbers are leaves, or a plain function.
         along: the name of the coordinate, such as "slide" or "angle"; None for the first one.
+        reference: the coordinate in m or rad from which the motion is counted; None for that of the start pose.
     """
 
     name: Name = fields.name("joint")
     joint: Any = fields.joint("the joint that is moved")
     motion: Any = fields.motion("the coordinate over time, {type: polynomial, coefficients: [...]} or {type: sinusoid, ...}")
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
+    reference: Number = fields.number(
+        "the coordinate from which the motion is counted", "rad or m", value=None, may_be_none=True, default="that of the start pose"
+    )
 
     @property
     def conserves_energy(self) -> bool:
@@ -45,7 +49,7 @@ class PrescribedMotion(SpatialJoint):
         names = list(joint.coordinates)
         number = 0 if self.along is None else names.index(self.along)
         kind = PrescribedAngle if joint.coordinates[names[number]] == "rad" else PrescribedSlide
-        return kind(self.name, joint.a, joint.b, joint, self.motion, number)
+        return kind(self.name, joint.a, joint.b, joint, self.motion, number, self.reference)
 
 
 class _Prescribed(SpatialJoint):
@@ -68,7 +72,7 @@ class _Prescribed(SpatialJoint):
 
 @pytree
 class PrescribedAngle(_Prescribed):
-    """An angle of a joint since the start is a given function of time."""
+    """An angle of a joint, less an offset, is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"angle": "rad"}
 
@@ -87,7 +91,7 @@ class PrescribedAngle(_Prescribed):
 
 @pytree
 class PrescribedSlide(_Prescribed):
-    """A slide of a joint since the start is a given function of time."""
+    """A slide of a joint, less an offset, is a given function of time."""
 
     rows: ClassVar[dict[str, str]] = {"slide": "m"}
 
