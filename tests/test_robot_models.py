@@ -95,6 +95,10 @@ def test_loops_that_are_no_loops():
         robots.load(path, loops=["finger"])
     with pytest.raises(ValueError, match=r"loop 'x': b is 'pat_left', which is no link \(did you mean 'pad_left'\?\)"):
         robots.load(path, loops=[js.Ball("x", "palm", "pat_left", at=(0, 0, 0))])
+    with pytest.raises(ValueError, match=r"loop 'x': point_a must be three finite numbers .*got 3"):
+        robots.load(path, loops=[js.Ball("x", "palm", "pad_left", point_a=3, point_b=(0, 0, 0))])
+    with pytest.raises(ValueError, match="loop 'x' needs a place: give at or point_b"):
+        robots.load(path, loops=[js.Ball("x", "palm", "pad_left", point_a=(0, 0, 0))])
     with pytest.raises(ValueError, match="loops must hold joints with rows between two links, or names of joints of the file, got 3"):
         robots.load(path, loops=[3])
     for loops in ([js.Ball("lower_left_joint", "palm", "pad_left", at=(0, 0, 0))], PINS[:1] * 2):

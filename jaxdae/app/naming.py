@@ -123,7 +123,7 @@ def tree(data: Any) -> Tree | None:
     if len(set(bodies)) < len(bodies) or len(set(names)) < len(names) or GROUND in bodies:
         return None
     cut = value_at(mechanism, ("cut",)) if value_at(mechanism, ("coordinates",)) == "joints" else ()
-    return spanning_tree(bodies, joints, tuple(name for name in cut or () if isinstance(name, str)))
+    return spanning_tree(bodies, joints, tuple(name for name in cut if isinstance(name, str)) if isinstance(cut, list) else ())
 
 
 def body_names(mechanism: Any) -> list[str]:

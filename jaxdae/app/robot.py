@@ -82,17 +82,19 @@ def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
     if not isinstance(packages, dict) or not all(isinstance(x, str) for x in (*packages, *packages.values())):
         return [problem("packages", repr(packages), "folders by the names of packages", "such as {my_robot: ../my_robot}")]
     folders = {name: pathlib.Path(config).parent / folder for name, folder in packages.items()}
-    loops, wrong = _loops(plain.get("loops") or [])
+    if not isinstance(plain.get("strict", False), bool):
+        return [problem("strict", repr(plain["strict"]), "true or false")]
+    loops, wrong = _loops([] if plain.get("loops") is None else plain["loops"])
     if wrong:
         return [problem("loops", text, "joints between links, as in joints, or names of joints of the file") for text in wrong]
-    options = {"base": plain.get("base"), "strict": bool(plain.get("strict", False)), "packages": folders}
+    options = {"base": plain.get("base"), "strict": plain.get("strict", False), "packages": folders}
     try:
         with nodes.double():
             found = robots.load(path, loops=loops, **options)
             poses = _poses(found)
     except robots.RobotFileError as error:
         return [Problem(where, "mechanism.file", text, "a robot", "", mark.line + 1) for text in error.problems]
-    except (ValueError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, ModuleNotFoundError) as error:
         return [Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)]
     names = words(found)
     _write(section, found, poses, names, str(path))

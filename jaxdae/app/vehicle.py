@@ -100,8 +100,12 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
             of_first_order = "order" in given and given["order"].value == "first"
             ground = plain(given["terrain"]) if "terrain" in given else None
             found, description = _vehicle(plain(given["vehicle"]), ground, of_first_order)
-            if description is not None:
-                _write(section, description, given["vehicle"], of_first_order)
+            try:
+                if description is not None:
+                    _write(section, description, given["vehicle"], of_first_order)
+            except (TypeError, ValueError):
+                expected = "one number, or as many as there are wheels or trailers"
+                found, description = [((), "a list in the place of a number", expected, "")], None
         problems += [_problem(given["vehicle"], ("vehicle", *place), *words) for place, *words in found]
         missing = description is None
     if "wheels" in given:

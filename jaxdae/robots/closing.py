@@ -16,7 +16,7 @@ import numpy as np
 from jaxdae.assembly import initialize
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND, Description, Joints, mechanism
-from jaxdae.mechanisms.kinds import BodyName
+from jaxdae.mechanisms.kinds import BodyName, Known
 from jaxdae.mechanisms.values import hint, real
 from jaxdae.robots.graph import HERE, Graph, Joint, Pose
 from jaxdae.robots.parallel import REDUCIBLE
@@ -39,6 +39,8 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
         ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if isinstance(kind, BodyName)]
         if len(ends) != 2 or not loop.rows:
             raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
+        if not isinstance(loop.name, str) or not loop.name:
+            raise ValueError(f"load: loops: name must be text, got {loop.name!r}")
         if loop.name in taken:
             raise ValueError(f"load: loop {loop.name!r}: a joint has this name already; rename the loop")
         taken.add(loop.name)
@@ -46,6 +48,14 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
             name = getattr(loop, end)
             if name not in known:
                 raise ValueError(f"load: loop {loop.name!r}: {end} is {name!r}, which is no link{hint(name, known)}")
+        missing = [f"{at} or {point}" for at, point in loop.places() if getattr(loop, at) is None and getattr(loop, point) is None]
+        if missing:
+            raise ValueError(f"load: loop {loop.name!r} needs a place: give {' and '.join(missing)}")
+        names = Known(known, (), "", {})
+        for name, kind in loop.kinds().items():
+            wrong = () if isinstance(kind, BodyName) else kind.mistakes(getattr(loop, name), names)
+            for mistake in wrong:
+                raise ValueError(f"load: loop {loop.name!r}: {name} {mistake}")
 
 
 def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:

@@ -132,6 +132,7 @@ MISTAKES = {
     "no mass": ({"vehicle": without(DRIVE, "mass")}, "mechanism.vehicle.mass", "got nothing", "add mass: of the robot"),
     "nan": ({"vehicle": DRIVE | {"wheel_radius": float("nan")}}, "mechanism.vehicle.wheel_radius", "got .nan", "finite numbers"),
     "negative radius": ({"vehicle": DRIVE | {"wheel_radius": -1}}, "mechanism.vehicle.wheel_radius", "got -1", "numbers > 0"),
+    "a list of masses": ({"vehicle": DRIVE | {"mass": [20]}}, "mechanism.vehicle", "a list in the place of a number", "one number"),
     "three radii": ({"vehicle": DRIVE | {"wheel_radius": [1, 2, 3]}}, "mechanism.vehicle", "one number, or 2 of them", "shape (3,)"),
     "short pose": ({"vehicle": DRIVE | {"pose": [1, 2]}}, "mechanism.vehicle.pose", "a list of 2", "a list of 3 numbers"),
     "wheelbase 0": ({"vehicle": BICYCLE | {"wheelbase": 0}}, "mechanism.vehicle", "wheelbase must be", "not zero, got 0"),
