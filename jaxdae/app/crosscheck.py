@@ -163,7 +163,7 @@ class _Check:
             if isinstance(a, str) and isinstance(b, str) and a in groups and b in groups:
                 groups[root(a)] = root(b)
         anchored = {root(GROUND)} | {
-            root(body["name"]) for _, body in self.bodies if body.get("free") is True and body.get("name") in groups
+            root(body["name"]) for _, body in self.bodies if body.get("free") is True and body.get("name") in list(groups)
         }
         reported = set()
         for location, body in self.bodies:
@@ -303,12 +303,12 @@ class _Check:
         return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
     def idle(self) -> Iterator[Problem]:
-        """Yields numbers of joints that act with another one only, which is zero in all worlds: the rest of a spring that is not there."""
-        for location, joint in self.joints:
-            kind = TYPES[self.space].get(str(joint.get("type")))
+        """Yields numbers that act with another one only, which is zero in all worlds: the rest of a spring that is not there."""
+        for location, element in (*self.joints, *self.forces):
+            kind = TYPES[self.space].get(str(element.get("type")))
             for key, field in () if kind is None else kind.kinds().items():
                 # What robot files are written out as has the defaults, too.
-                if field.only_with is None or joint.get(key) in (None, kind.default_of(key)) or _acts(joint.get(field.only_with)):
+                if field.only_with is None or element.get(key) in (None, kind.default_of(key)) or _acts(element.get(field.only_with)):
                     continue
                 if (*location, field.only_with) not in self._changing():
                     got, expected = f"{key} without {field.only_with}", f"{key} with {field.only_with} only"

@@ -190,7 +190,8 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
     if type_of is None:
         return
     kinds, frames = type_of.kinds(), found.report.frames
-    ends = {name: getattr(values[name], "value", "") for name, kind in kinds.items() if isinstance(kind, BodyName) and name in values}
+    ends = {name: values[name].value for name, kind in kinds.items() if isinstance(kind, BodyName) and name in values}
+    ends = {name: link for name, link in ends.items() if isinstance(link, str)}
     for name, link in ends.items():
         if link in frames:
             values[name].value = names.get(frames[link].body, frames[link].body)

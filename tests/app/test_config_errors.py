@@ -151,6 +151,7 @@ ONE_MISTAKE = {
         "unknown joint 'K'",
         "a revolute or prismatic joint",
     ),
+    "name of a body that is a list": ("bodies.rod.name=[rod]", "mechanism.bodies.1.name", "a list of 1", "expected text"),
     "rest without a spring": (
         "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0], rest: 0.1, damping: 1.0}]",
         "mechanism.joints.J.rest",

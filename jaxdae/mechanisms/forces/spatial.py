@@ -125,7 +125,7 @@ class JointForce(SpatialForce):
     gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False)
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
     stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0)
-    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0)
+    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, only_with="stiffness")
 
     @property
     def conserves_energy(self) -> bool:

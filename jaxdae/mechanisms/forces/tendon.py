@@ -41,7 +41,9 @@ class Tendon(Force):
         "the largest length without force of the spring", "m", value=None, may_be_none=True, default="that of the start pose"
     )
     friction: Number = fields.number("the dry friction", "N", value=0.0, at_least=0.0)
-    friction_speed: Number = fields.number("the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0)
+    friction_speed: Number = fields.number(
+        "the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0, only_with="friction"
+    )
     input: Any = fields.input_index()
     ratio: Number = fields.number("way of the actuator for one of the tendon; may be negative", value=1.0)
     gain: Any = fields.numbers("force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0))
