@@ -17,6 +17,7 @@ from jaxdae._pytree import function_field, pytree, static
 from jaxdae.app import driven, files, naming
 from jaxdae.app.history import read_table
 from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.schema_mechanism import TYPES, space_of
 from jaxdae.app.source import Document, Location, value_at
 from jaxdae.control.law import has_memory, update_law
 from jaxdae.control.minimal import count_dimension
@@ -109,8 +110,15 @@ def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
 def input_units(values: dict[str, Any]) -> list[str]:
     """Returns the units of the forces that are driven, in their order."""
     forces, joints = ({x["name"]: x for x in values["mechanism"][key]} for key in ("forces", "joints"))
-    driving = (forces[name] for name in driven_names(values))
-    return ["N" if "joint" in force and joints[force["joint"]]["type"] == "prismatic" else "N m" for force in driving]
+    types = TYPES[space_of(values["mechanism"])]
+
+    def unit(force: dict[str, Any]) -> str:
+        if "joint" not in force:
+            return "N m"
+        coordinates = types[joints[force["joint"]]["type"]].coordinates  # pyright: ignore[reportAttributeAccessIssue]
+        return "N" if coordinates[force.get("along") or next(iter(coordinates))] == "m" else "N m"
+
+    return [unit(forces[name]) for name in driven_names(values)]
 
 
 @pytree

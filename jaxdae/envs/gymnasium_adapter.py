@@ -88,7 +88,8 @@ class ManyEnvironments(VectorEnv):
             self._key = jax.random.key(seed)
         self._key, key = jax.random.split(self._key)
         self._state, observation = self._reset(key, self._params)
-        return np.asarray(observation), {"status": np.asarray(self._state.status)}
+        # A copy, as in `step`.
+        return np.array(observation), {"status": np.asarray(self._state.status)}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Returns observations, rewards, terminated, truncated (worlds, ...) and infos."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import get_leaf, pytree
 from jaxdae.envs.environment import real_type, with_params
 from jaxdae.envs.task import Start
+from jaxdae.mechanisms.values import concrete
 from jaxdae.typing import Leaf
 
 
@@ -59,7 +61,7 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
             are drawn with the same numbers: {("mass", "inertia"): Factor(0.8, 1.2)} are bodies of other density.
 
     Raises:
-        ValueError: a path that names no leaf, one named twice, or a leaf that is drawn with another shape.
+        ValueError: a path that names no leaf, one named twice, bounds in the wrong order, or a leaf that is drawn with another shape.
 
     Example:
         >>> params = jax.vmap(lambda key: envs.sample_params(key, system, {"mass": envs.Factor(0.8, 1.2)}))(jax.random.split(key, 64))
@@ -69,6 +71,11 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
     twice = sorted({path for path in named if named.count(path) > 1})
     if twice:
         raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
+    for group, draw in zip(groups, by.values(), strict=True):
+        low, high = (concrete(getattr(draw, name, 0.0)) for name in ("low", "high"))
+        # Uniform numbers between bounds in the wrong order would all be the lower one.
+        if low is not None and high is not None and not np.all(low <= high):
+            raise ValueError(f"sample_params: low must not be above high for {', '.join(group)}, got {draw.low} and {draw.high}")
     with_params(system, {path: leaf for path in named if (leaf := _found(system, path)) is not None})
     params, dtype = {}, real_type(system)
     for number, (group, draw) in enumerate(zip(groups, by.values(), strict=True)):

@@ -229,3 +229,15 @@ def test_gains_can_be_tuned(tmp_path):
         higher = float(found.loss({name: 1.1 * x for name, x in found.parameters.items()}))
     assert higher < at
     assert build.construct(config.model_dump())[0].n_inputs == 1
+
+
+def test_units_of_inputs_are_those_of_the_coordinates_that_they_drive():
+    joints = [{"name": "shaft", "type": "cylindrical"}, {"name": "hinge", "type": "revolute"}]
+    forces = [
+        {"name": "push", "type": "joint_force", "joint": "shaft", "along": None},
+        {"name": "turn", "type": "joint_force", "joint": "shaft", "along": "angle"},
+        {"name": "motor", "type": "joint_force", "joint": "hinge", "along": None},
+        {"name": "torque", "type": "torque"},
+    ]
+    values = {"mechanism": {"space": "space", "joints": joints, "forces": forces}, "control": {"inputs": [x["name"] for x in forces]}}
+    assert laws.input_units(values) == ["N", "N m", "N m", "N m"]
