@@ -58,12 +58,13 @@ def lines(path: str, base: str | None = None) -> list[str]:
     ]
 
 
-def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
+def expand(section: yaml.MappingNode, config: str, root: yaml.Node) -> list[Problem]:
     """Writes out the robot of a section `mechanism` that names a file, in place; returns what is wrong with its keys and its file.
 
     Args:
         section: the section.
         config: the file of the config, beside which the robot's file is looked for.
+        root: the config.
     """
     given = {key.value: (key, value) for key, value in section.value}
     plain = {key: nodes.plain(value) for key, (_, value) in given.items() if key in KEYS}
@@ -98,7 +99,35 @@ def expand(section: yaml.MappingNode, config: str) -> list[Problem]:
         return [Problem(where, "mechanism.file", str(error), "a robot file that can be read", "", mark.line + 1)]
     names = words(found)
     _write(section, found, poses, names, str(path))
+    if isinstance(root, yaml.MappingNode):
+        _turn(root, section, found, names, str(path))
     return []
+
+
+def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot, names: Mapping[str, str], path: str) -> None:
+    """Puts hinges that start beyond half a turn into the start positions of a config: poses of bodies do not tell full turns."""
+    form = next((nodes.plain(value) for key, value in section.value if key.value == "coordinates"), None)
+    cut = next((nodes.plain(value) for key, value in section.value if key.value == "cut"), None)
+    hinges = [joint.name for joint in found.description.joints if isinstance(joint, jm.spatial.Revolute)]
+    angles = {names[name]: found.start[name] for name in hinges if name in found.start}
+    turned = {
+        f"{name}.angle": angle
+        for name, angle in angles.items()
+        if abs(angle) > np.pi and name not in (cut if isinstance(cut, list) else ())
+    }
+    if not turned or form != "joints":
+        return
+    at = root
+    for word in ("start", "positions"):
+        inside = next((value for key, value in at.value if key.value == word), None)
+        if inside is None:
+            inside = nodes.node({}, path)
+            at.value.append((nodes.node(word, path), inside))
+        if not isinstance(inside, yaml.MappingNode):
+            return  # The checks to come tell.
+        at = inside
+    given = {key.value for key, _ in at.value}
+    at.value += [(nodes.node(key, path), nodes.node(float(angle), path)) for key, angle in turned.items() if key not in given]
 
 
 def _loops(given: Any) -> tuple[list[Any], list[str]]:

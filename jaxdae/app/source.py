@@ -235,7 +235,7 @@ class Document:
             # The library is imported here, so that other configs need not wait for it.
             from jaxdae.app import robot
 
-            problems = robot.expand(section, name)
+            problems = robot.expand(section, name, self._root)
             if problems:
                 raise ConfigError(problems)
 

@@ -61,6 +61,19 @@ def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_anot
         np.testing.assert_allclose(made.potential_energy(state.t, q), 0.5 * 4.0 * angle**2, rtol=1e-14)
 
 
+def test_hinges_start_with_all_their_turns(tmp_path):
+    """A state `home` beyond half a turn: poses of bodies alone would take a turn away, which a spring feels."""
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    arm = '<body name="a"><joint name="h" axis="0 1 0" stiffness="2"/><geom size="0.1" pos="0.1 0 0"/></body>'
+    (tmp_path / "robot.xml").write_text(f'<mujoco><worldbody>{arm}</worldbody><keyframe><key name="home" qpos="4"/></keyframe></mujoco>')
+    text = f"name: test\nmechanism: {{file: robot.xml}}\n{END}"
+    config = Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data)
+    assert config.start.positions == {"h.angle": 4.0}
+    np.testing.assert_allclose(build.construct(config.model_dump())[1], [4.0])
+    own = Config.model_validate(Document(str(tmp_path / "test.yaml"), text, ("start.positions.h.angle=5",)).data)
+    assert own.start.positions == {"h.angle": 5}
+
+
 def test_what_is_added_may_name_links():
     config = written_out(
         "  bodies: [{name: load, mass: 1, inertia: [1, 1, 1], pose: {place: [0, 0, 2]}}]\n"
