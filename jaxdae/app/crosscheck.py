@@ -306,7 +306,9 @@ class _Check:
         """Yields numbers that act with another one only, which is zero in all worlds: the rest of a spring that is not there."""
         for location, element in (*self.joints, *self.forces):
             kind = TYPES[self.space].get(str(element.get("type")))
-            for key, field in () if kind is None else kind.kinds().items():
+            if kind is None:
+                continue
+            for key, field in kind.kinds().items():
                 # What robot files are written out as has the defaults, too.
                 if field.only_with is None or element.get(key) in (None, kind.default_of(key)) or _acts(element.get(field.only_with)):
                     continue
