@@ -217,7 +217,7 @@ def _adaptive_rollout(
         at = State(at.t, at.q, v)
         info = step_info(bound(system, at, law), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        status = first_failure(begun, status, moving, projection_status(integrator.projection, info, at.v))
+        status = first_failure(begun, status, moving, projection_status(integrator.projection, info, at))
         info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 

@@ -9,6 +9,9 @@ the minimum-norm correction: with P the pseudoinverse of J over the free coordin
 
 change nothing in the value (g is zero) and carry the exact first and second derivatives of the manifold,
 dq = (I - P J) dq_guess - P dg, with respect to parameters, guess and fixed values. They are exact at constant rank, full or not.
+Those are the derivatives of closing once more from q*. Of where the way from a rough guess ends on the manifold they know nothing: where
+the rows leave free coordinates a choice, and the guess is off by d, what they say *along* the manifold is wrong by some d times its
+curvature (a four-bar of links of 1 to 2.5 m, by lengths, from a guess that is off by 0.1 m: 1 %; by 0.3 m: 5 %).
 
 Velocities. The projection in the mass metric, v = v_e - W^-1/2 (J W^-1/2)^+ [g'; w], also by the pseudoinverse, with
 W = M + s J^T J, s > 0. Among all corrections dv with one J dv the term s |J dv|^2 is the same for all, so that the smallest in W is the
@@ -87,9 +90,11 @@ def initialize(
             `grad` nothing can be raised and `info.status` says so.
         ValueError: shapes that do not fit.
 
-    Differentiable with respect to system, q, v and t, forward and reverse, to second order. Where the constraints cannot be satisfied, the
-    best point that was found is returned with finite derivatives that mean nothing; a rollout from there has the status
-    INCONSISTENT_START at all entries, and its derivatives are NaN.
+    Differentiable with respect to system, q, v and t, forward and reverse, to second order: exactly where the guess is closed, or where as
+    many coordinates are fixed as there are freedoms. From a rough guess that leaves a choice, the derivative is that of closing once more
+    from the result, and differs from differences of the whole: close the guess first, and differentiate from there.
+    Where the constraints cannot be satisfied, the best point that was found is returned with finite derivatives that mean nothing; a
+    rollout from there has the status INCONSISTENT_START at all entries, and its derivatives are NaN.
     """
     q, v, t = _checked_guess(system, q, v, t)
     held, held_velocity = _checked_mask("fixed", fixed, v.shape), _checked_mask("fixed_velocity", fixed_velocity, v.shape)

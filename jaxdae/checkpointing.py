@@ -33,8 +33,21 @@ class Keep(enum.Enum):
 
     def applied(self, step: Any) -> Any:
         """Returns a function whose derivative in reverse mode keeps no more than this."""
-        names = (ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION)
-        return jax.checkpoint(step, policy=jax.checkpoint_policies.save_only_these_names(*names))
+        return jax.checkpoint(step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION))))
+
+
+def _named_only(*names: str) -> Any:
+    """Returns the policy that keeps what has one of these names, and nothing else.
+
+    It is JAX's own, asked about the name alone: parameters of other primitives may be called like its arguments, as those are of a loop of
+    Equinox in a batch (`prim`).
+    """
+    known = jax.checkpoint_policies.save_only_these_names(*names)
+
+    def policy(primitive: Any, /, *values: Any, **parameters: Any) -> Any:
+        return known(primitive, *values, **{key: x for key, x in parameters.items() if key == "name"})
+
+    return policy
 
 
 def named(value: Any, name: str) -> Any:

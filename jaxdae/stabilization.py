@@ -263,7 +263,7 @@ class PositionProjection:
         origin: the point of J0, see `Origin`.
         iterations: how many corrections, at least 1.
         solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
-        tolerance: a larger violation (row units) left over sets `Status.NOT_CONVERGED`.
+        tolerance: a larger violation (row units) left over, beyond 4 eps (1 + max |q|) of rounding, sets `Status.NOT_CONVERGED`.
     """
 
     metric: Metric = static(one_of=Metric, default=Metric.MASS)

@@ -304,6 +304,21 @@ class TestAdaptive:
         assert np.all(np.isnan(failed[1]))
 
     @pytest.mark.long
+    def test_derivatives_of_batches(self):
+        """Of what worlds share, one of which makes more steps than the other: forward = reverse = central difference."""
+        method = jd.Adaptive(method=diffrax.Bosh3(), rtol=1e-5, atol=1e-5, max_steps=32)
+        starts = jax.vmap(lambda speed: start(1.0, speed))(jnp.array([1.5, -0.4]))
+
+        def end(gravity):
+            system = dataclasses.replace(pendulum(), gravity=gravity)
+            return jnp.sum(jd.batch_rollout(system, method, starts, dt=0.1, steps=2).state.q[:, -1, 0])
+
+        reverse = jax.jit(jax.grad(end))(9.81)
+        np.testing.assert_allclose(jax.jit(lambda g: jax.jvp(end, (g,), (1.0,))[1])(9.81), reverse, rtol=1e-11)
+        # Differences see the lengths of the steps, which change with gravity.
+        np.testing.assert_allclose(central(jax.jit(end), 9.81, 1e-2), reverse, rtol=2e-3)
+
+    @pytest.mark.long
     def test_second_derivatives(self):
         memory = METHOD.init(pendulum(), start())
 

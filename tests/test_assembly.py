@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import CrankRocker, cast, double_pendulum, state
+from problems import CrankRocker, cast, double_pendulum, pendulum, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
@@ -345,6 +345,22 @@ class TestDerivatives:
         slope = jax.jit(jax.jacrev(closed))(q)
         jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(12)))
         np.testing.assert_allclose(slope, np.eye(12) - np.linalg.pinv(jacobian, rcond=1e-10) @ jacobian, atol=1e-12)
+
+    def test_from_a_rough_guess_it_is_that_of_closing_once_more(self):
+        """A circle, from twice its radius: the way there is radial, and half of a step to the side arrives. Closed first, it is exact."""
+        system, guess = pendulum("iftomm_a01_pendulum"), jnp.array([1.2, -1.6])
+
+        @jax.jit
+        def closed(guess):
+            return jd.initialize(system, guess)[0].q
+
+        q = closed(guess)
+        of_rough, of_closed = (jax.jacfwd(closed)(x) for x in (guess, q))
+        along = np.array([0.8, 0.6])
+        np.testing.assert_allclose(of_rough, np.outer(along, along), atol=1e-13)
+        np.testing.assert_allclose(of_closed, of_rough, atol=1e-13)
+        for at, share in ((guess, 0.5), (q, 1.0)):
+            np.testing.assert_allclose(central(lambda s, at=at: closed(at + s * along), 0.0), share * along, rtol=1e-8)
 
     def test_where_the_loop_stays_open_nothing_is_nan(self):
         gradient = jax.jit(jax.grad(lambda d: jnp.sum(jd.initialize(Chain(d), ELBOW_UP)[0].q)))

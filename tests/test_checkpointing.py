@@ -3,10 +3,12 @@
 import functools
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from jax.interpreters import ad
 
 import jaxdae as jd
 
@@ -49,6 +51,16 @@ def test_gradients_of_a_pendulum_do_not_depend_on_it():
     )(9.81)
     np.testing.assert_allclose([lean, short], kept, rtol=1e-11)
     assert abs(kept) > 1e-3
+
+
+def test_parameters_of_other_primitives_may_have_any_name():
+    """JAX hands the parameters of every primitive to the policy by name; a loop of Equinox in a batch has one that is called `prim`."""
+    twice = jax.extend.core.Primitive("twice")
+    twice.def_impl(lambda x, prim: prim * x)
+    twice.def_abstract_eval(lambda x, prim: x)
+    ad.primitive_jvps[twice] = lambda x, dx, prim: (twice.bind(*x, prim=prim), prim * dx[0])
+    for keep in jd.Keep:
+        assert jax.grad(keep.applied(lambda x: jnp.sin(twice.bind(x, prim=2.0))))(0.3) == 2.0 * jnp.cos(0.6)
 
 
 @pytest.mark.long

@@ -61,6 +61,20 @@ class Skate(jd.KinematicSystem):
 
 
 @jd.pytree
+class Coupled(jd.KinematicSystem):
+    """Three coordinates of which the first would move: one row at each level."""
+
+    def rate(self, t, x, u):
+        return jnp.array([1.0, 0.0, 0.0])
+
+    def constraint(self, t, x):
+        return x[:1] + x[1:2]
+
+    def velocity_constraint(self, t, x, xdot):
+        return xdot[1:2] - xdot[2:]
+
+
+@jd.pytree
 class Unicycle(jd.KinematicSystem):
     """Wheel of radius 1/2 m on (x, y, theta, roll): u (2,) is its rolling rate and turning rate; two rows say that it does not slip."""
 
@@ -256,6 +270,13 @@ class TestRoutes:
         # Root-finding moves along the gradient at the estimate, which on a circle is the radius.
         np.testing.assert_allclose(root.q, np.array([0.7, 0.8]) / np.hypot(0.7, 0.8), rtol=0.0, atol=1e-11)
         assert info.iterations == 8
+
+    def test_root_finding_moves_along_rows_at_velocity_level(self):
+        """Linear rows x + y = 0 and y' = z': every route goes on at the feasible rate, and nothing slips on the way to the root."""
+        for name, method in ROUTES.items():
+            new, _, info = step(method, Coupled(), state(np.zeros(3)))
+            np.testing.assert_allclose(new.q, 0.1 * np.array([1.0, -1.0, -1.0]) / 3.0, **ROUND_OFF, err_msg=name)
+            assert (info.status, float(info.violation) < 1e-15) == (jd.Status.OK, True)
 
 
 class TestReports:

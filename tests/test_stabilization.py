@@ -10,6 +10,7 @@ from small_systems import central, consistent, everything, everywhere, oscillati
 
 import jaxdae as jd
 from jaxdae import Metric, Origin
+from jaxdae.integrators.projected import projection_status
 from jaxdae.system import as_dense_mass, velocity_residual
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
@@ -248,3 +249,15 @@ def test_derivatives(name, closed):
     # Truncation and round-off of the difference are near 1e-10, the derivatives of order 1 to 10.
     np.testing.assert_allclose(forward, differences[0], rtol=1e-8)
     np.testing.assert_allclose(second, differences[1], rtol=1e-7)
+
+
+def test_what_rounding_of_far_coordinates_leaves_is_no_failure():
+    """300 m away, single precision knows places to 3e-5 m. The same opening at home, or in double precision, is one."""
+    for dtype, place, expected in (
+        (jnp.float32, 300.0, jd.Status.OK),
+        (jnp.float32, 1.0, jd.Status.NOT_CONVERGED),
+        (float, 300.0, jd.Status.NOT_CONVERGED),
+    ):
+        at = cast(state([place, 0.0]), dtype)
+        info = jd.StepInfo(at.v, at.v[:1], jnp.asarray(6e-5, dtype), jnp.zeros((), dtype), jnp.zeros((), int), jnp.zeros((), int))
+        assert projection_status(jd.Projection(), info, at) == expected

@@ -21,6 +21,9 @@ only; how it continues off the manifold does not matter.
 
     z_{k+1} = A_k z_k + B_k du_k,      A_k = N_{k+1}^+ DF_k N_k,      B_k = N_{k+1}^+ dF_k/du.
 
+*Rows that give way* (`Soft`), or are switched off (`Masked`), constrain no state: they are left out of c. What soft rows do to the motion
+is part of a, with the feedback of the stabilization that simulates them: without it a row that gives way has a mass and no spring.
+
 *Derivatives of the basis.* N is not unique: an SVD may turn it at will, and has no derivative where singular values are equal. So we take
 N = P N0. Here P is the projector onto the null space, which is differentiable at constant rank, and N0 is the basis at the point, held
 constant. P N0 is smooth, is N0 at the point, and is a basis nearby as well. It is orthonormal at the point only; hence N^+ and not N^T.
@@ -43,8 +46,10 @@ from jaxtyping import Float
 from jaxdae._pytree import pytree
 from jaxdae.control.inputs import count_inputs
 from jaxdae.dynamics import forward_dynamics
+from jaxdae.masks import hard_rows
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
 from jaxdae.saddle_point.interface import check_solver
+from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.typing import Input, Leaf
 
@@ -70,7 +75,13 @@ class LinearModel:
 
 
 def linearize_equilibrium(
-    system: AnySystem, state: State, u: Input, *, dimension: int | None = None, solver: SaddlePointSolver | None = None
+    system: AnySystem,
+    state: State,
+    u: Input,
+    *,
+    dimension: int | None = None,
+    solver: SaddlePointSolver | None = None,
+    stabilization: Stabilization | None = None,
 ) -> LinearModel:
     """Returns the linear model of a constrained system about an equilibrium.
 
@@ -81,17 +92,21 @@ def linearize_equilibrium(
         dimension: of the model, twice the mobility; counted where the state is known, and 2 nv - 2 ng - nw under transformations, which is
             right if no rows are dependent.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
+        stabilization: that of the integrator, of which rows that give way (`Soft`) have their stiffness and damping; hard rows do not
+            feel it on the manifold. `NoStabilization()` by default.
 
     Raises:
-        ValueError: a dimension that is not positive.
+        ValueError: a dimension that is not positive, or none under transformations where rows may give way or be switched off.
 
     Eigenvalues of A, and the gains made of it, do not depend on the basis and are differentiable at constant rank; entries of A are not
     unique.
     """
     state = _at_rest(system, state)
     check_solver(solver)
+    check_stabilization(stabilization)
     dimension = count_dimension(system, state, dimension)
-    return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, solver or NullSpace())
+    roles = (solver or NullSpace(), stabilization or NoStabilization())
+    return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, roles)
 
 
 def _at_rest(system: AnySystem, state: State) -> State:
@@ -102,12 +117,15 @@ def _at_rest(system: AnySystem, state: State) -> State:
 
 
 @partial(jax.jit, static_argnums=3)
-def _linearize_equilibrium(system: AnySystem, state: State, u: Input, dimension: int, solver: SaddlePointSolver) -> LinearModel:
+def _linearize_equilibrium(
+    system: AnySystem, state: State, u: Input, dimension: int, roles: tuple[SaddlePointSolver, Stabilization]
+) -> LinearModel:
+    solver, stabilization = roles
     basis, inverse = tangent_basis(system, state, dimension)
 
     def rate(z: Array, u: Array) -> Array:
         xi, dv = jnp.split(basis @ z, 2)
-        a, _ = forward_dynamics(system, State(state.t, system.retract(state.q, xi), dv), u, solver=solver)
+        a, _ = forward_dynamics(system, State(state.t, system.retract(state.q, xi), dv), u, solver=solver, stabilization=stabilization)
         return inverse @ jnp.concatenate([dv, a])
 
     a, b = jax.jacfwd(rate, argnums=(0, 1))(jnp.zeros((dimension,), u.dtype), u)
@@ -115,7 +133,8 @@ def _linearize_equilibrium(system: AnySystem, state: State, u: Input, dimension:
 
 
 def state_constraints(system: AnySystem, state: State) -> Callable[[Any], Any]:
-    """Returns d (2 nv,) -> [g; g'; w], all constraints on states next to the given one."""
+    """Returns d (2 nv,) -> [g; g'; w], all constraints on states next to the given one; zero in rows that give way or are off."""
+    system = hard_rows(system, state)
     t, q, v = state.t, state.q, state.v
 
     def rows(d: Array) -> Array:
@@ -141,13 +160,15 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
         dimension: the number where the caller knows it.
 
     Raises:
-        ValueError: nothing can move, or a given dimension that is not between 1 and 2 nv.
+        ValueError: nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows that are hard are not known.
     """
     size = 2 * state.v.shape[0]
     count = dimension
     if count is None:
         jacobian = _state_jacobian(system, state)
         if isinstance(jacobian, Tracer):
+            if system.compliance(state.t, state.q) is not None:
+                raise ValueError("dimension must be given under transformations where rows may give way (Soft) or be switched off (Masked)")
             count = size - jacobian.shape[0]
         else:
             values = np.linalg.svd(np.asarray(jacobian), compute_uv=False) if jacobian.shape[0] else np.zeros(0)

@@ -37,6 +37,7 @@ from jaxdae.control.riccati import solve_riccati
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.integrators.interface import Integrator
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver
+from jaxdae.stabilization import Stabilization
 from jaxdae.status import raise_if_failed
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.trajectory import rollout
@@ -83,6 +84,7 @@ def linear_quadratic_regulator(
     inputs: int | None = None,
     dimension: int | None = None,
     solver: SaddlePointSolver | None = None,
+    stabilization: Stabilization | None = None,
 ) -> LinearFeedback:
     """Returns the linear feedback that brings a constrained system back to an equilibrium at least cost.
 
@@ -98,6 +100,7 @@ def linear_quadratic_regulator(
         inputs: how many inputs, where the system does not know.
         dimension: twice the mobility; see `linearize_equilibrium`.
         solver: a saddle-point solver; `NullSpace()` by default, which allows dependent rows.
+        stabilization: that of the integrator, where rows give way; see `linearize_equilibrium`. Where such rows carry a load, give u.
 
     Raises:
         ValueError: no equilibrium, no stabilizing feedback, or weights that do not fit. Under transformations, where numbers are not known,
@@ -112,8 +115,8 @@ def linear_quadratic_regulator(
     solver = solver or NullSpace()
     u = static_inputs(system, state, inputs, solver=solver) if u is None else jnp.asarray(u, state.q.dtype)
     check_input(system, u, inputs)
-    _check_equilibrium(system, state, u, solver)
-    model = linearize_equilibrium(system, state, u, dimension=dimension, solver=solver)
+    _check_equilibrium(system, state, u, solver, stabilization)
+    model = linearize_equilibrium(system, state, u, dimension=dimension, solver=solver, stabilization=stabilization)
     weights = _weights(state, u, position_weight, velocity_weight, input_weight)
     gain, cost = _gain(model, *weights)
     if not isinstance(gain, Tracer) and not np.all(np.isfinite(np.asarray(gain))):
@@ -124,13 +127,13 @@ def linear_quadratic_regulator(
     return LinearFeedback(system, state.q, u, gain, cost)
 
 
-def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any) -> None:
-    a, _ = forward_dynamics(system, state, u, solver=solver)
+def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, stabilization: Any) -> None:
+    a, _ = forward_dynamics(system, state, u, solver=solver, stabilization=stabilization)
     if isinstance(a, Tracer):
         return
     limit = float(jnp.finfo(a.dtype).eps) ** 0.4  # 5e-7 in double precision: closed to round-off, and masses of all sizes.
     violation = float(jnp.max(jnp.abs(a), initial=0.0))
-    free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver)
+    free, _ = forward_dynamics(system, state, jnp.zeros_like(u), solver=solver, stabilization=stabilization)
     if not violation <= limit * (1.0 + float(jnp.max(jnp.abs(free), initial=0.0))):
         raise ValueError(
             f"state and u are no equilibrium: the largest acceleration is {violation:.3g}; the motors may be too few to hold it, or the"
@@ -237,7 +240,7 @@ def trajectory_regulator(
         final_position_weight: Qp of the last state; as that of the others by default.
         final_velocity_weight: Qv of the last state; as that of the others by default.
         dimension: how many independent states there are, twice the mobility for holonomic rows; counted at the start where that is known,
-            and 2 nv - 2 ng - nw under transformations.
+            and 2 nv - 2 ng - nw under transformations, where it has to be given if rows may give way or be switched off.
 
     Raises:
         ValueError: shapes that do not fit.

@@ -182,6 +182,63 @@ def test_messages_about_equilibria(upright):
         jc.linear_quadratic_regulator(mechanism, start, position_weight=0.0, velocity_weight=0.5, input_weight=0.1)
 
 
+@jd.pytree
+class TwoOnSprings(jd.System):
+    """A particle in space: a row y = 0 to soften, and z = 0, which is hard. A spring along x - y, inputs along x and y."""
+
+    def mass_matrix(self, q):
+        return 2.0 * jnp.eye(3)
+
+    def force(self, t, q, v, u):
+        pull = 3.0 * (q[0] - q[1])
+        return jnp.stack([u[0] - pull, u[1] + pull, jnp.zeros_like(pull)])
+
+    def constraint(self, t, q):
+        return q[1:]
+
+
+SOFT = jd.Soft(TwoOnSprings(), jnp.array([0.4, 0.0]))
+FEEDBACK = jd.Baumgarte(jnp.asarray(0.7), jnp.asarray(1.9))
+
+
+def test_rows_that_give_way_are_dynamics():
+    """(M + 1 / C) y'' = f - (2 alpha y' + beta^2 y) / C; the hard row takes z away, and nothing else."""
+    rest = state([0.0, 0.0, 0.0])
+    model = jc.linearize_equilibrium(SOFT, rest, jnp.zeros(2), stabilization=FEEDBACK)
+    rates = np.array([[-1.5, 1.5], [3.0 / 4.5, -(3.0 + 1.9**2 / 0.4) / 4.5]]), np.diag([0.0, -1.4 / 0.4 / 4.5])
+    a = np.block([[np.zeros((2, 2)), np.eye(2)], list(rates)])
+    place = np.eye(6)[:, [0, 1, 3, 4]]
+    change = np.asarray(model.inverse) @ place
+    np.testing.assert_allclose(model.a @ change, change @ a, atol=1e-13)
+    np.testing.assert_allclose(model.b, change @ np.array([[0.0, 0.0], [0.0, 0.0], [0.5, 0.0], [0.0, 1.0 / 4.5]]), atol=1e-13)
+    weights = {"position_weight": 1.0, "velocity_weight": 0.5, "input_weight": 0.1}
+    law = jc.linear_quadratic_regulator(SOFT, rest, jnp.zeros(2), stabilization=FEEDBACK, **weights)
+    b = np.asarray(np.linalg.solve(change, model.b))
+    x = scipy.linalg.solve_continuous_are(a, b, np.diag([1.0, 1.0, 0.5, 0.5]), 0.1 * np.eye(2))
+    np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, atol=1e-11)
+    with pytest.raises(ValueError, match=r"dimension must be given under transformations where rows may give way \(Soft\)"):
+        jax.jit(lambda at: jc.linearize_equilibrium(SOFT, at, jnp.zeros(2)))(rest)
+
+
+@pytest.mark.long
+def test_rows_that_give_way_are_seen_by_the_regulator_of_a_trajectory():
+    """One step: K = (R + B^T Q B)^-1 B^T Q A, with A and B of the step in x and y."""
+    method = jd.Projected(jd.RungeKutta.heun(stabilization=FEEDBACK))
+    weights = {"position_weight": 1.0, "velocity_weight": 0.5, "input_weight": 0.1}
+    law = jc.trajectory_regulator(SOFT, method, state([0.2, 0.1, 0.0]), jnp.zeros((1, 2)), dt=0.1, **weights)
+
+    def step(x, u):
+        at = jd.State(jnp.zeros(()), jnp.append(x[:2], 0.0), jnp.append(x[2:], 0.0))
+        new, _, _ = method.step(SOFT, at, (), u, 0.1)
+        return jnp.concatenate([new.q[:2], new.v[:2]])
+
+    a, b = jax.jit(jax.jacfwd(step, argnums=(0, 1)))(jnp.array([0.2, 0.1, 0.0, 0.0]), jnp.zeros(2))
+    cost = np.diag([1.0, 1.0, 0.5, 0.5])
+    gain = np.linalg.solve(0.1 * np.eye(2) + b.T @ cost @ b, b.T @ cost @ a)
+    np.testing.assert_allclose(law.gains[0][:, [0, 1, 3, 4]], gain, atol=1e-12)
+    np.testing.assert_allclose(law.gains[0][:, [2, 5]], 0.0, atol=1e-12)
+
+
 # Trajectory.
 
 DT, STEPS = 0.03, 6
