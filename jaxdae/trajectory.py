@@ -34,7 +34,7 @@ from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
-from jaxdae.integrators.method import of_points
+from jaxdae.integrators.method import begun_with, of_points
 from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
@@ -245,8 +245,8 @@ def advance(
         status: of the world () before; anything but OK keeps it frozen.
         plan: how many steps, and what is kept of them.
     """
-    point = Point(state, of_points(integrator).begin(*jax.lax.stop_gradient((system, state))).linearization)
     law = controls if callable(controls) else None
+    point = begun_with(integrator, system, state, controls, dt, memory, status, None if law is None else law(state.t, state))
 
     def step(at: Point, carried: Any, status: Any, u: Any) -> Any:
         here, at = _together_in_the_loop(system, at)

@@ -180,3 +180,52 @@ def test_a_ladder_moves_as_with_matrices_and_so_do_its_derivatives(coordinates, 
     )
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-11 * np.abs(other).max())
+
+
+def hinged_chain(links, coordinates):
+    bodies = [jm.Body(f"b{k}", 1.0, 0.1, (k + 0.5, 0.0, 0.0)) for k in range(links)]
+    joints = [jm.Revolute(f"p{k}", f"b{k - 1}" if k else "ground", f"b{k}", at=(float(k), 0.0)) for k in range(links)]
+    return jm.planar_mechanism(bodies, joints, [jm.Torque("motor", "ground", "b0", torque=0.0, input=0)], coordinates=coordinates)
+
+
+def assert_worlds_are_as_alone(made, end):
+    """end(mechanism, method, start, size) -> trajectory, of sizes that differ from world to world: nothing else does."""
+    mechanism, q = made
+    rest = jaxdae.State(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities)))
+    start = jaxdae.initialize(mechanism, q)[0] if mechanism.names.rows else rest
+    alone = functools.partial(end, mechanism, jaxdae.Projected(jaxdae.SemiImplicitEuler()), start)
+    sizes = jnp.asarray([0.0, 1.0])
+    one, many = jax.jit(alone), jax.jit(jax.vmap(alone))(sizes)
+    assert np.all(np.asarray(many.info.status) == jaxdae.Status.OK)
+    for k, size in enumerate(sizes):
+        right = one(size)
+        for value, expected in ((many.state.v[k], right.state.v), (many.info.lam[k], right.info.lam)):
+            np.testing.assert_allclose(value, expected, atol=1e-9 * (1.0 + np.abs(expected).max(initial=0.0)))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        functools.partial(hinged_chain, 24, jm.Joints()),
+        pytest.param(functools.partial(hinged_chain, 12, jm.Absolute()), marks=pytest.mark.long),
+        pytest.param(functools.partial(ladder_of_four_bars, 8, jm.Joints()), marks=pytest.mark.long),
+    ],
+    ids=["tree", "rows", "loops"],
+)
+def test_worlds_with_one_start_may_differ_in_gravity(made):
+    """The start could be factorized once for all worlds, the states after it cannot."""
+
+    def end(mechanism, method, start, size):
+        pulled = dataclasses.replace(mechanism, gravity=size * mechanism.gravity)
+        return jaxdae.rollout(pulled, method, start, dt=1e-3, steps=2)
+
+    assert_worlds_are_as_alone(made(), end)
+
+
+def test_worlds_with_one_start_may_differ_in_what_a_law_captures():
+    """What a function captures is no argument of the rollout."""
+
+    def end(mechanism, method, start, size):
+        return jaxdae.rollout(mechanism, method, start, lambda t, state: jnp.stack([size + 0.0 * t]), dt=1e-3, steps=2)
+
+    assert_worlds_are_as_alone(hinged_chain(24, jm.Joints()), end)

@@ -303,14 +303,19 @@ class _Check:
         return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
     def idle(self) -> Iterator[Problem]:
-        """Yields numbers that act with another one only, which is zero in all worlds: the rest of a spring that is not there."""
+        """Yields numbers that act with another one only, which is not given: the rest of a spring that is not there.
+
+        A zero that is given is a choice.
+        """
         for location, element in (*self.joints, *self.forces):
             kind = TYPES[self.space].get(str(element.get("type")))
             if kind is None:
                 continue
             for key, field in kind.kinds().items():
                 # What robot files are written out as has the defaults, too.
-                if field.only_with is None or element.get(key) in (None, kind.default_of(key)) or _acts(element.get(field.only_with)):
+                if field.only_with is None or element.get(key) in (None, kind.default_of(key)):
+                    continue
+                if element.get(field.only_with) is not None:
                     continue
                 if (*location, field.only_with) not in self._changing():
                     got, expected = f"{key} without {field.only_with}", f"{key} with {field.only_with} only"
@@ -399,11 +404,6 @@ class _Check:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-
-
-def _acts(value: object) -> bool:
-    """Returns whether a number, or one of a list, is there and is not zero."""
-    return any(map(_acts, value)) if isinstance(value, list) else value not in (None, 0)
 
 
 def _whole(value: object) -> bool:

@@ -162,9 +162,9 @@ class _Place:
             learned = {"command": self.command, "resumed": 0 if before is None else before["resumed"] + 1}
             self.record |= {"config": resolved, "finished": None, "complete": False, "digests": {}, "learned": learned}
             self.record.pop("stopped", None)
-            run_folder.write_record(self.folder, self.record)
-            # The motion is that of inputs which are no longer the last ones.
+            # The motion is that of inputs which are no longer the last ones. It goes first: a record without it misleads nobody.
             shutil.rmtree(self.folder / MOTION, ignore_errors=True)
+            run_folder.write_record(self.folder, self.record)
             self.taken, self.complete = True, False
 
 

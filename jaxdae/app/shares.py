@@ -250,7 +250,8 @@ class Shares:
         if not stopped:  # Other jobs may go on writing otherwise.
             for folder in (self.folder / run_folder.RESULTS).glob("**/"):
                 files.remove_leftovers(folder)
-        digests = run_folder.digests(self.folder)
+        busy = bool(stopped) and parts.at_work(self.folder)
+        digests = {} if busy else run_folder.digests(self.folder)
         if not stopped:
             # What is declared complete is looked at once more: it may have been changed while the rest was simulated.
             inside = {name.removeprefix(f"{run_folder.RESULTS}/"): digest for name, digest in digests.items()}
@@ -268,7 +269,7 @@ class Shares:
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = written
-            if parts.at_work(self.folder):
+            if busy:
                 self.record["stopped"] = f"{stopped}, while other processes go on with it"
                 return
         finish(self.folder, self.record, stopped, digests=digests, **told)

@@ -100,6 +100,30 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
     return solve
 
 
+def as_many_as(tree: Any, *others: Any) -> Any:
+    """Returns the tree; where `jax.vmap` makes many of any array of it or of the others, it has an entry for each world everywhere.
+
+    A loop whose start is the same in all worlds, and whose steps differ, has a start of one world and steps of many. Factors of one world
+    may have another form (see `solved_by_worlds`), so what they are made of is to be as many as all that the steps depend on.
+
+    Not to be differentiated.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+
+    @ruled
+    def same(leaves: Any, rest: Any) -> Any:
+        return leaves
+
+    @same.def_vmap
+    def worlds(size: int, batched: Any, leaves: Any, rest: Any) -> tuple[Any, Any]:
+        many = any(jax.tree.leaves(batched))
+        spread = [x if of or not many else jnp.broadcast_to(x, (size, *x.shape)) for x, of in zip(leaves, batched[0], strict=True)]
+        return same(spread, rest), [many] * len(leaves)
+
+    rest = [x for x in jax.tree.leaves(others) if hasattr(x, "dtype")]
+    return jax.tree.unflatten(structure, same([jnp.asarray(x) for x in leaves], rest))
+
+
 def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
     """Returns the function of each column (n, ...) of arrays (n, columns, ...), as columns."""
     if sides[0].shape[1] == 1:

@@ -72,7 +72,7 @@ def sample_params(key: Any, system: Any, by: Mapping[str | tuple[str, ...], Any]
     if twice:
         raise ValueError(f"sample_params: {', '.join(twice)} named twice; name each leaf once")
     for group, draw in zip(groups, by.values(), strict=True):
-        low, high = (concrete(getattr(draw, name, 0.0)) for name in ("low", "high"))
+        low, high = (concrete(getattr(draw, name)) if isinstance(draw, Factor | Range) else None for name in ("low", "high"))
         # Uniform numbers between bounds in the wrong order would all be the lower one.
         if low is not None and high is not None and not np.all(low <= high):
             raise ValueError(f"sample_params: low must not be above high for {', '.join(group)}, got {draw.low} and {draw.high}")

@@ -10,7 +10,10 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar, NamedTuple
 
+import jax
+
 from jaxdae._pytree import pytree
+from jaxdae.batching.last import as_many_as
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
@@ -178,6 +181,20 @@ def of_points(integrator: Any) -> PointMethod:
 def switches_rows(integrator: Any) -> bool:
     """Returns whether steps of any integrator switch constraint rows, as those of `Switching` do."""
     return offers(integrator, "switches") and integrator.switches is True
+
+
+def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -> Point:
+    """Returns the start of a loop over steps of any integrator, whose factorization is constant under differentiation.
+
+    Args:
+        integrator: the method.
+        system: the mechanical system.
+        state: the start.
+        others: all else that the steps depend on: in a batch where any of it differs from world to world, each factorizes its start.
+    """
+    still = jax.lax.stop_gradient((system, state, others))
+    begun = of_points(integrator).begin(still[0], as_many_as(still[1], integrator, *still))
+    return Point(state, begun.linearization)
 
 
 def samples_law(integrator: Any) -> bool:

@@ -180,15 +180,15 @@ class Scheduled:
 class SwitchingInfo(StepInfo):
     """What a step with switchings found out: a `StepInfo`, and which rows are on.
 
-    The further entries are running totals, so that entries of a `Trajectory` that keeps every n-th step miss no impulse. In worlds that
-    have failed they are zero; the memory of the trajectory has those before the failure.
+    `impulse` and `switched` are totals since the start, so that entries of a `Trajectory` that keeps every n-th step miss no impulse. In
+    worlds that have failed all are zero; the memory of the trajectory has those before the failure.
 
     Attributes:
         active: the rows that are on (nc,) after the step, as booleans.
         impulse: the sum of all impulses p (nc,) since the start: N s for a row in meters, N m s for one in radians.
         switched: the time in s of each row's last switching (nc,), or of the last impulse that it came on for; that of the start before.
         inside: what the integrator inside reports of the inner step that begins with the step, where that is more than a `StepInfo`, as of
-            `VelocityStepping` with its efforts; else ().
+            `VelocityStepping` with its efforts; else (). Where a step is cut, that is of the trial to the end of the step.
     """
 
     active: Leaf

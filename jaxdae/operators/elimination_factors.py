@@ -34,8 +34,8 @@ class EliminationFactors:
 
     Attributes:
         order: who is eliminated when (static).
-        inverse: the inverse of the Cholesky factor (nc, nc) of the matrix; without meaning in a batch, (0, 0) for many rows.
-        columns: [L; X] of all nodes (nodes, own + border, own); without meaning where the matrix is there.
+        inverse: the inverse of the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
+        columns: [L; X] of all nodes (nodes, own + border, own); infinite where the matrix is there.
     """
 
     order: Elimination = static()
@@ -77,7 +77,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         if not _is_small(order):
             return jnp.zeros((0, 0), compliance.dtype), _factorized(order, _assembled(order, sides, compliance))
         matrix = small_matrix.add_diagonal(gram(sides), compliance)
-        return small_matrix.inverse_cholesky(matrix), jnp.zeros(shape, compliance.dtype)
+        return small_matrix.inverse_cholesky(matrix), jnp.full(shape, jnp.inf, compliance.dtype)
 
     @factorized.def_vmap
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
@@ -85,7 +85,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
             return factorized(*arguments), (False, False)
         compliance, *sides = worlds_last(size, batched, arguments)
         columns = worlds_back(_factorized(order, _assembled(order, sides, compliance)))
-        return (jnp.zeros((rows, rows) if _is_small(order) else (0, 0), columns.dtype), columns), (False, True)
+        return (jnp.full((rows, rows) if _is_small(order) else (0, 0), jnp.inf, columns.dtype), columns), (False, True)
 
     return EliminationFactors(order, *named(factorized(compliance, *sides), FACTOR))
 

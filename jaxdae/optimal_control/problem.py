@@ -24,7 +24,7 @@ from jaxdae.consistency import first_status
 from jaxdae.control.minimal import count_dimension
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator, check_integrator
-from jaxdae.integrators.method import of_points
+from jaxdae.integrators.method import begun_with
 from jaxdae.requirements import check_arrays, check_requirements, not_above
 from jaxdae.rollout_arguments import check_dt, checked_tolerance
 from jaxdae.status import Status
@@ -151,7 +151,7 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
         status: anything but OK, and nothing moves; OK by default.
     """
     system, integrator = problem.system, problem.integrator
-    point, memory = of_points(integrator).begin(system, state), integrator.init(system, state)
+    point, memory = begun_with(integrator, system, state, u, problem.dt, status), integrator.init(system, state)
     status = jnp.zeros((), jnp.int32) if status is None else status
     dt = jnp.asarray(problem.dt, state.q.dtype)
 

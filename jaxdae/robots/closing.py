@@ -128,7 +128,7 @@ def closed_start(
     elsewhere = elsewhere and bool(description.loops)
     if not apart and not elsewhere:
         return dict(start), ()
-    where = "in the pose of the file"
+    where, unit = "in the pose of the file", "m"
     if apart:
         widest = max(apart, key=lambda name: apart[name])
         size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
@@ -139,13 +139,13 @@ def closed_start(
     made, q = mechanism(description, Joints())
     begun = joint_state(made, q, start)
     if not apart:
-        rows = np.abs(np.asarray(made.constraint(begun.t, begun.q), float))
+        rows = np.abs(np.asarray(made.opening(begun.t, begun.q), float))
         apart = {name.rsplit(".", 1)[0]: float(row) for row, name in sorted(zip(rows, made.names.rows, strict=False)) if not row <= limit}
         if not apart:
             return dict(start), ()
-        where = "at the start"
+        where, unit = "at the start", made.names.row_units[int(np.argmax(rows))]
     widest = max(apart, key=lambda name: apart[name])
-    opening = f"{1e3 * apart[widest]:.4g} mm" if widest in description.loops else f"{apart[widest]:.4g} m or rad"
+    opening = f"{1e3 * apart[widest]:.4g} mm" if unit == "m" else f"{apart[widest]:.4g} {unit}"
     try:
         state, _ = initialize(made, begun.q)
     except SimulationError as error:

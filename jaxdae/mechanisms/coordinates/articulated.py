@@ -121,9 +121,9 @@ class TreeRoot(MassFactors):
     Attributes:
         levels: the velocities as nodes (static).
         columns: S (nv, k).
-        lower: the Cholesky factor of the matrix (nv, nv), of one small world; else zeros.
-        pushes: U (nv, k), of a batch or a large world; else zeros.
-        pivots: D (nv,), of a batch or a large world; else ones.
+        lower: the Cholesky factor of the matrix (nv, nv), of one small world; else infinite.
+        pushes: U (nv, k), of a batch or a large world; else infinite.
+        pivots: D (nv,), of a batch or a large world; else infinite.
     """
 
     levels: Levels = static()
@@ -181,16 +181,16 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     @ruled
     def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
         if _is_large(levels):
-            return jnp.zeros((nodes, nodes), dtype), *_articulated(levels, space, kind, columns, inertia, armature)
+            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(levels, space, kind, columns, inertia, armature)
         matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
-        return small_matrix.lower_cholesky(matrix), jnp.zeros((nodes, width), dtype), jnp.ones((nodes,), dtype)
+        return small_matrix.lower_cholesky(matrix), jnp.full((nodes, width), jnp.inf, dtype), jnp.full((nodes,), jnp.inf, dtype)
 
     @factors.def_vmap
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         if not any(batched):
             return factors(*arguments), (False, False, False)
         pushes, pivots = _articulated(levels, space, kind, *worlds_last(size, batched, arguments))
-        no_matrix = jnp.zeros((nodes, nodes), dtype)
+        no_matrix = jnp.full((nodes, nodes), jnp.inf, dtype)
         return (no_matrix, jnp.moveaxis(pushes, -1, 0), jnp.moveaxis(pivots, -1, 0)), (False, True, True)
 
     columns = jnp.stack(mass.columns, axis=1)

@@ -129,13 +129,13 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
 
 def _no_matrices(columns: Any, compliance: Any) -> tuple[Any, ...]:
     nv, nc = columns.shape[0], compliance.shape[0]
-    return tuple(jnp.zeros(shape, columns.dtype) for shape in ((nv, nv), (nc, nv), (nc, nc)))
+    return tuple(jnp.full(shape, jnp.inf, columns.dtype) for shape in ((nv, nv), (nc, nv), (nc, nc)))
 
 
 def _not_eliminated(order: LoopOrder, columns: Any) -> tuple[Any, ...]:
     nodes, k, width = order.places, columns.shape[1], order.width
     shapes = (nodes, k), (nodes, k + width, width), (nodes, width), (nodes, k + width), (nodes,), (nodes, k + width, k + width)
-    return tuple(jnp.zeros(shape, columns.dtype) for shape in shapes)
+    return tuple(jnp.full(shape, jnp.inf, columns.dtype) for shape in shapes)
 
 
 def rows_matrix(order: LoopOrder, levels: Levels, columns: Any, pushes: Any, entries: Any) -> Any:
