@@ -35,7 +35,7 @@ class Layout:
     Attributes:
         mesh: the devices, in a mesh of any number of axes; None for all that JAX sees. Where the caller has set a mesh (`jax.set_mesh`) or
             is inside of `jax.shard_map`, None leaves the worlds where they are.
-        chunk: the most worlds that a device runs at a time, at least two. None: all of them on an accelerator; on a CPU as many as keep
+        chunk: the most worlds that a device runs at a time; 1 counts as two. None: all of them on an accelerator; on a CPU as many as keep
             what a step computes in the cache, see `placement`.
         remainder: what is done with worlds that do not divide, see `Remainder`.
 
