@@ -192,8 +192,8 @@ def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -
         state: the start.
         others: all else that the steps depend on: in a batch where any of it differs from world to world, each factorizes its start.
     """
-    still = jax.lax.stop_gradient((system, state, others))
-    begun = of_points(integrator).begin(still[0], as_many_as(still[1], integrator, *still))
+    still = jax.lax.stop_gradient((system, state, integrator, others))
+    begun = of_points(integrator).begin(still[0], as_many_as(still[1], *still))
     return Point(state, begun.linearization)
 
 
