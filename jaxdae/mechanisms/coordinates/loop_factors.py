@@ -78,7 +78,8 @@ class LoopFactors:
             return small_matrix.rmatvec(inverse, free + small_matrix.rmatvec(scaled, lam)), lam
 
         def many(factors: Any, f: Any, r: Any) -> tuple[Any, Any]:
-            return _solved(order, *factors[count:], f, r)
+            arguments: tuple[Any, ...] = (*factors[count:], f, r)
+            return _solved(order, *arguments)
 
         f = jnp.zeros((len(order.parents),), r.dtype) if f is None else f
         return solved_by_worlds(one, many)((*self.matrices, *self.eliminated), f, r)
