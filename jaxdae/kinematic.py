@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.linearization import Linearization, linearize
+from jaxdae.linearization import Linearization, linearize, located
 from jaxdae.masks import Masked
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
@@ -156,7 +156,7 @@ def check_kinematic(system: Any) -> None:
 
 @jax.jit
 def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows, Count]:
-    system = system.at_input(u)
+    system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
     v, lam, here = _nearest(system, at, solver)
     status, of_rate = _status(system, at, v, here), system.rate_status(state.t, state.q, u)
@@ -168,7 +168,7 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
 
 @jax.jit
 def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity:
-    system = system.at_input(u)
+    system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
     v, _, here = _nearest(system, at, solver)
     return jnp.where(jnp.any(_left(velocity_residual(system, at), at.v, v, here)), jnp.nan, v)
@@ -250,7 +250,7 @@ def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Veloci
         u: input (nu,).
         solver: a saddle-point solver, for the velocity-level rows.
     """
-    system = system.at_input(u)
+    system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
     leading, trailing = system.constraint(at.t, at.q).shape[0], system.velocity_constraint(at.t, at.q, at.v).shape[0]
     if trailing == 0:

@@ -65,6 +65,7 @@ def linearize(
         weight: a matrix in place of the mass matrix.
     """
     solver = solver or SchurComplement()
+    system = located(system, state.q, solver)
     rows = system.jacobian_products if needs_products_only(solver) else system.jacobian_operator
     jacobian = rows(state.t, state.q, state.v)
     own = system.compliance(state.t, state.q)

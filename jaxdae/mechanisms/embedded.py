@@ -147,24 +147,29 @@ class EmbeddedMechanism(KinematicSystem):
 
     def state(self, state: State) -> State:
         """Returns the state (q, v) of the mechanism."""
-        q, z = state.q[: -self._freedoms], state.q[-self._freedoms :]
-        return State(state.t, q, self._moving(state.t, q, z)[0])
+        q, frame = self._at(state.q)
+        return State(state.t, q, self._moving(frame, state.t, q)[0])
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count:
         """Returns CONFLICTING_ROWS where no velocity satisfies rows and drives, SINGULAR where many do or nobody can tell, else OK."""
         # The compiled program has this once: it is what the rate begins with.
-        return self._moving(t, x[: -self._freedoms], x[-self._freedoms :])[2]
+        q, frame = self._at(x)
+        return self._moving(frame, t, q)[2]
 
-    def _moving(self, t: Scalar, q: Coordinates, z: Any) -> tuple[Velocity, Any, Count]:
+    def _at(self, x: Any) -> tuple[Any, KinematicMechanism]:
+        """Returns q, and the frame at the driven velocities z of x = (q, z), which knows what its terms share at q."""
+        if self.frame.slips:
+            given = ", ".join(slip.name for slip in self.frame.slips)
+            raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
+        q, z = x[: -self._freedoms], x[-self._freedoms :]
+        return q, self.frame.at_input(z).at(q)
+
+    def _moving(self, frame: KinematicMechanism, t: Scalar, q: Coordinates) -> tuple[Velocity, Any, Count]:
         """Returns v (nv,), NaN without one; what finds velocities or accelerations from right-hand sides of the rows; and a `Status`.
 
         What is left of rows that conflict is left again by a second solution. Where it is not, the solver needs full rank and has made
         its factors of rounding errors.
         """
-        if self.frame.slips:
-            given = ", ".join(slip.name for slip in self.frame.slips)
-            raise ValueError(f"EmbeddedMechanism: frame has inputs that are no velocities ({given}): give wheels their slips as numbers")
-        frame = self.frame.at_input(z)
         still = State(t, q, jnp.zeros((len(self.mechanism.coordinates.velocity_names),), q.dtype))
         at = linearize(frame, still, self.solver)
 
@@ -184,16 +189,17 @@ class EmbeddedMechanism(KinematicSystem):
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns (v, z') (nv + freedoms,); NaN where rows and drives contradict each other."""
-        q, z = x[: -self._freedoms], x[-self._freedoms :]
-        v, solved, _ = self._moving(t, q, z)
+        q, frame = self._at(x)
+        v, solved, _ = self._moving(frame, t, q)
         # [J; D] a + gamma = [0; z']
-        bias = self.frame.constraint_bias(t, q, v)
+        bias = frame.constraint_bias(t, q, v)
         drift = solved(-bias)
         held = bias.shape[0] - self._freedoms
         rows = held + np.argsort(np.asarray(self.frame.order, int))
         basis = jax.vmap(solved, out_axes=1)(jnp.asarray(np.eye(bias.shape[0])[rows], q.dtype))
-        mass = self.mechanism.mass_operator(q)
-        rest = self.mechanism.force(t, q, v, u) - mass.times(drift)
+        mechanism = self.mechanism.at(q)
+        mass = mechanism.mass_operator(q)
+        rest = mechanism.force(t, q, v, u) - mass.times(drift)
         reduced = DenseMatrix(basis.T @ jax.vmap(mass.times, in_axes=1, out_axes=1)(basis))
         return jnp.concatenate([v, reduced.solve(basis.T @ rest)])
 

@@ -124,6 +124,11 @@ class KinematicMechanism(KinematicSystem):
             joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
         return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
 
+    def at(self, q: Coordinates) -> KinematicMechanism:
+        """Returns the mechanism, which knows where its bodies are at q."""
+        known = self.mechanism.at(q)
+        return self if known is self.mechanism else dataclasses.replace(self, mechanism=known)
+
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns zero (nv,): what is neither held nor driven stays."""
         return jnp.zeros((len(self.mechanism.coordinates.velocity_names),), x.dtype)

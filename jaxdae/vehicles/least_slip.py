@@ -112,7 +112,7 @@ class LeastSlip(KinematicSystem):
 
     def _rows(self, t: Scalar, x: Coordinates, u: Input) -> _Rows:
         """Returns the rows in the velocities that are not driven."""
-        mechanism: Mechanism = self.mechanism
+        mechanism: Mechanism = self.mechanism.at(x)
         names, rows = mechanism.names.velocities, mechanism.row_names
         unknown = [name for name in self.driven if name not in names]
         if unknown:
