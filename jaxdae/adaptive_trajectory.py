@@ -21,13 +21,12 @@ from jaxdae.consistency import first_status
 from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.interface import check_integrator, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.motion import bound, motion
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays
 from jaxdae.rollout_arguments import as_controls, checked_tolerance
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.trajectory import Trajectory
 from jaxdae.typing import Leaf

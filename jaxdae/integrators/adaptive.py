@@ -26,7 +26,6 @@ from jax.custom_batching import custom_vmap
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import bound, motion, with_feasible_velocity
 from jaxdae.integrators.projected import projection_status
@@ -35,7 +34,7 @@ from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
