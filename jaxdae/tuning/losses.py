@@ -23,7 +23,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, energy
+from jaxdae.system import AnySystem, State, energy, velocity_residual
 from jaxdae.trajectory import Trajectory
 
 Over = Callable[[Any], Any]
@@ -92,12 +92,7 @@ def constraint_violation(system: AnySystem, trajectory: Trajectory, *, over: Ove
 
 def velocity_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
     """Returns |[g'; w]|^2 over time, in the squares of the units of the rows per second."""
-
-    def rate(state: State) -> Any:
-        rows = system.constraint_rate(state.t, state.q, state.v)
-        return jnp.concatenate([rows, system.velocity_constraint(state.t, state.q, state.v)])
-
-    return _over(over, _mapped(rate, trajectory.state), trajectory)
+    return _over(over, _mapped(lambda state: velocity_residual(system, state), trajectory.state), trajectory)
 
 
 def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_average) -> Any:
