@@ -31,6 +31,7 @@ from jaxdae.mechanisms.relations import groups_of
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.tendons import Sides
 from jaxdae.mechanisms.values import is_there, real, vector
+from jaxdae.requirements import offers
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -158,7 +159,7 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     """
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
-    if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
+    if not offers(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
     joint_types, force_types = TYPES[space.name]
     drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
