@@ -15,7 +15,8 @@ from jaxdae.app.problems import Problem, did_you_mean, is_finite, is_whole, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import DRIVE_TYPES, MOVABLE, TYPES, space_of
 from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
-from jaxdae.mechanisms.kinds import Ground, JointName, JointNames
+from jaxdae.mechanisms.functions import Ground
+from jaxdae.mechanisms.kinds import JointName, JointNames
 
 GROUND = "ground"
 _MOST_STEPS = 100_000_000

@@ -7,6 +7,7 @@ Every check of a config returns `Problem` values and goes on, so that all of the
 import dataclasses
 import difflib
 import math
+import sys
 from collections.abc import Iterable
 from typing import TypeGuard
 
@@ -97,8 +98,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def is_finite(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value of a config is a finite number."""
-    return is_number(value) and math.isfinite(value)
+    """Returns whether a value of a config is a finite number; whole numbers that are too large for a double are none."""
+    return is_number(value) and abs(value) <= sys.float_info.max
 
 
 def is_whole(value: object) -> TypeGuard[int]:

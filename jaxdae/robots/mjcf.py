@@ -373,7 +373,8 @@ class _Reading:
         stiffness = float(model.jnt_stiffness[k])
         if stiffness:
             numbers |= {"stiffness": stiffness, "rest": float(model.qpos_spring[address])}
-        limits = dict(zip(("lower", "upper"), map(float, model.jnt_range[k]), strict=True)) if model.jnt_limited[k] else {}
+        lower, upper = map(float, model.jnt_range[k])
+        limits = {"lower": lower, "upper": upper} if model.jnt_limited[k] else {}
         kind, ends = js.Revolute if turns else js.Prismatic, (parent, child, in_a.seen_from(parent_pose), in_b.seen_from(pose))
         self.made.append(Joint(self.joints[k], self._at("joints", k), kind, *ends, numbers, limits, (reference,)))
 

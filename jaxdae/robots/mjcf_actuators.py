@@ -114,8 +114,8 @@ class _Reader:
             self._on_joint(law, at, in_parent=transmission == kinds.mjTRN_JOINTINPARENT)
         elif transmission == kinds.mjTRN_SITE and beside < 0:
             axes = quaternion_matrix(model.site_quat[at])
-            ends, place = (GROUND, self.bodies[model.site_bodyid[at]]), np.array(model.site_pos[at])
-            self._wrench(law, ends, place, axes @ law.gear[:3], axes @ law.gear[3:])
+            body = int(model.site_bodyid[at])
+            self._wrench(law, (GROUND, self.bodies[body]), np.array(model.site_pos[at]), axes @ law.gear[:3], axes @ law.gear[3:])
         elif transmission == kinds.mjTRN_TENDON:
             self._on_tendon(law, at)
         else:
