@@ -49,6 +49,10 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
         target: the same, or one for every saved state, (time, ...), or for every world and state; or a function of t.
         over: `time_average`, `final` or another function of an array (..., time).
 
+    Raises:
+        TypeError: `observe` or `over` that is no function, or an `observe` that returns no array.
+        ValueError: a target of another shape.
+
     Like all terms NaN where a world failed.
     """
     if not callable(observe):
