@@ -21,13 +21,12 @@ from jaxdae.consistency import first_status
 from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
 from jaxdae.integrators.interface import check_integrator, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.motion import bound, motion
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, load_diffrax, projected_solver, vector_field
-from jaxdae.requirements import check_arrays
+from jaxdae.requirements import check_arrays, checked_count
 from jaxdae.rollout_arguments import as_controls, checked_tolerance
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
 from jaxdae.trajectory import Trajectory
 from jaxdae.typing import Leaf
@@ -67,7 +66,7 @@ def adaptive_rollout(
 
     Raises:
         ImportError: Diffrax is not installed.
-        TypeError: a method that is none, times or coordinates that are not floating point.
+        TypeError: a method that is none, times or coordinates that are not floating point, a count that is no integer.
         ValueError: times that are not increasing or lie before the start, counts that are not positive. Where times are traced,
             those before the start have the status OUT_OF_RANGE.
 
@@ -82,8 +81,7 @@ def adaptive_rollout(
     check_system(system)
     state = checked_state(state)
     times = _checked_times(times, state)
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
-        raise ValueError(f"max_steps must be an integer of at least 1, got {max_steps!r}")
+    max_steps = checked_count("max_steps", max_steps)
     diffrax, _ = load_diffrax()
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     if not isinstance(adjoint, diffrax.AbstractAdjoint):

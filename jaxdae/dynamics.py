@@ -56,6 +56,10 @@ def forward_dynamics(
         The accelerations a (nv,) in the units of v per second, and the multipliers lam (nc,). The constraint force is +J^T lam, so the
         row of a constraint in meters has its multiplier in newtons.
 
+    Raises:
+        TypeError: no system, state, solver or stabilization; what methods of the system return has another dtype than the state.
+        ValueError: shapes that do not fit; numbers that have no meaning, such as a negative compliance.
+
     Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
     """
     check_system(system)

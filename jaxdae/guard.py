@@ -25,7 +25,7 @@ from jaxdae.integrators.interface import StepInfo
 from jaxdae.integrators.method import of_points
 from jaxdae.linearization import Point
 from jaxdae.moving import Moving, is_float, is_still, zero_tangent
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 
 
 def checked_memory(memory: Any, begun: Any) -> Any:
@@ -59,7 +59,7 @@ def _attempt(arguments: Any) -> tuple[Point, Any, StepInfo]:
     new, memory, info = of_points(integrator).advance(system, point, memory, u, dt)
     condition = system.condition(new.state.t, new.state.q)
     if condition is not None:
-        info = dataclasses.replace(info, status=jnp.where(info.status == Status.OK, condition, info.status))
+        info = dataclasses.replace(info, status=first_failure(info.status, condition))
     return _still(new), memory, info
 
 
@@ -80,7 +80,7 @@ def _select(status: Any, old: tuple[Point, Any], result: Any) -> Any:
     now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     before = (old[0].state, old[1], jax.tree.map(jnp.zeros_like, info))
     state, memory, info = jax.tree.map(lambda new, x: jnp.where(good, new, x), (point.state, memory, info), before)
-    info = dataclasses.replace(info, status=jnp.where(status == Status.OK, now, status))
+    info = dataclasses.replace(info, status=first_failure(status, now))
     return Point(state, point.linearization), memory, info
 
 

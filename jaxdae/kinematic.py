@@ -35,7 +35,7 @@ from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import (
     AnySystem,
     State,
@@ -161,8 +161,7 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
     v, lam, here = _nearest(system, at, solver)
     status, of_rate = _status(system, at, v, here), system.rate_status(state.t, state.q, u)
     if of_rate is not None:
-        told: Any = jnp.where(of_rate == Status.OK, status, of_rate)
-        status = told
+        status = first_failure(of_rate, status)
     return v, lam, status
 
 

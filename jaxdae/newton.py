@@ -66,14 +66,13 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
 from jaxdae.batching.varying import varying_with
 from jaxdae.checkpointing import FACTOR, ROOT, named
-from jaxdae.requirements import not_negative, offers
+from jaxdae.requirements import checked_count, not_negative, offers
 from jaxdae.typing import Leaf
 
 _UNROLLED = 3
@@ -118,20 +117,13 @@ def simplified_newton(
 
     Differentiable with respect to `args`, forward, reverse and second order, to the accuracy that `iterations` corrections reach.
     """
-    _check_count("iterations", iterations)
+    # Without a correction the first guess would be returned, with a derivative as if it were a root.
+    checked_count("iterations", iterations)
     return _newton(update, residual, (correction, transposed or correction), moving or _all, iterations, x0, args)
 
 
 def _all(x: Any, args: Any) -> Any:
     return x
-
-
-def _check_count(name: str, count: Any) -> None:
-    # A method without corrections would return its first guess, and a derivative as if that were a root.
-    if isinstance(count, bool) or not isinstance(count, int | np.integer):
-        raise TypeError(f"{name} must be an integer, the number of {name} in a step, got {count!r}")
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, got {count}")
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3, 4))
@@ -244,7 +236,7 @@ def dense_newton(
 
     dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
     """
-    _check_count("factorizations", factorizations)
+    checked_count("factorizations", factorizations)
     whole = partial(_of_problem, residual)
     forward, backward = (partial(_dense_correction, transpose) for transpose in (0, 1))
     moving = partial(_of_problem, moving or _all)

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.planar import Frame
 from jaxdae.geometry.trigonometry import cos_sin
-from jaxdae.system import AnySystem, State, checked_state
+from jaxdae.system import AnySystem, State, checked_state, uniform_motion
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
 
@@ -198,32 +198,65 @@ def output_rate(system: AnySystem, output: Callable[[Any], Any], state: State) -
         TypeError: the output is not callable, or returns no array.
         ValueError: it returns no vector.
     """
-    state = checked_state(state)
-    along = _along(system, output, state)
-    zero = jnp.zeros((), state.q.dtype)
-    y, rate = jax.jvp(along, (zero,), (jnp.ones_like(zero),))
-    return y, rate
+    return along_motion(system, checked_state(state), _of_time(output))
 
 
 def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State) -> OutputMotion:
     """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`."""
     state = checked_state(state)
-    along = _along(system, output, state)
-    zero, one = jnp.zeros((), state.q.dtype), jnp.ones((), state.q.dtype)
-    (y, rate), (_, bias) = jax.jvp(lambda s: jax.jvp(along, (s,), (one,)), (zero,), (one,))
-    jacobian = jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
-    return OutputMotion(y, rate, jacobian, bias)
+    seen = _of_time(output)
+    place = uniform_motion(system, state.t, state.q, state.v)
+    zero, one = jnp.zeros_like(state.t), jnp.ones_like(state.t)
+    (y, rate), (_, bias) = jax.jvp(lambda s: jax.jvp(lambda r: seen(*place(r)), (s,), (one,)), (zero,), (one,))
+    return OutputMotion(y, rate, output_jacobian(system, state, output), bias)
 
 
-def _along(system: AnySystem, output: Callable[[Any], Any], state: State) -> Callable[[Any], Any]:
+def output_jacobian(system: AnySystem, state: State, output: Callable[[Any], Any]) -> Float[Array, "ny nv"]:
+    """Returns the derivative of an output y(q) in the tangent at q (ny, nv).
+
+    Args:
+        system: the mechanical system, whose `retract` says what a tangent is.
+        state: time (s), coordinates and velocities; the coordinates matter.
+        output: y(q).
+    """
+    return jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
+
+
+def along_motion(system: AnySystem, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """Returns a function of (t, q) and its rate at a state, where time and coordinates move together.
+
+    Args:
+        system: the mechanical system, whose `retract` says how v moves q.
+        state: time (s), coordinates and velocities.
+        function: (t, q) -> an array.
+    """
+    place = uniform_motion(system, state.t, state.q, state.v)
+    return jax.jvp(lambda s: function(*place(s)), (jnp.zeros_like(state.t),), (jnp.ones_like(state.t),))
+
+
+def checked_vector(what: str, value: Any) -> Any:
+    """Returns what a function returned, which must be a vector.
+
+    Args:
+        what: the function, for the message.
+        value: what it returned.
+
+    Raises:
+        TypeError: no array.
+        ValueError: no vector.
+    """
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
+    if len(value.shape) != 1:
+        raise ValueError(f"{what} must return a vector, got shape {value.shape}; jnp.stack([...]) makes one of numbers")
+    return value
+
+
+def _of_time(output: Callable[[Any], Any]) -> Callable[[Any, Any], Vector]:
+    """Returns an output as a function of (t, q) whose result is looked at."""
     if not callable(output):
         raise TypeError(f"output must be a pytree with __call__(q), such as Coordinates((2,)); got {type(output).__name__}")
-    shape = jax.eval_shape(output, state.q)
-    if not hasattr(shape, "shape"):
-        raise TypeError(f"output(q) must return an array, got {type(shape).__name__}; jnp.stack([...]) makes one")
-    if len(shape.shape) != 1:
-        raise ValueError(f"output(q) must return an array of shape (ny,), got {shape.shape}; jnp.stack([...]) makes a vector of numbers")
-    return lambda s: output(system.retract(state.q, s * state.v))
+    return lambda t, q: checked_vector("output(q)", output(q))
 
 
 def reference_motion(reference: Any, t: Any, like: Vector) -> tuple[Vector, Vector, Vector]:

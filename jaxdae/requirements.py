@@ -195,6 +195,24 @@ def fraction(x: Any) -> Any:
     return x is None or (x >= 0) & (x < 1)
 
 
+def checked_count(name: str, value: Any) -> int:
+    """Returns how many there are to be of something, a whole number of at least one.
+
+    Args:
+        name: of the argument, for the message.
+        value: what was handed over.
+
+    Raises:
+        TypeError: no integer; True and 2.0 are none.
+        ValueError: an integer below one.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {came(value)}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
 def offers(thing: Any, *methods: str) -> bool:
     """Returns whether something is an instance, no class, and has these methods."""
     return not isinstance(thing, type) and all(hasattr(thing, method) for method in methods)

@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from jaxdae.checkpointing import Keep
 from jaxdae.functions import checked_function, is_plain
-from jaxdae.requirements import came, check_requirements
+from jaxdae.requirements import came, check_requirements, checked_count
 from jaxdae.system import State, checked_state, default_tolerance
 
 
@@ -87,14 +87,6 @@ class Plan:
     keep: Keep
 
 
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
-
-
 def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, keep: Keep, time_axis: int) -> Plan:
     """Returns the plan of a rollout.
 
@@ -118,12 +110,12 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
         raise TypeError(f"keep must be a Keep, such as Keep.STATES, got {came(keep)}")
     if steps is None:
         raise ValueError("steps is needed where controls are not an array")
-    steps, save_every = _positive("steps", steps), _positive("save_every", save_every)
+    steps, save_every = checked_count("steps", steps), checked_count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} must divide steps = {steps}")
     if segment is None:
         return Plan(steps, save_every, 0, keep)
-    segment = _positive("segment", segment)
+    segment = checked_count("segment", segment)
     if steps % segment or (segment % save_every and save_every % segment):
         raise ValueError(f"segment = {segment} must divide steps = {steps}, and divide or be divided by save_every = {save_every}")
     return Plan(steps, save_every, segment, keep)

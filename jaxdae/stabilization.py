@@ -35,7 +35,7 @@ from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver, reweighted
 from jaxdae.system import AnySystem, State, velocity_residual
-from jaxdae.terms import ConstraintTerms, TermsOnDemand
+from jaxdae.terms import Terms
 from jaxdae.typing import Leaf, Rows, Velocity
 
 STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(10.0, 10.0)"
@@ -44,8 +44,13 @@ STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(1
 class Stabilization(Protocol):
     """What the acceleration row J a = r is to be."""
 
-    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
-        """Returns r (nc,), in row units per second squared."""
+    def target(self, terms: Terms, mass: MassOperator) -> Rows:
+        """Returns r (nc,), in row units per second squared.
+
+        Args:
+            terms: residuals, J and gamma of all rows.
+            mass: M, an operator.
+        """
         ...
 
 
@@ -64,7 +69,7 @@ def check_stabilization(stabilization: Any) -> None:
 class NoStabilization:
     """The plain differentiated constraint, r = -gamma: exact rows drift quadratically under an integrator's errors."""
 
-    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
+    def target(self, terms: Terms, mass: MassOperator) -> Rows:
         """Returns r = -gamma."""
         return -terms.bias
 
@@ -81,7 +86,7 @@ class Baumgarte:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
+    def target(self, terms: Terms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
         return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
 
@@ -102,14 +107,14 @@ class MultiplierFeedback:
     alpha: Leaf
     beta: Leaf
 
-    def target(self, terms: ConstraintTerms | TermsOnDemand, mass: MassOperator) -> Rows:
+    def target(self, terms: Terms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
         feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
         push = mass.solve(terms.jacobian_operator.transpose_times(feedback))
         return -terms.bias - terms.jacobian_operator.times(push)
 
 
-def _padded(terms: ConstraintTerms | TermsOnDemand) -> Rows:
+def _padded(terms: Terms) -> Rows:
     """Returns [g; 0] (nc,): velocity-level rows have no position residual."""
     missing = terms.velocity.shape[0] - terms.position.shape[0]
     return jnp.concatenate([terms.position, jnp.zeros((missing,), terms.position.dtype)]) if missing else terms.position

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -84,6 +85,13 @@ _MEANINGS = {
         " jaxdae.vehicles.terrain_report names the wheels"
     ),
 }
+
+
+def first_failure(status: Any, *later: Any) -> Any:
+    """Returns the first of several statuses () that is not OK, OK where all are."""
+    for found in later:
+        status = jnp.where(status == Status.OK, found, status)
+    return status.astype(jnp.int32)
 
 
 class SimulationError(RuntimeError):

@@ -24,6 +24,7 @@ direction; no derivative tensor is formed.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -175,7 +176,7 @@ class AnySystem(abc.ABC):
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
         """Returns g' (ng,), the rate of g along the motion, explicit time derivative included."""
-        along = _motion(self, t, q, v)
+        along = uniform_motion(self, t, q, v)
         return jax.jvp(lambda s: self.constraint(*along(s)), (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
@@ -185,7 +186,7 @@ class AnySystem(abc.ABC):
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
         """Returns gamma (nc,): all of g'' and w' that is not J a."""
-        along = _motion(self, t, q, v)
+        along = uniform_motion(self, t, q, v)
 
         def rows(s: Array) -> Array:
             moved_t, moved_q = along(s)
@@ -209,7 +210,7 @@ def velocity_rows_jacobian(system: AnySystem, t: Scalar, q: Coordinates, v: Velo
 
 def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
     """Returns the entries (nw,) of gamma that `velocity_constraint` gives: its derivative along the motion at constant v."""
-    along = _motion(system, t, q, v)
+    along = uniform_motion(system, t, q, v)
 
     def rows(s: Array) -> Array:
         moved_t, moved_q = along(s)
@@ -218,8 +219,8 @@ def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity
     return jax.jvp(rows, (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
 
-def _motion(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Any:
-    """Returns s -> (t + s, q (+) s v), the motion at constant v."""
+def uniform_motion(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Callable[[Scalar], tuple[Scalar, Coordinates]]:
+    """Returns s -> (t + s, q (+) s v), the motion at constant v; s in s."""
     return lambda s: (t + s, system.retract(q, s.astype(v.dtype) * v))
 
 

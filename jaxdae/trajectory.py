@@ -115,7 +115,7 @@ def rollout(
 
     Raises:
         ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit.
-        TypeError: coordinates that are not floating point.
+        TypeError: coordinates that are not floating point, counts that are no integers.
 
     Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse. From the first step that
     fails on, the derivative of every entry is NaN, and with it the gradient of any loss in reverse mode: no step of a gradient method

@@ -71,6 +71,12 @@ def cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree)
 
 
+def assert_same_bits(x: Any, y: Any) -> None:
+    """Asserts that two pytrees of one structure are equal in every bit, and names the leaf that is not."""
+    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
 # Point masses.
 
 

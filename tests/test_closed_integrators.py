@@ -365,7 +365,7 @@ class TestMistakes:
             jd.rollout(system, make(iterations=0), start, dt=0.01, steps=1)
         # Not in a rollout: a program that was compiled for 1 is taken for True.
         method = make(iterations=True)
-        with pytest.raises(TypeError, match=r"iterations must be an integer, .* got True"):
+        with pytest.raises(TypeError, match=r"iterations must be an integer, got True"):
             method.step(system, start, method.init(system, start), None, 0.01)
         if hasattr(method, "newton") and isinstance(method.newton, jd.DenseNewton):
             with pytest.raises(ValueError, match=r"factorizations must be at least 1, got 0"):

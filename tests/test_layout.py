@@ -29,14 +29,9 @@ def rolled(at, layout, system=None, **options):
     return jd.batch_rollout(system or pendulum(), CLOSED, at, dt=DT, steps=STEPS, layout=layout, **options)
 
 
-def assert_same_bits(x, y):
-    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
-
-
 @pytest.mark.parametrize("chunk", [1, 4, 7])
 def test_chunks_are_the_same_to_the_last_bit(chunk):
-    assert_same_bits(rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS)))
+    problems.assert_same_bits(rolled(starts(), jd.Layout(chunk=chunk)), rolled(starts(), jd.Layout(chunk=WORLDS)))
 
 
 MANY = """
@@ -95,7 +90,9 @@ def test_a_chunk_goes_on_from_another():
     whole = rolled(starts(), jd.Layout(chunk=WORLDS))
     first = rolled(starts(), jd.Layout(chunk=4))
     last = jax.tree.map(lambda x: x[:, -1], first.state)
-    assert_same_bits(rolled(last, jd.Layout(chunk=4), memory=first.memory), rolled(last, jd.Layout(chunk=WORLDS), memory=whole.memory))
+    problems.assert_same_bits(
+        rolled(last, jd.Layout(chunk=4), memory=first.memory), rolled(last, jd.Layout(chunk=WORLDS), memory=whole.memory)
+    )
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import two_devices
-from problems import Pendulum, cast, state
+from problems import Pendulum, assert_same_bits, cast, state
 from small_systems import Oscillator, central, oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
@@ -57,11 +57,6 @@ def assert_close(x, y, **tolerance):
     assert jax.tree.structure(x) == jax.tree.structure(y)
     for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
         np.testing.assert_allclose(a, b, **(tolerance or ROUND_OFF), err_msg=name)
-
-
-def assert_same_bits(x, y):
-    for name, a, b in zip(jd.leaf_paths(x), jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 def world(trajectory, k):

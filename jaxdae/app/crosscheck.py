@@ -6,16 +6,17 @@ mistakes; what the schema complains about already is passed over in silence.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from jaxdae.app import driven, laws, naming
 from jaxdae.app.crosscheck_tuning import tuning_problems
 from jaxdae.app.explain import expectation, field_at
-from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.problems import Problem, did_you_mean, is_finite, is_whole, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import DRIVE_TYPES, MOVABLE, TYPES, space_of
 from jaxdae.app.source import AXES, Document, Location, entry_names, find, value_at
-from jaxdae.mechanisms.kinds import Ground, JointName, JointNames
+from jaxdae.mechanisms.functions import Ground
+from jaxdae.mechanisms.kinds import JointName, JointNames
 
 GROUND = "ground"
 _MOST_STEPS = 100_000_000
@@ -247,7 +248,7 @@ class _Check:
             yield self.document.problem(("duration",), got, "a whole number of steps", f"set duration to {near}")
             return
         every = self._at("save_every")
-        every = every if _whole(every) else 1
+        every = every if _count(every) else 1
         if steps % every:
             divisors = [n for n in range(max(1, every // 4), every * 4) if steps % n == 0]
             near = ", ".join(str(n) for n in sorted(sorted(divisors, key=lambda n: abs(n - every))[:3]))
@@ -259,7 +260,7 @@ class _Check:
             )
             return
         worlds = self._at("batch", "size")
-        saved = steps // every * (worlds if _whole(worlds) else 1) * max(1, len(self.bodies))
+        saved = steps // every * (worlds if _count(worlds) else 1) * max(1, len(self.bodies))
         if saved > _MOST_SAVED:
             yield self.document.problem(("save_every",), f"{saved:.2g} saved poses", f"at most {_MOST_SAVED:.0e}", "raise save_every")
 
@@ -402,9 +403,9 @@ class _Check:
         return [f"{name}.omega_{axis}" for axis in "xyz"]
 
 
-def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+def _positive(value: object) -> TypeGuard[int | float]:
+    return is_finite(value) and value > 0
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _count(value: object) -> TypeGuard[int]:
+    return is_whole(value) and value >= 1

@@ -8,7 +8,7 @@ import annotated_types
 from jaxdae.app import driven, naming
 from jaxdae.app.explain import expectation, field_at
 from jaxdae.app.naming import Entries
-from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.problems import Problem, did_you_mean, is_number, show
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_mechanism import space_of
 from jaxdae.app.source import Document, Location, entry_names, find, value_at
@@ -96,7 +96,7 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
     lower, upper = (value_at(entry, (key,)) for key in ("lower", "upper"))
     if any(isinstance(bound, bool | str | list | dict) for bound in (lower, upper)):
         return
-    if not isinstance(start, int | float) or isinstance(start, bool):
+    if not is_number(start):
         yield document.problem(where, f"{path!r}, which is not given", "a number to start from", f"give {path} a value")
         return
     yield from _inside(document, place, path, float(start), *bounds(resolved, location, lower, upper))
@@ -144,19 +144,15 @@ def _input(document: Document, place: Location, entry: Any, before: list) -> Ite
     if any(value_at(other, ("force",)) == name for other in before):
         yield document.problem(where, f"{name!r} a second time", "each force once", "remove one of them")
     start: Any = named[name].get(driven.NUMBERS[str(named[name].get("type"))])
-    if isinstance(start, list) and all(_is_number(x) for x in start):
+    if isinstance(start, list) and all(is_number(x) for x in start):
         start = driven.start(named[name])
         if start == 0.0:
             remedy = "its direction is that of the input"
             yield document.problem(where, f"the torque {name!r} of size 0", "a torque that is not zero", remedy)
             return
     lower, upper = entry.get("lower"), entry.get("upper")
-    if _is_number(start) and all(x is None or _is_number(x) for x in (lower, upper)):
+    if is_number(start) and all(x is None or is_number(x) for x in (lower, upper)):
         yield from _inside(document, place, name, start, lower, upper)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _term(document: Document, entries: Entries | None, place: Location, term: dict) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ import annotated_types
 import pydantic
 from pydantic.fields import FieldInfo
 
-from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.problems import Problem, did_you_mean, is_number, show
 from jaxdae.app.schema_mechanism import PYTHON_ONLY, PYTHON_TYPES
 from jaxdae.app.source import Document, Location, value_at
 
@@ -41,7 +41,7 @@ def field_at(model: type[pydantic.BaseModel], data: object, location: Location) 
 
 def _narrowed(annotation: Any, constraints: tuple[Any, ...], data: object) -> tuple[Any, tuple[Any, ...]]:
     """Returns annotation and constraints of a number where a number is, though a list could be there as well."""
-    several = _is_list(annotation) and isinstance(data, int | float) and not isinstance(data, bool)
+    several = _is_list(annotation) and is_number(data)
     inside = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
     members = [arg for arg in typing.get_args(inside) if float in _alternatives(arg)] if several else []
     return (members[0], _metadata(members[0])) if members else (annotation, constraints)

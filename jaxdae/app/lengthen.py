@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxdae.app import run_folder
-from jaxdae.app.problems import ConfigError, show
+from jaxdae.app.problems import ConfigError, is_whole, show
 from jaxdae.app.source import read, value_at
 
 
@@ -30,7 +30,7 @@ def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, override
         told = ", ".join([*others[:3], *(["..."] if len(others) > 3 else [])])
         return f"a change of {told}, expected none but a larger {count}: any other fit is a run of its own"
     old, new = (value_at(data, (command, "iterations")) for data in (before, after))
-    if not all(isinstance(x, int) and not isinstance(x, bool) for x in (old, new)):
+    if not all(map(is_whole, (old, new))):
         return ""
     if new < old:
         return f"{count} {new}, expected more than the {old} of the run: it can be lengthened, not shortened"

@@ -9,7 +9,8 @@ import numpy as np
 import yaml
 
 from jaxdae import robots
-from jaxdae.mechanisms.kinds import BodyName, Ground, JointName, JointNames
+from jaxdae.mechanisms.functions import Ground
+from jaxdae.mechanisms.kinds import BodyName, JointName, JointNames
 from jaxdae.mechanisms.places import JointAxes
 
 _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str"))

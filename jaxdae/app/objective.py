@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jaxdae.app import build, driven, laws, naming
 from jaxdae.app.build import Worlds, with_numbers
 from jaxdae.app.crosscheck_tuning import bounds, target
 from jaxdae.app.schema import Config
-from jaxdae.app.schema_tuning import CoordinateTerm, Optimize, PointTerm, Tune
+from jaxdae.app.schema_tuning import Optimize, Tune
 from jaxdae.app.source import Location
 
 _MOVES_THE_START = ("mechanism", "start")
@@ -232,25 +232,47 @@ def _terms(section: Tune | Optimize | None, setup: Callable[[Any], Any], control
         system, _, start, _ = setup(numbers)
         if section is None:
             return tuning.tracking(trajectory, lambda state: state.q, start.q, over=tuning.final)
+        world = _World(system, start, trajectory, lambda: controls(numbers))
         total: Any = jnp.zeros((), trajectory.state.q.dtype)
         for term in section.loss:
             over = tuning.final if term.over == "final" else tuning.time_average
-            if isinstance(term, CoordinateTerm | PointTerm):
-                value = tuning.tracking(trajectory, observer(term, system), jnp.asarray(term.target), over=over)
-            elif term.type == "reaction":
-                rows = np.array([k for k, name in enumerate(system.row_names) if name.rsplit(".", 1)[0] == term.joint])
-                value = tuning.reaction(trajectory, rows, over=over)
-            elif term.type == "effort":
-                value = tuning.effort(controls(numbers), over=over)
-            elif term.type == "energy":
-                value = tuning.energy_error(system, trajectory, jaxdae.energy(system, start), over=over)
-            else:
-                measure = {"violation": tuning.constraint_violation, "velocity_violation": tuning.velocity_violation}[term.type]
-                value = measure(system, trajectory, over=over)
-            total = total + term.weight * value
+            total = total + term.weight * _MEASURES[term.type](term, world, over)
         return tuning.nan_if_failed(trajectory, total)
 
     return loss
+
+
+class _World(NamedTuple):
+    """What terms of a loss look at: a world with its motion, and what returns its inputs (steps, nu)."""
+
+    system: Any
+    start: jaxdae.State
+    trajectory: jaxdae.Trajectory
+    inputs: Callable[[], Any]
+
+
+def _tracking(term: Any, world: _World, over: Any) -> Any:
+    return tuning.tracking(world.trajectory, observer(term, world.system), jnp.asarray(term.target), over=over)
+
+
+def _reaction(term: Any, world: _World, over: Any) -> Any:
+    rows = np.array([k for k, name in enumerate(world.system.row_names) if name.rsplit(".", 1)[0] == term.joint])
+    return tuning.reaction(world.trajectory, rows, over=over)
+
+
+_MEASURES: dict[str, Callable[[Any, _World, Any], Any]] = {
+    "coordinate": _tracking,
+    "velocity": _tracking,
+    "point": _tracking,
+    "reaction": _reaction,
+    "violation": lambda _, world, over: tuning.constraint_violation(world.system, world.trajectory, over=over),
+    "velocity_violation": lambda _, world, over: tuning.velocity_violation(world.system, world.trajectory, over=over),
+    "energy": lambda _, world, over: tuning.energy_error(
+        world.system, world.trajectory, jaxdae.energy(world.system, world.start), over=over
+    ),
+    "effort": lambda _, world, over: tuning.effort(world.inputs(), over=over),
+}
+"""The terms of a loss by their types in configs, each (term, world, over) -> scalar."""
 
 
 def random_guesses(system: Any, q: Any, count: int) -> Any:

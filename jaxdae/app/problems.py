@@ -7,7 +7,11 @@ Every check of a config returns `Problem` values and goes on, so that all of the
 import dataclasses
 import difflib
 import math
+import sys
 from collections.abc import Iterable
+from typing import TypeGuard
+
+_WIDTH = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +87,21 @@ def show(value: object) -> str:
     return shorten(str(value))
 
 
-def shorten(text: str, width: int = 60) -> str:
-    """Returns a text cut to a width."""
-    return text if len(text) <= width else text[: width - 3] + "..."
+def shorten(text: str) -> str:
+    """Returns a text cut to a width that a line of a message has room for."""
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Returns whether a value of a config is a number; true and false are none, infinity and NaN are."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """Returns whether a value of a config is a finite number; whole numbers that are too large for a double are none."""
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Returns whether a value of a config is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -19,8 +19,8 @@ from jaxdae.app import nodes
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.diagnostics import diagnose
-from jaxdae.mechanisms.kinds import BodyName
-from jaxdae.mechanisms.places import Direction, JointAxes, Point
+from jaxdae.mechanisms.kinds import Kind, Known
+from jaxdae.robots.attach import changes
 
 KEYS = ("file", "base", "loops", "packages", "strict")
 """The keys of a section `mechanism` with a file, beside those of all."""
@@ -218,27 +218,27 @@ def _on_bodies(element: yaml.Node, found: robots.Robot, names: Mapping[str, str]
     type_of = TYPES["space"].get(getattr(values.get("type"), "value", ""))
     if type_of is None:
         return
-    kinds, frames = type_of.kinds(), found.report.frames
-    ends = {name: values[name].value for name, kind in kinds.items() if isinstance(kind, BodyName) and name in values}
-    ends = {name: link for name, link in ends.items() if isinstance(link, str)}
-    for name, link in ends.items():
-        if link in frames:
-            values[name].value = names.get(frames[link].body, frames[link].body)
-    for name, kind in kinds.items():
-        frame = frames.get(ends.get(getattr(kind, "body", ""), ""))
-        if frame is None or name not in values:
-            continue
-        try:
-            numbers = np.asarray(nodes.plain(values[name]), float)
-        except (TypeError, ValueError):
-            continue
-        if isinstance(kind, Point) and numbers.shape == (3,):
-            moved = frame.place + frame.rotation @ numbers
-        elif isinstance(kind, Direction) and numbers.shape == (3,) and (kind.world is None or kind.world not in values):
-            moved = frame.rotation @ numbers
-        elif isinstance(kind, JointAxes) and numbers.shape == (4,) and np.any(numbers):
-            moved = robots.matrix_quaternion(frame.rotation @ robots.quaternion_matrix(numbers))
-        else:
-            continue
-        new = nodes.node(moved.tolist(), values[name].start_mark.name)
-        element.value = [(key, new if key.value == name else value) for key, value in element.value]
+    kinds = type_of.kinds()
+    given = {name: nodes.plain(values[name]) for name in kinds if name in values}
+    sound = {name: value for name, value in given.items() if _is_sound(kinds[name], value)}
+    with nodes.double():
+        moved = changes(kinds, sound, found.report.frames)
+    new = {name: nodes.node(_written(kinds[name], value, names), values[name].start_mark) for name, value in moved.items()}
+    element.value = [(key, new.get(key.value, value)) for key, value in element.value]
+
+
+def _is_sound(kind: Kind, value: Any) -> bool:
+    """Returns whether a value of a config is what its field wants; axes are quaternions there."""
+    if kind.names_body:
+        return isinstance(value, str)
+    if kind.plain == "quaternion" and not (isinstance(value, list) and len(value) == 4):
+        return False
+    return not any(kind.mistakes(value, Known((), (), "", {})))
+
+
+def _written(kind: Kind, value: Any, names: Mapping[str, str]) -> Any:
+    """Returns a value of an element as a config has it."""
+    if kind.names_body:
+        return names.get(value, value)
+    numbers = np.asarray(value, float)
+    return (robots.matrix_quaternion(numbers) if kind.plain == "quaternion" else numbers).tolist()

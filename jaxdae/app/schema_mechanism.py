@@ -6,7 +6,6 @@ from the fields of their types.
 """
 
 import functools
-import math
 import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, create_model, model_validator
 
+from jaxdae.app.problems import is_finite
 from jaxdae.app.schema_terrain import Ground as Terrain
 from jaxdae.mechanisms.build import TYPES as LIBRARY
 from jaxdae.mechanisms.describe import Element
@@ -101,12 +101,8 @@ class Rotor(Section):
     angle: float = Field(default=0.0, description="the angle at the start in rad")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _no_null_vector(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) in (2, 3, 4) and all(_is_number(v) and v == 0 for v in value):
+    if isinstance(value, list | tuple) and len(value) in (2, 3, 4) and all(is_finite(v) and v == 0 for v in value):
         if len(value) == 4:
             raise ValueError(f"{list(value)}|a quaternion that is not zero|give the orientation, for example [1, 0, 0, 0]")
         example = [1, *(0,) * (len(value) - 1)]
@@ -118,7 +114,7 @@ def _inertia(value: Any) -> Any:
     """Returns moments of inertia that a body can have; tensors are judged whole, because a union would judge each of its members."""
     rows = [row if isinstance(row, list | tuple) else [row] for row in value] if isinstance(value, list | tuple) else []
     sizes = [len(row) for row in rows]
-    if sizes not in ([1, 1, 1], [3, 3, 3]) or not all(_is_number(x) for row in rows for x in row):
+    if sizes not in ([1, 1, 1], [3, 3, 3]) or not all(is_finite(x) for row in rows for x in row):
         got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
         remedy = "about the center of mass in the axes of the body, in kg m^2"
         raise ValueError(f"{got}|three principal moments, or three rows of three numbers|{remedy}")
@@ -242,7 +238,7 @@ def _each(given: Any, *, kind: PerCoordinate) -> Any:
     bounds = [f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None]
     if given is None and not kind.required:
         return given
-    fits = all(_is_number(x) and (kind.above is None or x > kind.above) and (kind.at_least is None or x >= kind.at_least) for x in numbers)
+    fits = all(is_finite(x) and (kind.above is None or x > kind.above) and (kind.at_least is None or x >= kind.at_least) for x in numbers)
     if not fits or len(numbers) != (kind.count if isinstance(given, list | tuple) else 1):
         got = f"{list(given)}" if isinstance(given, list | tuple) else f"{given!r}"
         expected = " ".join(["a finite number", *bounds]) + f", or a list of {kind.count} of them"

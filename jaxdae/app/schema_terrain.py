@@ -12,9 +12,9 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, create_model, model_validator
 
+from jaxdae.app.problems import is_finite
 from jaxdae.geometry.terrain import Cylinder, HeightMap, Hills, Plane, Terrain, terrain_mistakes
 from jaxdae.mechanisms.values import concrete
 
@@ -36,7 +36,7 @@ def _whole(value: Any) -> Any:
     if not rows or len(set(sizes)) > 1 or not sizes[0]:
         raise ValueError(f"rows of {sorted(set(sizes))} numbers|rows of numbers, all of one length, in m|row k has the heights along y")
     entries = [(k, j, each) for k, row in enumerate(rows) for j, each in enumerate(row)]
-    holes = [(k, j) for k, j, each in entries if isinstance(each, bool) or not isinstance(each, int | float) or not np.isfinite(each)]
+    holes = [(k, j) for k, j, each in entries if not is_finite(each)]
     if holes:
         got = f"{len(holes)} of {len(entries)} heights that are no finite numbers, the first at {list(holes[0])}"
         raise ValueError(f"{got}|finite numbers|fill holes of a map before")

@@ -9,7 +9,6 @@ is written beside them stays, so that motors are torques on the rotors of a vehi
 import contextlib
 import dataclasses
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +19,7 @@ import yaml
 
 from jaxdae import vehicles
 from jaxdae.app.nodes import added, double, node, plain, values
-from jaxdae.app.problems import Problem, did_you_mean, show
+from jaxdae.app.problems import Problem, did_you_mean, is_finite, show
 from jaxdae.app.schema_mechanism import WHEELS
 from jaxdae.app.schema_terrain import TERRAINS, terrain
 from jaxdae.mechanisms import SPACE, Description
@@ -37,17 +36,34 @@ def _whipple(*, terrain: Any = None, gravity: Any = 9.81, **numbers: Any) -> Des
     return vehicles.whipple_bicycle(vehicles.BicycleParameters(**numbers), terrain=terrain, gravity=gravity)
 
 
+_MASSES = ("mass", "inertia")
+_SIZES = ("radius", "separation", "track")
+"""How the names of parameters end that are masses and moments of inertia, and of lengths that must be positive like them."""
+_POSITIVE_OF_BICYCLE = ("rR", "mR", "IRxx", "IRyy", "mB", "IBxx", "IByy", "IBzz", "mH", "IHxx", "IHyy", "IHzz", "rF", "mF", "IFxx", "IFyy")
+"""The same of `BicycleParameters`, whose names are those of the published benchmark; products of inertia have any sign."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Parameter:
-    """A parameter of a constructor: its default, `...` where there is none, and what it is."""
+    """A parameter of a constructor.
+
+    Attributes:
+        default: `...` where there is none.
+        text: what it is, for messages.
+        required: whether a config must give it: what has a mass moves by forces in a config.
+        positive: whether it must be above zero.
+    """
 
     default: Any
     text: str
+    required: bool
+    positive: bool
 
-    @property
-    def required(self) -> bool:
-        """Whether a config must give it: what has a mass moves by forces in a config."""
-        return self.default is ... or (self.default is None and bool(re.search(r"in kg( m\^2)?$", self.text)))
+
+def _parameter(name: str, default: Any, text: str) -> _Parameter:
+    """Returns a parameter by what its name says of it."""
+    required = default is ... or (default is None and name.endswith(_MASSES))
+    return _Parameter(default, text, required, name.endswith((*_MASSES, *_SIZES)) or name in _POSITIVE_OF_BICYCLE)
 
 
 def _of_function(function: Callable[..., Any]) -> dict[str, _Parameter]:
@@ -55,14 +71,17 @@ def _of_function(function: Callable[..., Any]) -> dict[str, _Parameter]:
     documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
     texts = {name: " ".join(text.split()).rstrip(".") for name, text in re.findall(r"^ +(\w+): ((?:.|\n {8})+)$", documented, re.M)}
     given = inspect.signature(function).parameters.values()
-    return {each.name: _Parameter(... if each.default is each.empty else each.default, texts.get(each.name, "")) for each in given}
+    return {
+        each.name: _parameter(each.name, ... if each.default is each.empty else each.default, texts.get(each.name, "")) for each in given
+    }
 
 
 def _of_bicycle() -> dict[str, _Parameter]:
     documented = inspect.getdoc(vehicles.BicycleParameters) or ""
     texts = {name: text.rstrip(".") for name, text in re.findall(r"^ +(\w+): (.+)$", documented, re.M)}
-    numbers = {field.name: _Parameter(field.default, texts[field.name]) for field in dataclasses.fields(vehicles.BicycleParameters)}  # pyright: ignore[reportArgumentType]
-    return numbers | {"gravity": _Parameter(9.81, "in m/s^2"), "terrain": _Parameter(None, "")}
+    fields = dataclasses.fields(vehicles.BicycleParameters)  # pyright: ignore[reportArgumentType]
+    numbers = {field.name: _parameter(field.name, field.default, texts.get(field.name, "")) for field in fields}
+    return numbers | {"gravity": _parameter("gravity", 9.81, "in m/s^2"), "terrain": _parameter("terrain", None, "")}
 
 
 _MAKERS: dict[str, Callable[..., Description]] = {
@@ -172,7 +191,7 @@ def _mistakes(parameters: dict[str, _Parameter], given: dict[str, Any], massless
         elif isinstance(known[key].default, tuple) and np.asarray(value).shape not in _shapes(key, known[key]):
             count = len(known[key].default)
             yield (key,), show(value), f"a list of {count} numbers", f"{key}: {known[key].text}"
-        elif re.search(r"\bin kg\b|radius|separation|\btrack\b", f"{key} {known[key].text}") and not np.all(np.asarray(value) > 0.0):
+        elif known[key].positive and not np.all(np.asarray(value) > 0.0):
             yield (key,), show(value), "numbers > 0", f"{key}: {known[key].text}"
     for key, each in known.items():
         needed = each.default is ... if massless else each.required
@@ -188,7 +207,7 @@ def _shapes(key: str, parameter: _Parameter) -> list[tuple[int, ...]]:
 def _is_numbers(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_numbers, value)) and len({len(each) if isinstance(each, list) else 0 for each in value}) <= 1
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_finite(value)
 
 
 def _write(section: yaml.MappingNode, description: Description, at: yaml.Node, of_first_order: bool) -> None:

@@ -14,16 +14,14 @@ such as `jaxdae.mechanisms.Sinusoid`, differentiated by autodiff), or an input, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import function_field, pytree, static
-from jaxdae.outputs import check_index
+from jaxdae.outputs import along_motion, check_index, checked_vector, output_jacobian
 from jaxdae.requirements import came, offers
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Input
@@ -45,7 +43,12 @@ class InputTarget:
 
 
 class AnyGoal(Protocol):
-    """What gives constraint rows: `Goal`, `FunctionGoal`, or one of your own."""
+    """What gives constraint rows: `Goal`, `FunctionGoal`, or one of your own.
+
+    Three further fields or properties are optional, and mean what they mean in `Goal`: `input_count`, how many inputs of goals it reads,
+    none where it is missing; `rate`, with which a goal has rows at velocity level in `WithGoals`; and `target`, which beside a rate needs
+    the step.
+    """
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
         """Returns what is to be moved (k,), a function of q; its derivative is J."""
@@ -81,7 +84,7 @@ class Goal:
         """Returns y (k,)."""
         if self.target is None and self.rate is None:
             raise ValueError("Goal: give a target, a rate, or both")
-        return vector("Goal.output(q)", self.output(q))
+        return checked_vector("Goal.output(q)", self.output(q))
 
     def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
         """Returns y - y* (k,), zero without a target."""
@@ -114,7 +117,7 @@ class FunctionGoal:
 
     def moving(self, t: Any, q: Coordinates) -> Vector:
         """Returns psi (k,)."""
-        return vector("FunctionGoal.residual(t, q)", self.residual(t, q))
+        return checked_vector("FunctionGoal.residual(t, q)", self.residual(t, q))
 
     def error(self, t: Any, q: Coordinates, u: Input) -> Vector:
         """Returns psi (k,)."""
@@ -169,38 +172,19 @@ def goal_rows(system: AnySystem, goals: tuple[Any, ...], state: State, u: Input 
     return GoalRows(error, rate, jnp.concatenate(jacobian))
 
 
-def output_jacobian(system: AnySystem, state: State, output: Callable[[Any], Any]) -> Float[Array, "k nv"]:
-    """Returns the derivative of an output y(q) in the tangent at q (k, nv)."""
-    return jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
-
-
-def along_motion(system: AnySystem, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """Returns a function of (t, q) and its derivative along the motion, with time and coordinates moving together."""
-
-    def moved(s: Any) -> Any:
-        return function(state.t + s, system.retract(state.q, s.astype(state.v.dtype) * state.v))
-
-    zero = jnp.zeros_like(state.t)
-    return jax.jvp(moved, (zero,), (jnp.ones_like(zero),))
-
-
 def input_count(goals: tuple[Any, ...]) -> int:
     """Returns how many inputs the targets of goals need."""
-    return max((getattr(goal, "input_count", 0) for goal in goals), default=0)
+    return max((goal.input_count for goal in goals if offers(goal, "input_count")), default=0)
 
 
-def vector(what: str, value: Any) -> Any:
-    """Returns a value that must be a vector.
+def has_rate(goal: Any) -> bool:
+    """Returns whether a goal has a velocity target of its own, so that its rows are at velocity level."""
+    return offers(goal, "rate") and goal.rate is not None
 
-    Raises:
-        TypeError: no array.
-        ValueError: no vector.
-    """
-    if not hasattr(value, "shape"):
-        raise TypeError(f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
-    if len(value.shape) != 1:
-        raise ValueError(f"{what} must return a vector (k,), got shape {value.shape}; for one row return x[None]")
-    return value
+
+def has_both_targets(goal: Any) -> bool:
+    """Returns whether a goal has a position target beside its velocity target, which only a step of known length can weigh."""
+    return has_rate(goal) and offers(goal, "target") and goal.target is not None
 
 
 def _value(name: str, target: Any, t: Any, u: Input, y: Any) -> Any:

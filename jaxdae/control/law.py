@@ -55,12 +55,12 @@ def has_memory(law: Any) -> bool:
 
 def init_law(law: Any, system: AnySystem, state: State) -> Any:
     """Returns the memory of a law before the first step, () where it has none."""
-    return law.init(system, state) if hasattr(law, "update") else ()
+    return law.init(system, state) if offers(law, "update") else ()
 
 
 def update_law(law: Any, t: Any, state: State, memory: Any, dt: Any) -> tuple[Input, Any]:
     """Returns (u, memory) of a law, which may be one without memory."""
-    return law.update(t, state, memory, dt) if hasattr(law, "update") else (law(t, state), memory)
+    return law.update(t, state, memory, dt) if offers(law, "update") else (law(t, state), memory)
 
 
 def refuse_call(law: Any) -> NoReturn:

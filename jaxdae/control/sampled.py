@@ -12,6 +12,7 @@ from jaxdae.control.law import init_law, is_law, update_law
 from jaxdae.integrators.interface import Integrator, StepInfo, checked_input, input_at
 from jaxdae.integrators.method import PointWrapping
 from jaxdae.linearization import Point
+from jaxdae.requirements import checked_count
 from jaxdae.system import AnySystem, State
 
 
@@ -43,8 +44,7 @@ class Sampled(PointWrapping):
 
     def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""
-        if self.every < 1:
-            raise ValueError(f"Sampled.every must be at least 1, got {self.every}")
+        checked_count("Sampled.every", self.every)
         inner, memory = self.integrator.init(system, state), init_law(self.law, system, state)
         if self.every == 1:
             return inner, memory

@@ -44,9 +44,9 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import function_field, pytree, static
-from jaxdae.control.goals import output_jacobian, vector
 from jaxdae.masks import hard_rows
 from jaxdae.operators import DenseRows, DiagonalMatrix, MassOperator, as_mass_operator
+from jaxdae.outputs import checked_vector, output_jacobian
 from jaxdae.requirements import fraction, offers
 from jaxdae.saddle_point import NullSpace, SingularValues
 from jaxdae.saddle_point.derivative import solve, solve_saddle_point
@@ -169,7 +169,7 @@ class VirtualWork:
         """
         if not self.motors:
             raise ValueError("VirtualWork.motors must hold at least one output")
-        outputs = [lambda q, motor=motor: vector("VirtualWork.motors: an output", motor(q)) for motor in self.motors]
+        outputs = [lambda q, motor=motor: checked_vector("VirtualWork.motors: an output", motor(q)) for motor in self.motors]
         return jnp.concatenate([output_jacobian(system, state, output) for output in outputs])
 
     def levers(self, system: AnySystem, state: State) -> Matrix:

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.control.goals import GOALS_TEXT, are_goals
+from jaxdae.control.goals import GOALS_TEXT, are_goals, has_both_targets, has_rate, input_count
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator
 from jaxdae.system import AnySystem, State, System
@@ -37,10 +37,10 @@ class _GoalSystem(System):
         return self.system.retract(q, xi)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        return _joined([goal.error(t, q, None) for goal in self.goals if _is_position(goal)], q)
+        return _joined([goal.error(t, q, None) for goal in self.goals if not has_rate(goal)], q)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        return _joined([goal.error_rate(self.system, State(t, q, v), None) for goal in self.goals if not _is_position(goal)], q)
+        return _joined([goal.error_rate(self.system, State(t, q, v), None) for goal in self.goals if has_rate(goal)], q)
 
 
 @pytree
@@ -102,7 +102,7 @@ class WithGoals(Wrapper):
     @property
     def driven_rows(self) -> int:
         """How many of the last rows hold velocities at inputs in the system inside; none where rows of goals come after them."""
-        return self.system.driven_rows if all(map(_is_position, self.goals)) else 0
+        return 0 if any(map(has_rate, self.goals)) else self.system.driven_rows
 
     def sizes(self, q: Any) -> Sizes:
         """Returns the sizes of the system with the rows of the goals."""
@@ -117,10 +117,10 @@ class WithGoals(Wrapper):
     @property
     def _rows(self) -> _GoalSystem:
         for goal in self.goals:
-            if getattr(goal, "target", None) is not None and getattr(goal, "rate", None) is not None:
+            if has_both_targets(goal):
                 raise ValueError("WithGoals.goals: a goal with both a target and a rate needs the step h: use VelocityStepping")
-            if getattr(goal, "input_count", 0):
-                raise ValueError("WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping")
+        if input_count(self.goals):
+            raise ValueError("WithGoals.goals: a constraint sees no inputs: an InputTarget needs VelocityStepping")
         return _GoalSystem(self.system, self.goals)
 
     def _merged(self, t: Any, q: Any, own: Any, goals: Any) -> Any:
@@ -138,10 +138,6 @@ class WithGoals(Wrapper):
     def _counts(self, q: Any) -> tuple[int, int]:
         """Returns the number of position-level rows of the system and of the goals."""
         return self.system.sizes(q).ng, self._rows.sizes(q).ng
-
-
-def _is_position(goal: Any) -> bool:
-    return getattr(goal, "rate", None) is None
 
 
 def _joined(rows: list[Any], q: Any) -> Any:

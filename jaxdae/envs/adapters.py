@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdae.requirements import checked_count
+
 
 def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, params: Mapping[str, Any] | None = None) -> Any:
     """Returns a `gymnasium.vector.VectorEnv` of many worlds in one compiled program, or a `gymnasium.Env` of one.
@@ -21,15 +23,13 @@ def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, 
 
     Raises:
         ImportError: Gymnasium is not installed.
-        TypeError: no `Environment`.
-        ValueError: a number of worlds that is not positive.
+        TypeError: no `Environment`, or a number of worlds that is no integer.
+        ValueError: a number of worlds below one.
     """
     module = _loaded("gymnasium", "pip install jaxdae[envs]")
     if worlds is None:
         return module.SingleEnvironment(_plain(environment), seed, params)
-    if isinstance(worlds, bool) or not isinstance(worlds, int) or worlds < 1:
-        raise ValueError(f"to_gymnasium: worlds must be a positive integer or None, got {worlds!r}")
-    return module.ManyEnvironments(_plain(environment), worlds, seed, params)
+    return module.ManyEnvironments(_plain(environment), checked_count("to_gymnasium: worlds", worlds), seed, params)
 
 
 def to_gymnax(environment: Any) -> Any:

@@ -28,7 +28,7 @@ from jaxdae.consistency import first_status
 from jaxdae.envs.task import Start, Task, check_task
 from jaxdae.integrators.interface import checked_input
 from jaxdae.rollout_arguments import Plan, as_controls, checked_tolerance
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import State, checked_state
 from jaxdae.trajectory import advance
 from jaxdae.typing import Leaf
@@ -117,7 +117,7 @@ class Environment:
         given = jnp.asarray(start.status, jnp.int32)
         memory = task.integrator.init(system, state)
         # The status of `initialize` knows better why a start breaks its constraints.
-        status = jnp.where(given == Status.OK, begun, given)
+        status = first_failure(given, begun)
         at = strong(EnvState(state, memory, start.goal, status, jnp.zeros((), jnp.int32)))
         return at, self._observed(system, at)
 

@@ -13,6 +13,7 @@ from jaxdae._pytree import get_leaf, pytree
 from jaxdae.envs.environment import real_type, with_params
 from jaxdae.envs.task import Start
 from jaxdae.mechanisms.values import concrete
+from jaxdae.requirements import checked_count
 from jaxdae.typing import Leaf
 
 
@@ -101,8 +102,7 @@ class StartPool:
     @classmethod
     def drawn(cls, task: Any, key: Any, count: int) -> StartPool:
         """Returns a pool of starts of a task: `dataclasses.replace(task, reset=StartPool.drawn(task, key, 256))`."""
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"StartPool.drawn: count must be a positive integer, got {count!r}")
+        checked_count("StartPool.drawn: count", count)
         return cls(jax.jit(jax.vmap(task.reset, in_axes=(0, None)))(jax.random.split(key, count), task.system))
 
     def __call__(self, key: Any, system: Any) -> Start:

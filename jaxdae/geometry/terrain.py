@@ -25,6 +25,7 @@ from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.requirements import offers
 from jaxdae.typing import Leaf
 
 _EDGE = 1e-6
@@ -291,7 +292,7 @@ def terrain_mistakes(terrain: Any) -> list[str]:
     Args:
         terrain: what somebody handed over.
     """
-    if isinstance(terrain, type) or not hasattr(terrain, "height"):
+    if not offers(terrain, "height"):
         return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {terrain!r}"]
     try:
         found = list(terrain.mistakes())

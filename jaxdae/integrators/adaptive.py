@@ -26,16 +26,15 @@ from jax.custom_batching import custom_vmap
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
 from jaxdae.integrators.interface import StepInfo, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import bound, motion, with_feasible_velocity
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
-from jaxdae.requirements import check_requirements
+from jaxdae.requirements import check_requirements, checked_count
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
@@ -120,8 +119,7 @@ class Adaptive(Method):
         """Raises where a field cannot be used; numbers are checked where they are known."""
         check_method(self.diffrax_method())
         check_projection(self.projection)
-        if not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise ValueError(f"Adaptive.max_steps must be an integer of at least 1, got {self.max_steps!r}")
+        checked_count("Adaptive.max_steps", self.max_steps)
         check_requirements("integrator", self)
 
     def diffrax_method(self) -> Any:

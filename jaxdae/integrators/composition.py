@@ -25,7 +25,7 @@ from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.method import PointWrapping
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 
 
@@ -124,7 +124,7 @@ class Composition(PointWrapping):
         def part(carry: Any, gamma: Any) -> Any:
             at, memory, status, iterations = carry
             at, memory, info = self.inner.advance(system, at, memory, u, gamma * dt)
-            status = jnp.where(status == Status.OK, info.status, status)
+            status = first_failure(status, info.status)
             return (at, memory, status, jnp.maximum(iterations, info.iterations)), info
 
         # A loop: the program does not grow with the number of parts.

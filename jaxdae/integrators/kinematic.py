@@ -24,15 +24,13 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import bound, with_feasible_velocity
-from jaxdae.integrators.runge_kutta import MIDPOINT, RK4, Tableau, combine
+from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Velocity
-
-EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
 
 
 @pytree
@@ -153,11 +151,3 @@ def amplifying_rate(tableau: Tableau) -> float:
     x = np.linspace(0.0, 50.0, 5001)
     large = np.abs(np.polynomial.polynomial.polyval(-x, moments)) >= 1.1
     return float(x[np.argmax(large)]) if large.any() else float("inf")
-
-
-def first_failure(*statuses: Any) -> Any:
-    """Returns the first status () that is not OK, OK where all are."""
-    status = jnp.asarray(Status.OK, jnp.int32)
-    for found in statuses:
-        status = jnp.where(status == Status.OK, found, status)
-    return status.astype(jnp.int32)

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.implicit import Unknowns, saddle_point_corrections
 from jaxdae.integrators.interface import StepInfo, convergence, input_at, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import Method
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.kinematic import check_kinematic, feasible_velocity
@@ -28,6 +27,7 @@ from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.status import first_failure
 from jaxdae.system import AnySystem, State, velocity_residual, wanted_rate
 
 

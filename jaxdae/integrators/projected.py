@@ -23,7 +23,7 @@ from jaxdae.integrators.motion import bound
 from jaxdae.linearization import Point, linearize, located
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, default_tolerance
 from jaxdae.typing import Count
 
@@ -116,4 +116,4 @@ class Projected(PointWrapping):
         if isinstance(position, PositionProjection):
             info = dataclasses.replace(info, iterations=inner.iterations + position.iterations)
         failed = projection_status(self.projection, info, new)
-        return Point(new, here), memory, dataclasses.replace(info, status=jnp.where(inner.status == Status.OK, failed, inner.status))
+        return Point(new, here), memory, dataclasses.replace(info, status=first_failure(inner.status, failed))

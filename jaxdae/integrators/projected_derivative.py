@@ -28,9 +28,8 @@ from typing import Any
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.euler import ExplicitEuler
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
-from jaxdae.integrators.kinematic import EULER
 from jaxdae.integrators.method import Wrapping
-from jaxdae.integrators.runge_kutta import RungeKutta, Tableau, combine
+from jaxdae.integrators.runge_kutta import EULER, RungeKutta, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.stabilization import Metric, VelocityProjection
 from jaxdae.system import AnySystem, State

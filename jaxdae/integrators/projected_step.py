@@ -32,13 +32,13 @@ import jax
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.linearization import Point, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.stabilization import Metric
+from jaxdae.status import first_failure
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 

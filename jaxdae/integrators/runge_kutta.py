@@ -69,6 +69,7 @@ class Tableau:
             raise ValueError(f"Tableau: the weights b sum to {sum(self.b)}, not to 1")
 
 
+EULER = Tableau(a=((),), b=(1.0,), c=(0.0,))
 MIDPOINT = Tableau(a=((), (1 / 2,)), b=(0.0, 1.0), c=(0.0, 1 / 2))
 HEUN = Tableau(a=((), (1.0,)), b=(1 / 2, 1 / 2), c=(0.0, 1.0))
 RALSTON3 = Tableau(a=((), (1 / 2,), (0.0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(0.0, 1 / 2, 3 / 4))

@@ -31,13 +31,13 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest, step_info
-from jaxdae.integrators.kinematic import first_failure
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, of_points, switches_rows
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.integrators.projected import Projected, projection_status
 from jaxdae.linearization import Point
 from jaxdae.masks import hard_rows
 from jaxdae.stabilization import PositionProjection, Projection
+from jaxdae.status import first_failure
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Coordinates, Residual, Scalar, Velocity, VelocityResidual
 from jaxdae.wrapper import Wrapper

@@ -59,7 +59,7 @@ from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import PositionProjection
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
 
@@ -419,7 +419,7 @@ def _told(info: StepInfo) -> tuple[Velocity, Rows, Any]:
 def _joined(report: Any, info: StepInfo) -> Any:
     """Returns status and iterations of inner steps one after the other: the first failure, the most iterations."""
     status, iterations = report
-    return jnp.where(status == Status.OK, info.status, status), jnp.maximum(iterations, info.iterations)
+    return first_failure(status, info.status), jnp.maximum(iterations, info.iterations)
 
 
 def _near(x: Any) -> float:

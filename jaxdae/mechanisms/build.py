@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.check import check_description
+from jaxdae.mechanisms.check import Elements, check_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
@@ -31,6 +31,7 @@ from jaxdae.mechanisms.relations import groups_of
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.tendons import Sides
 from jaxdae.mechanisms.values import is_there, real, vector
+from jaxdae.requirements import offers
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -155,16 +156,23 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         caller: who asks, for messages.
         description: what it is made of.
         coordinates: `Absolute()` or `Joints()`.
+
+    Raises:
+        TypeError: as `mechanism`.
+        ValueError: as `mechanism`.
     """
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
-    if isinstance(coordinates, type) or not hasattr(coordinates, "of"):
+    if not offers(coordinates, "of"):
         raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
     joint_types, force_types = TYPES[space.name]
     drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
-    check_description(
-        caller, space, bodies, joints, forces, drives, gravity, joint_types, force_types, DRIVES[space.name], massless=coordinates.massless
-    )
+    elements = {
+        "joint": Elements(joints, joint_types),
+        "force": Elements(forces, force_types),
+        "drive": Elements(drives, DRIVES[space.name]),
+    }
+    check_description(caller, space, bodies, elements, gravity, massless=coordinates.massless)
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
     frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}

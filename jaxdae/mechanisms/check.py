@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,40 +31,49 @@ class DescriptionError(ValueError):
         super().__init__(f"{caller}: " + "; ".join(text for _, _, text in self.mistakes))
 
 
-def check_description(
-    caller: str,
-    space: Plane | Space,
-    bodies: Sequence[Any],
-    joints: Sequence[Any],
-    forces: Sequence[Any],
-    drives: Sequence[Any],
-    gravity: Any,
-    joint_types: tuple[Any, ...],
-    force_types: tuple[Any, ...],
-    drive_types: tuple[Any, ...],
-    massless: bool,
-) -> None:
-    """Raises DescriptionError, a ValueError, listing every mistake: names, places, axes, values that no mechanism has.
+class Elements(NamedTuple):
+    """One of the lists of a description, with the types that its elements may have."""
 
-    Warns of what no body has. `massless` says whether bodies may go without mass and inertia.
+    given: Sequence[Any]
+    types: tuple[Any, ...]
+
+
+def check_description(
+    caller: str, space: Plane | Space, bodies: Sequence[Any], elements: Mapping[str, Elements], gravity: Any, *, massless: bool
+) -> None:
+    """Raises where a description has mistakes, and tells all of them.
+
+    Args:
+        caller: who asks, for messages.
+        space: in which the mechanism is.
+        bodies: what should be bodies.
+        elements: what should be joints, forces and drives, by "joint", "force" and "drive".
+        gravity: in m/s^2.
+        massless: whether bodies may go without mass and inertia.
+
+    Raises:
+        TypeError: things in the lists that are of none of the types.
+        DescriptionError: a ValueError: names, places, axes, values that no mechanism has.
+
+    Warns:
+        DescriptionWarning: of what no body has.
     """
-    lists = (("body", bodies, BODIES[space.name]), ("joint", joints, joint_types), ("force", forces, force_types))
-    lists = (*lists, ("drive", drives, drive_types))
-    mistakes = [mistake for what, items, kinds in lists for mistake in _kind_mistakes(what, items, kinds)]
+    lists = {"body": Elements(bodies, BODIES[space.name]), **elements}
+    mistakes = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
     if mistakes:
         raise TypeError(f"{caller}: " + "; ".join(mistakes))
-    names = known_names(bodies, joints, joint_types)
+    names = known_names(bodies, elements["joint"].given, elements["joint"].types)
     wrong = [(body, mistake) for body in bodies for mistake in body.mistakes(massless)]
     # Numbers that are known stay known inside of a function that is being compiled.
     with jax.ensure_compile_time_eval():
         frames = {} if wrong else {body.name: body.frame() for body in bodies} | {GROUND: space.frame(*space.frame.GROUND)}
     mistakes = [
-        *((what, name, m) for what, items, _ in lists for name, m in _name_mistakes(what, items)),
+        *((what, name, m) for what, some in lists.items() for name, m in _name_mistakes(what, some.given)),
         *(("body", body.name, f"body {body.name!r}: {mistake}") for body, mistake in wrong),
         *(
             (what, item.name, f"{what} {item.name!r}{mistake}")
-            for what, items, _ in lists[1:]
-            for item in items
+            for what, some in elements.items()
+            for item in some.given
             for mistake in _element_mistakes(item, names, frames)
         ),
     ]

@@ -1,4 +1,4 @@
-"""How the fields of joint and force types are declared; what they are is in `kinds` and `places`."""
+"""How the fields of joint and force types are declared; what they are is in `kinds`, `places` and `functions`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jaxdae.mechanisms.functions import Function, Ground, Motion, Varying
 from jaxdae.mechanisms.kinds import (
     BodyName,
     Components,
     CoordinateName,
     ElementName,
-    Function,
-    Ground,
     Index,
     Inner,
     Input,
     JointName,
     JointNames,
     Kind,
-    Motion,
     Number,
     Numbers,
     PerCoordinate,
     RotorName,
     Truth,
-    Varying,
 )
 from jaxdae.mechanisms.places import Axis, Direction, FrameAxes, JointAxes, Point, World
 

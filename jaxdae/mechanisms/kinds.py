@@ -1,4 +1,4 @@
-"""What the fields of joint and force types can be: names, numbers, functions of time; places and directions are in `places`.
+"""What the fields of joint and force types can be: names and numbers; places and directions are in `places`, functions in `functions`.
 
 The kind of a field says everything that is asked of it: what a user may give (`mistakes`), how it becomes an entry of a stacked group
 (`placed`), and what configs and tables of the documentation write of it (`description`, `plain`).
@@ -15,8 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.functions import as_pytree
-from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms.values import concrete, hint, is_number, is_vector, real, vector, vector_mistakes
 
 GROUND = "ground"
@@ -118,6 +116,24 @@ class Kind:
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the value as an entry of a group, from an element whose earlier fields are entries already."""
+        return value
+
+    def given_in(self, given: Mapping[str, Any]) -> str:
+        """Returns the field that names the body in whose frame the value is given; empty for a value that is given in none.
+
+        Args:
+            given: the fields of the element, by name; those that are missing count as None.
+        """
+        return ""
+
+    def moved(self, value: Any, rotation: Any, place: Any) -> Any:
+        """Returns a value that is given in a frame, as it is in another frame; all but places, directions and axes in space stay.
+
+        Args:
+            value: in the frame.
+            rotation: (3, 3) to the axes of the other frame.
+            place: (3,) of the frame in the other one, in m.
+        """
         return value
 
 
@@ -259,25 +275,6 @@ class Number(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Varying(Number):
-    """A number, or from Python a function of time: a pytree that is called with t in s, whose numbers are leaves, or a plain function."""
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is neither a number nor a function of time."""
-        if callable(value):
-            return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
-                value, names
-            )
-        return super().mistakes(value, names)
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number as an array (), or the function as a pytree of arrays."""
-        if not callable(value):
-            return super().placed(value, element, start)
-        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.text}"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PerCoordinate(Number):
     """A number for each coordinate of a joint, or one for all of them.
 
@@ -374,74 +371,6 @@ class Truth(Kind):
     """True or false."""
 
     plain: ClassVar[str] = "truth"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Function(Kind):
-    """A function: a pytree that is called, whose numbers are leaves, or a plain function.
-
-    Attributes:
-        name: of the field.
-        what: what it must be, in words.
-        returns: what it returns, in words.
-        takes: the shape of its argument.
-        gives: the shape of what it returns.
-    """
-
-    name: str
-    what: str
-    returns: str
-    takes: tuple[int, ...] = ()
-    gives: tuple[int, ...] = ()
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no such function."""
-        expected = f"must be {self.what}, got {value!r}"
-        if not callable(value) or isinstance(value, type):
-            yield expected
-            return
-        numbers = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
-        wrong = [x for x in numbers if (known := concrete(x)) is not None and not np.all(np.isfinite(known))]
-        if wrong:
-            yield f"has {wrong[0]!r} where a finite number is needed"
-            return
-        try:
-            shape = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes)).shape
-        except Exception as error:
-            yield f"{expected}, which fails: {error}"
-            return
-        if shape != self.gives:
-            yield f"{expected}, which returns shape {shape} instead of {self.returns}"
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the function as a pytree of arrays."""
-        # A plain function is structure: it has no leaves.
-        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ground(Kind):
-    """A terrain."""
-
-    plain: ClassVar[str] = "terrain"
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is wrong with it."""
-        yield from terrain_mistakes(value)
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the terrain with arrays."""
-        return jax.tree.map(real, value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Motion(Function):
-    """A function of time."""
-
-    name: str = "motion"
-    what: str = "a function of time such as Sinusoid(...)"
-    returns: str = "one number"
-    plain: ClassVar[str] = "motion"
 
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:

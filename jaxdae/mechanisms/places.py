@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -59,6 +59,14 @@ class Point(World):
             return vector(value)
         return start.frames[self.body].place_of(vector(getattr(start.given, self.world)))
 
+    def given_in(self, given: Mapping[str, Any]) -> str:
+        """Returns the field of the body."""
+        return self.body
+
+    def moved(self, value: Any, rotation: Any, place: Any) -> Any:
+        """Returns the place in the other frame."""
+        return place + rotation @ vector(value)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Direction(Kind):
@@ -91,6 +99,14 @@ class Direction(Kind):
         axis = vector(value)
         axis = axis / jnp.linalg.norm(axis)
         return axis if getattr(start.given, self.world) is None else start.frames[self.body].components_of(axis)
+
+    def given_in(self, given: Mapping[str, Any]) -> str:
+        """Returns the field of the body, empty where a place in the world is given, and with it a direction of the world."""
+        return self.body if self.world is None or given.get(self.world) is None else ""
+
+    def moved(self, value: Any, rotation: Any, place: Any) -> Any:
+        """Returns the direction in the other frame."""
+        return rotation @ vector(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,8 +169,7 @@ class JointAxes(Kind):
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the matrix (3, 3)."""
         if value is not None:
-            given = jnp.asarray(value, jnp.result_type(float))
-            return given if given.ndim == 2 else rotation_matrix(quat_normalize(given))
+            return _matrix(value)
         if self.body == "b":
             return _in_frame(start.frames["b"], _in_world(start.frames["a"], element.axes_a))
         if not self.columns:
@@ -162,6 +177,14 @@ class JointAxes(Kind):
         kinds: Any = element.kinds()
         given = [start.frames[kinds[name].body].direction(getattr(element, name)).array() for name in self.columns]
         return _in_frame(start.frames["a"], _basis(*given))
+
+    def given_in(self, given: Mapping[str, Any]) -> str:
+        """Returns the field of the body."""
+        return self.body
+
+    def moved(self, value: Any, rotation: Any, place: Any) -> Any:
+        """Returns the axes in the other frame, a matrix (3, 3)."""
+        return rotation @ _matrix(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,6 +201,12 @@ class FrameAxes(JointAxes):
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the matrix (3, 3)."""
         return jnp.eye(3, dtype=jnp.result_type(float)) if value is None else super().placed(value, element, start)
+
+
+def _matrix(axes: Any) -> Any:
+    """Returns axes that are given as a matrix (3, 3) or as a quaternion wxyz, as a matrix."""
+    given = jnp.asarray(axes, jnp.result_type(float))
+    return given if given.ndim == 2 else rotation_matrix(quat_normalize(given))
 
 
 def _in_frame(frame: Any, columns: Any) -> Any:

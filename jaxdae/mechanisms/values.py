@@ -18,7 +18,7 @@ def concrete(x: Any) -> np.ndarray | None:
         return None
     try:
         return np.asarray(x, float)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return np.asarray(np.nan)
 
 

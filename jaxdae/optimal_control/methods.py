@@ -11,6 +11,7 @@ from jaxdae.optimal_control.expansion import Curvature
 from jaxdae.optimal_control.problem import Problem, checked_problem, finite_or_raise
 from jaxdae.optimal_control.shooting import Multiple, Shooting, Single
 from jaxdae.optimal_control.solver import Options, Solution, solve
+from jaxdae.requirements import checked_count
 from jaxdae.system import State
 
 
@@ -101,8 +102,7 @@ def _solved(
     finite_or_raise("controls", controls)
     if not isinstance(curvature, Curvature):
         raise TypeError(f"curvature must be Curvature.GAUSS_NEWTON or Curvature.EXACT, got {curvature!r}")
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations}")
+    checked_count("iterations", iterations)
     least = float(jnp.finfo(controls.dtype).eps) ** 0.5
     given = {"tolerance": tolerance, "feasibility": feasibility, "damping": damping, "penalty": penalty}
     for name, value in given.items():

@@ -25,6 +25,7 @@ from jaxdae.optimal_control.expansion import Curvature
 from jaxdae.optimal_control.problem import Problem, checked_problem
 from jaxdae.optimal_control.shooting import Single
 from jaxdae.optimal_control.solver import Options, solve
+from jaxdae.requirements import checked_count
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
@@ -83,8 +84,7 @@ class ModelPredictive:
 
     def init(self, system: AnySystem, state: State) -> Plan:
         """Returns the first guess as a plan."""
-        if self.iterations < 1:
-            raise ValueError(f"ModelPredictive.iterations must be at least 1, got {self.iterations}")
+        checked_count("ModelPredictive.iterations", self.iterations)
         problem, controls = checked_problem(dataclasses.replace(self.problem, state=state), self.guess)
         zero = jnp.zeros((), jnp.int32)
         multipliers = no_multipliers(problem, controls, self.penalty)

@@ -25,7 +25,7 @@ from jaxdae.control.minimal import count_dimension
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator, check_integrator
 from jaxdae.integrators.method import begun_with
-from jaxdae.requirements import check_arrays, check_requirements, not_above
+from jaxdae.requirements import check_arrays, check_requirements, checked_count, not_above
 from jaxdae.rollout_arguments import check_dt, checked_tolerance
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
@@ -188,7 +188,7 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     """Returns the problem with its start as arrays and its dimension counted, and the inputs (stages, nu), after a check of both.
 
     Raises:
-        TypeError: something in a place where it does not belong.
+        TypeError: something in a place where it does not belong, a count that is no integer among it.
         ValueError: counts that are not positive or do not divide, shapes that do not fit, functions that return something else.
     """
     if not isinstance(problem, Problem):
@@ -204,9 +204,8 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
     check_dt(problem.dt)
     check_arrays("problem", problem)
     check_requirements("problem", problem)
-    for name in ("steps", "every"):
-        if getattr(problem, name) < 1:
-            raise ValueError(f"Problem.{name} must be at least 1, got {getattr(problem, name)}")
+    checked_count("Problem.steps", problem.steps)
+    checked_count("Problem.every", problem.every)
     if problem.steps % problem.every:
         raise ValueError(f"Problem.every = {problem.every} must divide steps = {problem.steps}")
     controls = jnp.asarray(controls, state.q.dtype)

@@ -14,7 +14,6 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
-from jaxdae.mechanisms.kinds import BodyName
 from jaxdae.robots.attach import on_bodies
 from jaxdae.robots.graph import (
     HERE,
@@ -318,7 +317,7 @@ def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
     """Returns the forces that act on a body, and what to say of others."""
     acting, idle = [], []
     for force in forces:
-        ends = [getattr(force, name) for name, kind in force.kinds().items() if isinstance(kind, BodyName)]
+        ends = [getattr(force, name) for name, kind in force.kinds().items() if kind.names_body]
         if ends and set(ends) == {GROUND}:
             idle.append(f"force {force.name!r} acts on the ground only: left out")
         else:

@@ -6,12 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
-from jaxdae.mechanisms.kinds import BodyName
-from jaxdae.mechanisms.places import Direction, JointAxes, Point
+from jaxdae.mechanisms.kinds import Kind
 from jaxdae.robots.report import LinkFrame
 
 
@@ -25,23 +22,25 @@ def on_bodies(element: Any, frames: Mapping[str, LinkFrame]) -> Any:
         element: of `jaxdae.mechanisms.spatial`.
         frames: where links are, by name.
     """
-    kinds = element.kinds()
-    ends = {name: frames.get(getattr(element, name)) for name, kind in kinds.items() if isinstance(kind, BodyName)}
-    changes: dict[str, Any] = {name: end.body for name, end in ends.items() if end is not None}
+    return dataclasses.replace(element, **changes(element.kinds(), vars(element), frames))
+
+
+def changes(kinds: Mapping[str, Kind], given: Mapping[str, Any], frames: Mapping[str, LinkFrame]) -> dict[str, Any]:
+    """Returns the fields of an element that are others once it names bodies in place of links.
+
+    Args:
+        kinds: of its fields, by name.
+        given: the fields, by name; None where they are left out, or missing.
+        frames: where links are, by name.
+    """
+    ends = {name: frames.get(given.get(name, "")) for name, kind in kinds.items() if kind.names_body}
+    found: dict[str, Any] = {name: end.body for name, end in ends.items() if end is not None}
     for name, kind in kinds.items():
-        value, of = getattr(element, name), ends.get(getattr(kind, "body", ""))
-        if value is None or of is None:
-            continue
-        if isinstance(kind, Point):
-            changes[name] = of.place + of.rotation @ jnp.asarray(value)
-        elif isinstance(kind, Direction) and (kind.world is None or getattr(element, kind.world) is None):
-            changes[name] = of.rotation @ jnp.asarray(value)
-        elif isinstance(kind, JointAxes):
-            given = jnp.asarray(value, float)
-            changes[name] = of.rotation @ (given if given.ndim == 2 else rotation_matrix(quat_normalize(given)))
+        value, of = given.get(name), ends.get(kind.given_in(given))
+        if value is not None and of is not None:
+            found[name] = kind.moved(value, of.rotation, of.place)
     last = next(reversed(list(ends.values())), None)
-    if getattr(element, "body_frame", False) and last is not None:
+    if given.get("body_frame") and last is not None:
         # Forces and torques that turn with their body are the only vectors without a body of their own in their kind.
-        vectors = [name for name in ("force", "torque", "direction") if name in kinds]
-        changes |= {name: last.rotation @ np.asarray(getattr(element, name), float) for name in vectors}
-    return dataclasses.replace(element, **changes)
+        found |= {name: last.rotation @ np.asarray(given[name], float) for name in ("force", "torque", "direction") if name in given}
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from jaxdae.assembly import initialize
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import GROUND, Description, Joints, mechanism
-from jaxdae.mechanisms.kinds import BodyName, Known
+from jaxdae.mechanisms.kinds import Known
 from jaxdae.mechanisms.values import hint, real
 from jaxdae.robots.graph import HERE, Graph, Joint, Pose
 from jaxdae.robots.parallel import REDUCIBLE
@@ -36,7 +36,7 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
     known = [GROUND, *graph.links, *graph.frames]
     taken = {joint.name for joint in graph.joints} | {coupling.name for coupling in graph.couplings}
     for loop in loops:
-        ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if isinstance(kind, BodyName)]
+        ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if kind.names_body]
         if len(ends) != 2 or not loop.rows:
             raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
         if not isinstance(loop.name, str) or not loop.name:
@@ -53,7 +53,7 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
             raise ValueError(f"load: loop {loop.name!r} needs a place: give {' and '.join(missing)}")
         names = Known(known, (), "", {})
         for name, kind in loop.kinds().items():
-            wrong = () if isinstance(kind, BodyName) else kind.mistakes(getattr(loop, name), names)
+            wrong = () if kind.names_body else kind.mistakes(getattr(loop, name), names)
             for mistake in wrong:
                 raise ValueError(f"load: loop {loop.name!r}: {name} {mistake}")
 

@@ -306,72 +306,77 @@ class _Reading:
 
     def _joint(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
         """Adds a joint between a link and one that has the pose of its body."""
-        model, kinds = self.model, self.mujoco.mjtJoint
-        kind, line, dof = int(model.jnt_type[k]), self._at("joints", k), int(model.jnt_dofadr[k])
-        name = self.joints[k]
-        damping, friction, armature = (float(table[dof]) for table in (model.dof_damping, model.dof_frictionloss, model.dof_armature))
-        stiffness = float(model.jnt_stiffness[k])
-        polynomials = (
-            ("dof_dampingpoly", "damping polynomial"),
-            ("jnt_stiffnesspoly", "stiffness polynomial"),
-            ("jnt_springyield", "springyield"),
-        )
-        for table, what in polynomials:
+        kind, kinds = int(self.model.jnt_type[k]), self.mujoco.mjtJoint
+        self._leave_out(k)
+        if kind == kinds.mjJNT_FREE:
+            self._free(k, child)
+        elif kind == kinds.mjJNT_BALL:
+            self._ball(k, parent, child, parent_pose, pose)
+        else:
+            self._single(k, parent, child, parent_pose, pose)
+
+    def _leave_out(self, k: int) -> None:
+        """Says what of a joint has no counterpart here; older versions of MuJoCo lack some of the tables."""
+        model, line, dof = self.model, self._at("joints", k), int(self.model.jnt_dofadr[k])
+        for table, number, what in (
+            ("dof_dampingpoly", dof, "damping polynomial"),
+            ("jnt_stiffnesspoly", k, "stiffness polynomial"),
+            ("jnt_springyield", k, "springyield"),
+        ):
             values = getattr(model, table, None)
-            if values is not None and np.any(values[dof if table.startswith("dof") else k]):
+            if values is not None and np.any(values[number]):
                 self.unused.append((what, line))
         if model.jnt_actfrclimited[k]:
             self.unused.append(("actuatorfrcrange", line))
         if model.jnt_actgravcomp[k] and not len(model.actuator_trntype):
             self.unused.append(("actuatorgravcomp without actuators, with which MuJoCo carries nothing", line))
-        if kind in (kinds.mjJNT_FREE, kinds.mjJNT_BALL):
-            free = kind == kinds.mjJNT_FREE
-            self._resist(name, parent, child, free, damping)
-            if stiffness and not free:
-                # Without force in the pose of the file, wherever the start is.
-                axes = pose.seen_from(parent_pose).rotation, np.eye(3)
-                self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness))
-            if free and stiffness:
-                self.unused.append(("stiffness of a free joint", line))
-            acting = {key: value for key, value in (("friction", friction), ("armature", armature)) if value}
-            if free:
-                self.floating[child] = acting
-                return
-            at = pose.then(Pose(np.eye(3), np.array(model.jnt_pos[k])))
-            self.made.append(Joint(name, line, js.Ball, parent, child, at.seen_from(parent_pose), at.seen_from(pose), acting))
-            return
-        turns, address = kind == kinds.mjJNT_HINGE, int(model.jnt_qposadr[k])
-        reference = float(model.qpos0[address])
+
+    def _resistance(self, k: int) -> dict[str, float]:
+        """Returns damping, friction and armature of a joint."""
+        model, dof = self.model, int(self.model.jnt_dofadr[k])
+        tables = {"damping": model.dof_damping, "friction": model.dof_frictionloss, "armature": model.dof_armature}
+        return {name: float(table[dof]) for name, table in tables.items()}
+
+    def _free(self, k: int, child: str) -> None:
+        """Notes that a link moves freely, and adds what slows it."""
+        name, resistance = self.joints[k], self._resistance(k)
+        damping = resistance.pop("damping")
+        if damping:
+            self.forces.append(js.RotationalDamper(f"{name} damping", GROUND, child, damping))
+            self.forces.append(js.Drag(f"{name} drag", child, point=np.zeros(3), linear=damping))
+        if self.model.jnt_stiffness[k]:
+            self.unused.append(("stiffness of a free joint", self._at("joints", k)))
+        self.floating[child] = {key: value for key, value in resistance.items() if value}
+
+    def _ball(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
+        """Adds a ball, with damper and spring as elements of their own."""
+        name, resistance, stiffness = self.joints[k], self._resistance(k), float(self.model.jnt_stiffness[k])
+        damping = resistance.pop("damping")
+        if damping:
+            self.forces.append(js.RotationalDamper(f"{name} damping", parent, child, damping))
+        if stiffness:
+            # Without force in the pose of the file, wherever the start is.
+            axes = pose.seen_from(parent_pose).rotation, np.eye(3)
+            self.forces.append(js.RotationalSpring(f"{name} stiffness", parent, child, *axes, stiffness=stiffness))
+        at = pose.then(Pose(np.eye(3), np.array(self.model.jnt_pos[k])))
+        acting = {key: value for key, value in resistance.items() if value}
+        ends = parent, child, at.seen_from(parent_pose), at.seen_from(pose)
+        self.made.append(Joint(name, self._at("joints", k), js.Ball, *ends, acting))
+
+    def _single(self, k: int, parent: str, child: str, parent_pose: Pose, pose: Pose) -> None:
+        """Adds a hinge or a slide."""
+        model, turns, address = self.model, int(self.model.jnt_type[k]) == self.mujoco.mjtJoint.mjJNT_HINGE, int(self.model.jnt_qposadr[k])
+        reference, z = float(model.qpos0[address]), np.eye(3)[2]
         in_a = pose.then(Pose(axes_with_z(np.array(model.jnt_axis[k])), np.array(model.jnt_pos[k])))
-        z = np.eye(3)[2]
         in_b = in_a.then(Pose(turn(z, reference), np.zeros(3)) if turns else Pose(np.eye(3), reference * z))
-        numbers: dict[str, Any] = {"damping": damping, "friction": friction, "armature": armature}
+        numbers = {key: value for key, value in self._resistance(k).items() if value}
+        stiffness = float(model.jnt_stiffness[k])
         if stiffness:
             numbers |= {"stiffness": stiffness, "rest": float(model.qpos_spring[address])}
-        limits: dict[str, float] = (
-            dict(zip(("lower", "upper"), map(float, model.jnt_range[k]), strict=True)) if model.jnt_limited[k] else {}
-        )
-        self.made.append(
-            Joint(
-                name,
-                line,
-                js.Revolute if turns else js.Prismatic,
-                parent,
-                child,
-                in_a.seen_from(parent_pose),
-                in_b.seen_from(pose),
-                {key: value for key, value in numbers.items() if value or key == "rest"},
-                limits,
-                (reference,),
-            )
-        )
-
-    def _resist(self, name: str, parent: str, child: str, free: bool, damping: float) -> None:
-        """Adds the damping of a ball or a free joint."""
-        if damping:
-            self.forces.append(js.RotationalDamper(f"{name} damping", GROUND if free else parent, child, damping))
-            if free:
-                self.forces.append(js.Drag(f"{name} drag", child, point=np.zeros(3), linear=damping))
+        lower, upper = map(float, model.jnt_range[k])
+        limits = {"lower": lower, "upper": upper} if model.jnt_limited[k] else {}
+        kind, ends = js.Revolute if turns else js.Prismatic, (parent, child, in_a.seen_from(parent_pose), in_b.seen_from(pose))
+        self.made.append(Joint(self.joints[k], self._at("joints", k), kind, *ends, numbers, limits, (reference,)))
 
     def _equalities(self) -> tuple[list[Coupling], list[Any]]:
         """Returns relations between joints and joints that are held; adds the joints that close loops."""

@@ -21,6 +21,9 @@ import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND
 from jaxdae.robots.graph import quaternion_matrix
 
+_UNREAD = ("actuator_damping", "actuator_dampingpoly", "actuator_armature", "actuator_delay")
+"""Tables of a model that have no counterpart here; older versions of MuJoCo lack some of them."""
+
 
 def actuators(
     mujoco: Any,
@@ -42,71 +45,127 @@ def actuators(
         ends: returns the links that a joint connects, by its number.
         tendons: the joints and their coefficients of fixed tendons, by their numbers.
     """
-    made: list[Any] = []
-    unused: list[tuple[str, int]] = []
-    kinds, gains, biases, dynamics = mujoco.mjtTrn, mujoco.mjtGain, mujoco.mjtBias, mujoco.mjtDyn
-    all_off = int(model.opt.disableflags) & int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+    reader = _Reader(mujoco, model, names, joints, bodies, ends, tendons)
     for k, inputs in enumerate(_controls(model)):
-        gain_kind, bias_kind = int(model.actuator_gaintype[k]), int(model.actuator_biastype[k])
-        transmission, at = int(model.actuator_trntype[k]), int(model.actuator_trnid[k][0])
-        known = gain_kind in (gains.mjGAIN_FIXED, gains.mjGAIN_AFFINE) and bias_kind in (biases.mjBIAS_NONE, biases.mjBIAS_AFFINE)
-        if all_off or int(model.opt.disableactuator) >> int(model.actuator_group[k]) & 1:
-            unused.append(("actuator that is disabled", k))
-            continue
-        if int(model.actuator_dyntype[k]) != dynamics.mjDYN_NONE:
-            unused.append(("actuator with activation", k))
-            continue
-        if not known or len(inputs) != 1 or model.actuator_plugin[k] >= 0:
-            unused.append(("actuator that is a muscle, a plugin or has several controls", k))
-            continue
-        at_input = inputs[0]
-        gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if gain_kind == gains.mjGAIN_AFFINE else [1.0, 0.0, 0.0])
-        bias = np.array(model.actuator_biasprm[k][:3], float) * float(bias_kind == biases.mjBIAS_AFFINE)
-        gear = np.array(model.actuator_gear[k], float)
-        for table in ("actuator_damping", "actuator_dampingpoly", "actuator_armature", "actuator_delay"):
-            if np.any(getattr(model, table, np.zeros(model.nu))[k]):
-                unused.append((table.replace("_", " "), k))
-        if transmission in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
-            kind = int(model.jnt_type[at])
-            if kind in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE):
-                made.append(_servo(model, k, at_input, names[k], joints[at], gear[0], gain, bias))
-                continue
-            parent, child = ends(at)
-            free = kind == mujoco.mjtJoint.mjJNT_FREE
-            force, torque = (gear[:3], gear[3:]) if free else (np.zeros(3), gear[:3])
-            turned = transmission == kinds.mjTRN_JOINT
-            place, axes = np.zeros(3), np.eye(3)
-        elif transmission == kinds.mjTRN_SITE and int(model.actuator_trnid[k][1]) < 0:
-            parent, child, free = GROUND, bodies[model.site_bodyid[at]], False
-            axes, place = quaternion_matrix(model.site_quat[at]), np.array(model.site_pos[at])
-            force, torque, turned = axes @ gear[:3], axes @ gear[3:], True
-        elif transmission == kinds.mjTRN_TENDON and at in tendons:
-            # What is passive of the tendon is an element of its own.
-            pulled = js.Tendon(
-                names[k], *tendons[at], slack_from=0.0, slack_to=0.0, input=at_input, ratio=float(gear[0]), gain=gain, bias=bias
-            )
-            made.append(dataclasses.replace(pulled, **_bounds(model, k, at_input)))
-            continue
-        elif transmission == kinds.mjTRN_TENDON:
-            unused.append(("actuator on a spatial tendon", k))
-            continue
+        reason = _refusal(mujoco, model, k, inputs)
+        if reason:
+            reader.unused.append((reason, k))
         else:
-            unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
-            continue
-        if not turned:
-            unused.append(("actuator of a ball or a free joint in the axes of its parent", k))
-            continue
-        if np.any(gain[1:]) or np.any(bias):
-            unused.append(("actuator with feedback that is on no hinge or slide", k))
-            continue
-        if model.actuator_ctrllimited[at_input] or model.actuator_forcelimited[k]:
-            unused.append(("ctrlrange or forcerange of an actuator that is on no hinge or slide", k))
+            reader.read(_law(mujoco, model, k, inputs[0]))
+    return reader.made, reader.unused
+
+
+@dataclasses.dataclass(frozen=True)
+class _Law:
+    """What an actuator makes of its input, see the module: its number, that of its input, gear (6,), g (3,) and b (3,)."""
+
+    number: int
+    input: int
+    gear: np.ndarray
+    gain: np.ndarray
+    bias: np.ndarray
+
+
+def _refusal(mujoco: Any, model: Any, k: int, inputs: Sequence[int]) -> str:
+    """Returns why an actuator has no force here, empty where it has one."""
+    gains, biases = mujoco.mjtGain, mujoco.mjtBias
+    all_off = int(model.opt.disableflags) & int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+    if all_off or int(model.opt.disableactuator) >> int(model.actuator_group[k]) & 1:
+        return "actuator that is disabled"
+    if int(model.actuator_dyntype[k]) != mujoco.mjtDyn.mjDYN_NONE:
+        return "actuator with activation"
+    linear = int(model.actuator_gaintype[k]) in (gains.mjGAIN_FIXED, gains.mjGAIN_AFFINE)
+    linear = linear and int(model.actuator_biastype[k]) in (biases.mjBIAS_NONE, biases.mjBIAS_AFFINE)
+    if not linear or len(inputs) != 1 or model.actuator_plugin[k] >= 0:
+        return "actuator that is a muscle, a plugin or has several controls"
+    return ""
+
+
+def _law(mujoco: Any, model: Any, k: int, at_input: int) -> _Law:
+    """Returns the law of an actuator whose gain and bias are numbers, or affine in length and rate."""
+    is_affine = int(model.actuator_gaintype[k]) == mujoco.mjtGain.mjGAIN_AFFINE
+    gain = np.array(model.actuator_gainprm[k][:3], float) * ([1.0, 1.0, 1.0] if is_affine else [1.0, 0.0, 0.0])
+    bias = np.array(model.actuator_biasprm[k][:3], float) * float(int(model.actuator_biastype[k]) == mujoco.mjtBias.mjBIAS_AFFINE)
+    return _Law(k, at_input, np.array(model.actuator_gear[k], float), gain, bias)
+
+
+@dataclasses.dataclass
+class _Reader:
+    """Makes forces of actuators, by what they act on; the first fields are those of `actuators`."""
+
+    mujoco: Any
+    model: Any
+    names: Sequence[str]
+    joints: Sequence[str]
+    bodies: Sequence[str]
+    ends: Callable[[int], tuple[str, str]]
+    tendons: Mapping[int, tuple[tuple[str, ...], tuple[float, ...]]]
+    made: list[Any] = dataclasses.field(default_factory=list)
+    unused: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+
+    def read(self, law: _Law) -> None:
+        """Adds the forces of an actuator, and what of it is left out."""
+        model, kinds, k = self.model, self.mujoco.mjtTrn, law.number
+        for table in _UNREAD:
+            if np.any(getattr(model, table, np.zeros(model.nu))[k]):
+                self.unused.append((table.replace("_", " "), k))
+        transmission, (at, beside) = int(model.actuator_trntype[k]), map(int, model.actuator_trnid[k])
+        if transmission in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
+            self._on_joint(law, at, in_parent=transmission == kinds.mjTRN_JOINTINPARENT)
+        elif transmission == kinds.mjTRN_SITE and beside < 0:
+            axes = quaternion_matrix(model.site_quat[at])
+            body = int(model.site_bodyid[at])
+            self._wrench(law, (GROUND, self.bodies[body]), np.array(model.site_pos[at]), axes @ law.gear[:3], axes @ law.gear[3:])
+        elif transmission == kinds.mjTRN_TENDON:
+            self._on_tendon(law, at)
+        else:
+            self.unused.append((f"actuator on a {kinds(transmission).name.removeprefix('mjTRN_').lower()}", k))
+
+    def _on_joint(self, law: _Law, at: int, *, in_parent: bool) -> None:
+        kind, kinds = int(self.model.jnt_type[at]), self.mujoco.mjtJoint
+        if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
+            self.made.append(js.Actuator(self.names[law.number], self.joints[at], ratio=float(law.gear[0]), **self._numbers(law)))
+        elif in_parent:
+            self.unused.append(("actuator of a ball or a free joint in the axes of its parent", law.number))
+        elif kind == kinds.mjJNT_FREE:
+            self._wrench(law, self.ends(at), np.zeros(3), law.gear[:3], law.gear[3:], force_in_world=True)
+        else:
+            self._wrench(law, self.ends(at), np.zeros(3), np.zeros(3), law.gear[:3])
+
+    def _on_tendon(self, law: _Law, at: int) -> None:
+        if at not in self.tendons:
+            self.unused.append(("actuator on a spatial tendon", law.number))
+            return
+        # What is passive of the tendon is an element of its own.
+        slack, ratio = {"slack_from": 0.0, "slack_to": 0.0}, float(law.gear[0])
+        self.made.append(js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **slack, **self._numbers(law)))
+
+    def _numbers(self, law: _Law) -> dict[str, Any]:
+        """Returns input, gain, bias and the bounds of an actuator by the names of their fields."""
+        found: dict[str, Any] = {"input": law.input, "gain": law.gain, "bias": law.bias}
+        for what, number, limited, table in (
+            ("force", law.number, self.model.actuator_forcelimited, self.model.actuator_forcerange),
+            ("input", law.input, self.model.actuator_ctrllimited, self.model.actuator_ctrlrange),
+        ):
+            if limited[number]:
+                found |= dict(zip((f"least_{what}", f"most_{what}"), map(float, table[number]), strict=True))
+        return found
+
+    def _wrench(
+        self, law: _Law, ends: tuple[str, str], place: np.ndarray, force: np.ndarray, torque: np.ndarray, *, force_in_world: bool = False
+    ) -> None:
+        """Adds a force and a torque, those of a unit of input without gain, at a place of the second of two bodies and in its axes."""
+        model, name, (parent, child) = self.model, self.names[law.number], ends
+        if np.any(law.gain[1:]) or np.any(law.bias):
+            self.unused.append(("actuator with feedback that is on no hinge or slide", law.number))
+            return
+        if model.actuator_ctrllimited[law.input] or model.actuator_forcelimited[law.number]:
+            self.unused.append(("ctrlrange or forcerange of an actuator that is on no hinge or slide", law.number))
+        push, turn = law.gain[0] * force, law.gain[0] * torque
         if np.any(force):
-            made.append(js.Force(f"{names[k]} force", child, point=place, input=at_input, direction=gain[0] * force, body_frame=not free))
+            self.made.append(js.Force(f"{name} force", child, point=place, input=law.input, direction=push, body_frame=not force_in_world))
         if np.any(torque):
-            none = np.zeros(3)
-            made.append(js.Torque(f"{names[k]} torque", parent, child, none, input=at_input, direction=gain[0] * torque, body_frame=True))
-    return made, unused
+            self.made.append(js.Torque(f"{name} torque", parent, child, np.zeros(3), input=law.input, direction=turn, body_frame=True))
 
 
 def _controls(model: Any) -> list[range]:
@@ -127,20 +186,3 @@ def control_names(model: Any, names: Sequence[str]) -> tuple[str, ...]:
     for name, inputs in zip(names, _controls(model), strict=True):
         found += [name] if len(inputs) == 1 else [f"{name}.{k}" for k in range(len(inputs))]
     return tuple(found)
-
-
-def _servo(model: Any, k: int, at_input: int, name: str, joint: str, gear: float, gain: np.ndarray, bias: np.ndarray) -> js.Actuator:
-    """Returns the actuator of a hinge or a slide."""
-    return js.Actuator(name, joint, input=at_input, ratio=float(gear), gain=gain, bias=bias, **_bounds(model, k, at_input))
-
-
-def _bounds(model: Any, k: int, at_input: int) -> dict[str, Any]:
-    """Returns the bounds of an actuator by the names of their fields."""
-    found: dict[str, Any] = {}
-    for what, number, limited, table in (
-        ("force", k, model.actuator_forcelimited, model.actuator_forcerange),
-        ("input", at_input, model.actuator_ctrllimited, model.actuator_ctrlrange),
-    ):
-        if limited[number]:
-            found |= dict(zip((f"least_{what}", f"most_{what}"), map(float, table[number]), strict=True))
-    return found

@@ -64,7 +64,17 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
 
 
 def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str) -> Array:
-    """Returns the velocity of the origin of a link in m/s and its angular velocity in rad/s, both in the axes of the world (6,)."""
+    """Returns the velocity of the origin of a link in m/s and its angular velocity in rad/s, both in the axes of the world (6,).
+
+    Args:
+        report: of the robot.
+        mechanism: of its description.
+        state: coordinates and velocities.
+        name: of the link, a named frame or a site.
+
+    Raises:
+        ValueError: an unknown name.
+    """
     frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.zeros((6,), state.q.dtype)
@@ -75,7 +85,10 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
 
 
 def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> Array:
-    """Returns the Jacobian (6, nv) of `link_velocity`: times v it is the velocity, transposed times a wrench the generalized force."""
+    """Returns the Jacobian (6, nv) of `link_velocity`: times v it is the velocity, transposed times a wrench the generalized force.
+
+    Arguments and errors as of `link_frame`.
+    """
 
     def velocity(v: Array) -> Array:
         return link_velocity(report, mechanism, State(jnp.zeros((), q.dtype), q, v), name)
@@ -84,7 +97,10 @@ def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: st
 
 
 def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Velocity, name: str) -> Array:
-    """Returns the rate of `link_velocity` (6,) in m/s^2 and rad/s^2 where v' = a: what an accelerometer has without gravity."""
+    """Returns the rate of `link_velocity` (6,) in m/s^2 and rad/s^2 where v' = a: what an accelerometer has without gravity.
+
+    Arguments and errors as of `link_velocity`; a: accelerations (nv,).
+    """
 
     def ahead(h: Array) -> Array:
         q = mechanism.retract(state.q, h * state.v)

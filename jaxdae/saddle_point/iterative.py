@@ -49,7 +49,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.varying import varying_with
 from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
-from jaxdae.requirements import fraction
+from jaxdae.requirements import checked_count, fraction
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -100,8 +100,8 @@ def _limits(method: Any, rows: int, dtype: Any) -> tuple[Any, Any, int]:
 
 
 def _check(method: Any, rows: int) -> None:
-    if method.max_iterations is not None and method.max_iterations < 1:
-        raise ValueError(f"{type(method).__name__}.max_iterations must be at least 1, got {method.max_iterations}")
+    if method.max_iterations is not None:
+        checked_count(f"{type(method).__name__}.max_iterations", method.max_iterations)
     given = method.preconditioner
     if given is None:
         return

@@ -26,6 +26,7 @@ import numpy as np
 import optax
 
 from jaxdae._pytree import batch_axes, pytree
+from jaxdae.requirements import checked_count, offers
 from jaxdae.tuning import averaging
 from jaxdae.tuning import checkpoint as checkpoints
 from jaxdae.tuning.checkpoint import Checkpoint, CheckpointError
@@ -137,7 +138,7 @@ def fit(
     Raises:
         ValueError: as `reparametrize`; counts that are not positive; a loss that is no scalar; a checkpoint of another fit; a loss or
             gradient that is not finite at the start of every fit (`check_gradients` says where from).
-        TypeError: an optimizer that is none.
+        TypeError: an optimizer that is none; counts that are no integers.
 
     The loop is on the host, one dispatch a step; the step is compiled once.
     """
@@ -271,16 +272,16 @@ def _tell(checkpoint: Checkpoint, told: Any) -> None:
 
 
 def _check(optimizer: Any, mode: Any, steps: Any, starts: Any, clip: Any, checkpoint: Checkpoint | None) -> None:
-    if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+    if not offers(optimizer, "init", "update"):
         hint = "; call it: optax.adam(1e-2), not optax.adam" if callable(optimizer) else ""
         raise TypeError(f"optimizer must be an optax optimizer such as optax.adam(1e-2), got {optimizer!r}{hint}")
-    if not hasattr(mode, "value_and_grad"):
+    if not offers(mode, "value_and_grad"):
         raise TypeError(f"mode must be Forward(), Reverse() or ByCount(limit), got {mode!r}")
-    for name, value in (("steps", steps), ("starts", starts), ("checkpoint.every", checkpoint.every if checkpoint else None)):
-        if value is None and name != "steps":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    checked_count("steps", steps)
+    if starts is not None:
+        checked_count("starts", starts)
+    if checkpoint is not None:
+        checked_count("checkpoint.every", checkpoint.every)
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be positive, the largest norm of the gradient, got {clip!r}")
 

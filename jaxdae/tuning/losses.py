@@ -23,7 +23,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, energy
+from jaxdae.system import AnySystem, State, energy, velocity_residual
 from jaxdae.trajectory import Trajectory
 
 Over = Callable[[Any], Any]
@@ -48,6 +48,10 @@ def tracking(trajectory: Trajectory, observe: Callable[[State], Any], target: An
         observe: State -> scalar or vector (k,): a point, an angle, a velocity.
         target: the same, or one for every saved state, (time, ...), or for every world and state; or a function of t.
         over: `time_average`, `final` or another function of an array (..., time).
+
+    Raises:
+        TypeError: `observe` or `over` that is no function, or an `observe` that returns no array.
+        ValueError: a target of another shape.
 
     Like all terms NaN where a world failed.
     """
@@ -92,12 +96,7 @@ def constraint_violation(system: AnySystem, trajectory: Trajectory, *, over: Ove
 
 def velocity_violation(system: AnySystem, trajectory: Trajectory, *, over: Over = time_average) -> Any:
     """Returns |[g'; w]|^2 over time, in the squares of the units of the rows per second."""
-
-    def rate(state: State) -> Any:
-        rows = system.constraint_rate(state.t, state.q, state.v)
-        return jnp.concatenate([rows, system.velocity_constraint(state.t, state.q, state.v)])
-
-    return _over(over, _mapped(rate, trajectory.state), trajectory)
+    return _over(over, _mapped(lambda state: velocity_residual(system, state), trajectory.state), trajectory)
 
 
 def reaction(trajectory: Trajectory, rows: Any = None, *, over: Over = time_average) -> Any:

@@ -24,6 +24,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import get_leaf, leaf_paths, set_leaf
+from jaxdae.requirements import offers
 
 
 class Bound(Protocol):
@@ -310,7 +311,7 @@ def _checked(path: str, leaf: Any, bound: Any, starts: int | None) -> tuple[Any,
         if not mask.any():
             raise ValueError(f"trainable: the mask of {path!r} selects none of its entries")
         entries, bound = np.flatnonzero(mask), bound.bound
-    if isinstance(bound, type) or not all(hasattr(bound, name) for name in ("constrained", "free", "outside")):
+    if not offers(bound, "constrained", "free", "outside"):
         raise TypeError(f"trainable: the bound of {path!r} must be a value such as Positive() or Between(0.0, 1.0), got {bound!r}")
     if not isinstance(leaf, Tracer):
         values = np.asarray(leaf)

@@ -58,14 +58,14 @@ class BicycleParameters:
         zB: the same, negative above the ground.
         mB: their mass in kg.
         IBxx: their inertia in kg m^2.
-        IBxz: their product of inertia, an entry of the inertia tensor.
+        IBxz: their product of inertia in kg m^2, an entry of the inertia tensor.
         IByy: their inertia in kg m^2.
         IBzz: their inertia in kg m^2.
         xH: place of the mass center of handlebar and fork in m.
         zH: the same.
         mH: their mass in kg.
         IHxx: their inertia in kg m^2.
-        IHxz: their product of inertia.
+        IHxz: their product of inertia in kg m^2.
         IHyy: their inertia in kg m^2.
         IHzz: their inertia in kg m^2.
         rF: radius of the front wheel in m.

@@ -17,7 +17,7 @@ import numpy as np
 from jaxdae.mechanisms import Mechanism, reactions
 from jaxdae.system import State
 from jaxdae.viewer import colors
-from jaxdae.viewer.elements import drawn, placed_bodies
+from jaxdae.viewer.elements import drawn, placed_bodies, places_in_bodies
 from jaxdae.viewer.outline import placed
 
 
@@ -65,8 +65,8 @@ def reaction_arrows(mechanism: Mechanism, state: State, lam: Any, poses: np.ndar
     for k, name in enumerate(found.names):
         joint = joints[name]
         if joint.b in bodies:
-            point = getattr(joint, "point_b", None)
-            local = np.zeros(3) if point is None else np.asarray([*point, *[0.0] * (3 - len(point))], float)
+            point = places_in_bodies(joint).get("b", np.zeros(3))
+            local = np.concatenate([point, np.zeros(3 - len(point))])
             starts.append(placed(poses[:, bodies.index(joint.b)], local))
             shown.append(k)
     vectors = _in_space(np.asarray(found.force)[:, shown])

@@ -28,6 +28,12 @@ def drawn(mechanism: Mechanism) -> Drawn:
     return Drawn(mechanism.space.dimension, bodies, {}, joints, list(_elements(mechanism, mechanism.forces)))
 
 
+def places_in_bodies(element: Any) -> dict[str, np.ndarray]:
+    """Returns the places of an element of `drawn`, in the frames of its bodies, by the fields that name these, such as "a" and "b"."""
+    kinds = element.kind.kinds()
+    return {kinds[point].body: np.asarray(getattr(element, point), float) for _, point in element.kind.places()}
+
+
 def _elements(mechanism: Mechanism, groups: Mapping[str, Any]) -> Iterator[Any]:
     """Yields the elements of groups; what looks at a rotor looks at the ground, because a rotor has no place."""
     count, places = len(mechanism.body_names), len(placed_bodies(mechanism))

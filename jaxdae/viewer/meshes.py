@@ -11,6 +11,7 @@ SINGLE = np.single
 """The precision of what browsers draw."""
 
 _SIDES = 20  # of circles
+_CELLS = 6  # steps of the grid of a surface in a field of the chess board on it
 
 
 class Mesh(NamedTuple):
@@ -59,9 +60,9 @@ def prism(corners: np.ndarray, bottom: float, top: float) -> Mesh:
     return merged([Mesh(low, fan[:, ::-1]), Mesh(high, fan), *sides])
 
 
-def circle(radius: float, sides: int = _SIDES) -> np.ndarray:
-    """Returns points (sides, 2) of a circle about the origin."""
-    angles = 2.0 * np.pi * np.arange(sides) / sides
+def circle(radius: float) -> np.ndarray:
+    """Returns points (n, 2) of a circle about the origin."""
+    angles = 2.0 * np.pi * np.arange(_SIDES) / _SIDES
     return radius * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
@@ -137,17 +138,12 @@ def surface(height: Callable[[np.ndarray, np.ndarray], np.ndarray], low: np.ndar
     return Mesh(np.column_stack([x.reshape(-1), y.reshape(-1), z]), faces)
 
 
-def checkered(mesh: Mesh, cells: int = 6) -> tuple[Mesh, Mesh]:
-    """Returns the two colors of a chess board on a `surface`: hills that light alone does not show are seen by its lines.
-
-    Args:
-        mesh: of `surface`.
-        cells: steps of its grid in a field.
-    """
+def checkered(mesh: Mesh) -> tuple[Mesh, Mesh]:
+    """Returns the two colors of a chess board on a `surface`: hills that light alone does not show are seen by its lines."""
     corner = mesh.vertices[:, :2].min(axis=0)
     step = np.array([np.diff(np.unique(mesh.vertices[:, axis])[:2])[0] for axis in (0, 1)])
     middle = mesh.vertices[mesh.faces][..., :2].mean(axis=1)
-    odd = np.floor((middle - corner) / (cells * step)).sum(axis=1) % 2 == 1
+    odd = np.floor((middle - corner) / (_CELLS * step)).sum(axis=1) % 2 == 1
     return _part(mesh, ~odd), _part(mesh, odd)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxdae.mechanisms.joints import planar, spatial, spatial_wheels, wheels, wheels_in_space
 from jaxdae.mechanisms.kinds import GROUND
+from jaxdae.viewer.elements import places_in_bodies
 from jaxdae.viewer.meshes import Mesh, ball, basis, circle, cuboid, cylinder, merged, prism, surface, wheel
 from jaxdae.viewer.outline import Drawn, Outline, hull, middle_lines
 
@@ -113,11 +114,10 @@ def _upright(joint: Any) -> Round:
     heading = np.array([*joint.axis, 0.0])
     center = np.array([*joint.point_b, 0.0])
     axle = np.cross(_Z, heading)
-    radius = getattr(joint, "radius", None)
+    radius = float(joint.radius) if "radius" in joint.kind.kinds() else None
 
     def solid(width: float) -> tuple[Mesh, Mesh]:
-        size = 2.2 * width if radius is None else float(radius)
-        return _disc(center, axle, size)(width)
+        return _disc(center, axle, 2.2 * width if radius is None else radius)(width)
 
     return Round(joint.b, False, solid)
 
@@ -174,7 +174,7 @@ def solids(elements: Drawn, shape: Outline, size: float, bold: float = 1.0) -> S
     ground: list[Mesh] = []
     for joint in (joint for joint in elements.joints if joint.kind not in ROUND):
         _add_joint(joint, elements.dimension, width, max(layers.values(), default=0), details, ground)
-    terrains = tuple(Terrain(joint.terrain) for joint in elements.joints if getattr(joint, "terrain", None) is not None)[:1]
+    terrains = tuple(Terrain(joint.terrain) for joint in elements.joints if "terrain" in joint.kind.kinds())[:1]
     return Solids(
         {name: merged(meshes) for name, meshes in bodies.items() if meshes},
         {name: merged(meshes) for name, meshes in details.items() if meshes},
@@ -199,7 +199,7 @@ def _layers(elements: Drawn) -> dict[str, int]:
     """Returns the layers of bodies in the plane: those that share a joint lie in different ones, each in the lowest that is free."""
     neighbors: dict[str, set[str]] = {body.name: set() for body in elements.bodies}
     for joint in elements.joints:
-        ends = [getattr(joint, name) for name in ("a", "b") if getattr(joint, name, GROUND) in neighbors]
+        ends = [end for end in (joint.a, joint.b) if end in neighbors]
         if len(ends) == 2:
             neighbors[ends[0]].add(ends[1])
             neighbors[ends[1]].add(ends[0])
@@ -253,29 +253,23 @@ def _plate(corners: np.ndarray, width: float) -> Mesh:
 
 def _add_joint(joint: Any, dimension: int, width: float, top: int, details: dict[str, list[Mesh]], ground: list[Mesh]) -> None:
     """Adds what a joint looks like: to its second body, or to the first where that is the ground; and its foot on the ground."""
-    for end, point in (("b", "point_b"), ("a", "point_a")):
-        at = getattr(joint, point, None)
-        body = getattr(joint, end, None)
-        if at is not None and body in details:
-            details[body].append(_marker(joint, end, np.asarray(at, float), dimension, width, top))
-            break
-    at = getattr(joint, "point_a", None) if getattr(joint, "a", None) == GROUND else None
-    if getattr(joint, "b", None) == GROUND:
-        at = getattr(joint, "point_b", None)
-    if at is not None:
-        ground.append(_foot(np.asarray(at, float), width))
+    bodies, places = {"b": joint.b, "a": joint.a}, places_in_bodies(joint)
+    carrier = next((end for end, body in bodies.items() if end in places and body in details), None)
+    if carrier is not None:
+        details[bodies[carrier]].append(_marker(joint, carrier, places[carrier], dimension, width, top))
+    ground += [_foot(places[end], width) for end, body in bodies.items() if end in places and body == GROUND]
 
 
 def _marker(joint: Any, end: str, at: np.ndarray, dimension: int, width: float, top: int) -> Mesh:
     if dimension == 2:
         reach = _SHEET * width * (top + 1.4)
         return prism(np.asarray(at) + circle(0.22 * width), -0.4 * _SHEET * width, reach)
-    axes = getattr(joint, f"axes_{end}", None)
-    if axes is not None and joint.kind in _TURNING:
-        return cylinder(at - 0.55 * width * axes[:, 2], at + 0.55 * width * axes[:, 2], 0.45 * width)
-    if axes is not None and joint.kind in _SLIDING:
+    if joint.kind not in (*_TURNING, *_SLIDING):
+        return ball(at, 0.5 * width)
+    axes = joint.axes_a if end == "a" else joint.axes_b
+    if joint.kind in _SLIDING:
         return cuboid(np.array([0.5, 0.5, 0.9]) * width, axes, at)
-    return ball(at, 0.5 * width)
+    return cylinder(at - 0.55 * width * axes[:, 2], at + 0.55 * width * axes[:, 2], 0.45 * width)
 
 
 def _foot(at: np.ndarray, width: float) -> Mesh:

@@ -58,6 +58,7 @@ ONE_MISTAKE = {
     "zero inertia": ("bodies.rod.inertia=0", "mechanism.bodies.rod.inertia", "got 0", "> 0", "kg m^2"),
     "nan": ("bodies.rod.mass=.nan", "got .nan", "a finite number > 0"),
     "infinity": ("forces.motor.torque=.inf", "mechanism.forces.motor.torque", "got .inf", "a finite number", "N m"),
+    "a whole number that no double holds": ("dt=1" + 400 * "0", "dt", "got 1000", "a finite number > 0"),
     "dt zero": ("dt=0", "dt", "got 0", "> 0", "the step in s"),
     "dt negative": ("dt=-1e-3", "dt", "got -0.001", "> 0"),
     "steps not whole": ("dt=0.3", "duration", "3.33333333 steps", "a whole number of steps", "0.9 or 1.2"),

@@ -11,12 +11,11 @@ import types
 
 import numpy as np
 import pytest
-import typer.testing
 import yaml
+from small_runs import command
 
 from jaxdae import disk
 from jaxdae.app import files, interrupts, learn, locks, results, run_folder, simulate, space
-from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
 from jaxdae.app.source import Document
@@ -42,13 +41,6 @@ tune:
   iterations: 12
 """
 OBJECTIVE = ("loss", "batch_loss", "parameters", "trainable", "batch")
-
-
-def command(*arguments):
-    result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture

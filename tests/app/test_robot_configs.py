@@ -90,6 +90,26 @@ def test_what_is_added_may_name_links():
     np.testing.assert_allclose(push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], atol=1e-15)
 
 
+def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
+    forces = (
+        "  forces:\n"
+        "    - {type: force, name: push, body: camera, point: [0, 0, 0], force: [1, 2, 3], body_frame: true}\n"
+        "    - {type: torque, name: twist, a: ground, b: camera, torque: [1, 2, 3], body_frame: true}\n"
+        "    - {type: force, name: pull, body: camera, point: [0, 0, 0], force: [1, 2, 3]}\n"
+    )
+    push, twist, pull = build.description(written_out(forces).model_dump()).forces
+    camera = robots.load(MODELS / "gripper_arm.urdf").report.frames["camera"]
+    np.testing.assert_allclose(push.force, camera.rotation @ [1, 2, 3], atol=1e-15)
+    np.testing.assert_allclose(twist.torque, camera.rotation @ [1, 2, 3], atol=1e-15)
+    np.testing.assert_allclose(pull.force, [1, 2, 3])
+
+
+def test_mistakes_in_what_is_added_stay_where_they_are():
+    wrong = "  forces: [{type: force, name: push, body: camera, point: [[1], [1, 2]], force: heavy, body_frame: true}]\n"
+    with pytest.raises(ValueError, match="point"):
+        written_out(wrong)
+
+
 def test_loops_of_a_config():
     config = Config.model_validate(read(str(ROOT / "configs" / "four_bar_gripper.yaml")).data)
     assert config.mechanism.cut == ["pin_left", "pin_right"]

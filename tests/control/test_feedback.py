@@ -254,7 +254,7 @@ def test_a_law_with_memory_cannot_be_a_control():
         ),
         (
             jc.PD(model=PENDULUM, output=lambda q: q[0], reference=0.0, kp=1.0),
-            r"output\(q\) must return an array of shape \(ny,\), got \(\)",
+            r"output\(q\) must return a vector, got shape \(\)",
         ),
         (jc.Saturated(PD, jnp.zeros(2), 1.0), r"lower must be a number or have the shape of the input \(1,\), got \(2,\)"),
         (jc.Saturated(PD, None, jnp.ones(3)), r"upper must be a number or have the shape of the input \(1,\), got \(3,\)"),

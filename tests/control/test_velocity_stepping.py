@@ -379,7 +379,7 @@ class TestMistakes:
             ({"active": jnp.ones(2)}, r"GoalGroup\.active must be a number or have one entry a row"),
             ({"compliance": jnp.ones(2)}, r"GoalGroup\.compliance must be a number or have one entry a row"),
             ({"goals": (Goal(Coordinates((0,)), jnp.ones(2)),)}, r"Goal\.target must be a number or have one entry a row, shape \(1,\)"),
-            ({"goals": (Goal(lambda q: q[0], 0.0),)}, r"Goal\.output\(q\) must return a vector \(k,\), got shape \(\)"),
+            ({"goals": (Goal(lambda q: q[0], 0.0),)}, r"Goal\.output\(q\) must return a vector, got shape \(\)"),
             ({"goals": (rate_of(0, InputTarget(0)),)}, r"Goal\.rate is read from the inputs, but there is no input"),
         ],
     )

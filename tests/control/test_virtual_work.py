@@ -10,7 +10,7 @@ from control_problems import arm, moving, parallel_arm
 
 import jaxdae as jd
 from jaxdae.control import BodyFrame, BodyPoint, Coordinates, JointCoordinate, VirtualWork, motor_efforts
-from jaxdae.control.goals import output_jacobian
+from jaxdae.outputs import output_jacobian
 
 METRICS = pytest.mark.parametrize("metric", [jd.Metric.EUCLIDEAN, jd.Metric.MASS])
 efforts = jax.jit(motor_efforts)
@@ -185,7 +185,7 @@ class TestMistakes:
             VirtualWork(()).jacobian(mechanism, state)
         with pytest.raises(ValueError, match=r"one row a motor, shape \(3, 9\), got \(1, 9\)"):
             VirtualWork(motors.motors, lever=lambda t, q: q[None]).levers(mechanism, state)
-        with pytest.raises(ValueError, match=r"an output must return a vector \(k,\), got shape \(\)"):
+        with pytest.raises(ValueError, match=r"an output must return a vector, got shape \(\)"):
             VirtualWork((lambda q: q[0],)).jacobian(mechanism, state)
 
     def test_of_names(self, three_links):

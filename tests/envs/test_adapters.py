@@ -63,7 +63,7 @@ def test_gymnasium(cart):
     again, _ = many.reset(seed=1)
     np.testing.assert_array_equal(first, again)
     for wrong, message in (
-        ({"worlds": 0}, "positive integer or None, got 0"),
+        ({"worlds": 0}, "worlds must be at least 1, got 0"),
         ({"worlds": 2, "params": {"mass": jnp.ones(2)[:1]}}, "stacked"),
     ):
         with pytest.raises(ValueError, match=message):

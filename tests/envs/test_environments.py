@@ -180,7 +180,7 @@ def test_mistakes_are_named():
         envs.sample_params(KEY, task.system, {"weight": envs.Factor(1.0, 2.0)})
     with pytest.raises(ValueError, match=r"low must not be above high for mass, got 1\.2 and 0\.8"):
         envs.sample_params(KEY, task.system, {"mass": envs.Factor(1.2, 0.8)})
-    with pytest.raises(ValueError, match="count must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         envs.StartPool.drawn(task, KEY, 0)
 
 

@@ -129,10 +129,10 @@ def test_many_starts_are_fits_of_their_own():
 MISTAKES = {
     "optimizer": ({"optimizer": optax.adam}, TypeError, "call it: optax.adam"),
     "no optimizer": ({"optimizer": "adam"}, TypeError, "must be an optax optimizer"),
-    "steps": ({"steps": 0}, ValueError, "steps must be a whole number of at least 1, got 0"),
-    "starts": ({"starts": 1.5}, ValueError, "starts must be a whole number"),
+    "steps": ({"steps": 0}, ValueError, "steps must be at least 1, got 0"),
+    "starts": ({"starts": 1.5}, TypeError, "starts must be an integer, got 1.5"),
     "clip": ({"clip": 0.0}, ValueError, "clip must be positive"),
-    "every": ({"checkpoint": Checkpoint("x.npz", every=0)}, ValueError, "checkpoint.every must be a whole number"),
+    "every": ({"checkpoint": Checkpoint("x.npz", every=0)}, ValueError, "checkpoint.every must be at least 1, got 0"),
     "vector": ({"loss": lambda p: p["x"]}, ValueError, r"loss must return a scalar, got \(2,\)"),
     "vector of an item": ({"loss": lambda p, item: p["x"], "batch": jnp.ones(3)}, ValueError, r"loss must return a scalar, got \(3, 2\)"),
     "leaf": ({"trainable": "y"}, ValueError, "no leaf 'y'; there is: fixed, x"),

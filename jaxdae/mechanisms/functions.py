@@ -1,0 +1,103 @@
+"""Fields that are functions, or may be: of time, of a coordinate, and terrains, which are heights over places."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.functions import as_pytree
+from jaxdae.geometry.terrain import terrain_mistakes
+from jaxdae.mechanisms.kinds import Kind, Known, Number, Start
+from jaxdae.mechanisms.values import concrete, real
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Function(Kind):
+    """A function: a pytree that is called, whose numbers are leaves, or a plain function.
+
+    Attributes:
+        name: of the field.
+        what: what it must be, in words.
+        returns: what it returns, in words.
+        takes: the shape of its argument.
+        gives: the shape of what it returns.
+    """
+
+    name: str
+    what: str
+    returns: str
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no such function."""
+        expected = f"must be {self.what}, got {value!r}"
+        if not callable(value) or isinstance(value, type):
+            yield expected
+            return
+        numbers = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
+        wrong = [x for x in numbers if (known := concrete(x)) is not None and not np.all(np.isfinite(known))]
+        if wrong:
+            yield f"has {wrong[0]!r} where a finite number is needed"
+            return
+        try:
+            shape = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes)).shape
+        except Exception as error:
+            yield f"{expected}, which fails: {error}"
+            return
+        if shape != self.gives:
+            yield f"{expected}, which returns shape {shape} instead of {self.returns}"
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the function as a pytree of arrays."""
+        # A plain function is structure: it has no leaves.
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.name}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Varying(Number):
+    """A number, or from Python a function of time: a pytree that is called with t in s, whose numbers are leaves, or a plain function."""
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is neither a number nor a function of time."""
+        if callable(value):
+            return Function(text=self.text, name=self.text, what="a number or a function of time", returns="one number").mistakes(
+                value, names
+            )
+        return super().mistakes(value, names)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the number as an array (), or the function as a pytree of arrays."""
+        if not callable(value):
+            return super().placed(value, element, start)
+        return jax.tree.map(real, as_pytree(value, f"joint {element.name[0]!r}: {self.text}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ground(Kind):
+    """A terrain."""
+
+    plain: ClassVar[str] = "terrain"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is wrong with it."""
+        yield from terrain_mistakes(value)
+
+    def placed(self, value: Any, element: Any, start: Start) -> Any:
+        """Returns the terrain with arrays."""
+        return jax.tree.map(real, value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Motion(Function):
+    """A function of time."""
+
+    name: str = "motion"
+    what: str = "a function of time such as Sinusoid(...)"
+    returns: str = "one number"
+    plain: ClassVar[str] = "motion"
