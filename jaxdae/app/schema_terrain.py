@@ -29,6 +29,19 @@ _Triple = Annotated[tuple[float, float, float], Strict(False)]
 _Several = Annotated[tuple[float, ...], Strict(False)]
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def _one_or_two(value: Any) -> Any:
+    """Returns one number or two, judged whole, because a union would judge each of its members."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not all(map(_is_number, numbers)) or len(numbers) != (2 if isinstance(value, list | tuple) else 1):
+        got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
+        raise ValueError(f"{got}|a finite number, or a list of two|the spacing of the grid in m, or [along x, along y]")
+    return value
+
+
 def _whole(value: Any) -> Any:
     """Returns a table of heights, judged whole: a map with holes is one mistake."""
     rows = value if isinstance(value, list | tuple) else []
@@ -36,7 +49,7 @@ def _whole(value: Any) -> Any:
     if not rows or len(set(sizes)) > 1 or not sizes[0]:
         raise ValueError(f"rows of {sorted(set(sizes))} numbers|rows of numbers, all of one length, in m|row k has the heights along y")
     entries = [(k, j, each) for k, row in enumerate(rows) for j, each in enumerate(row)]
-    holes = [(k, j) for k, j, each in entries if isinstance(each, bool) or not isinstance(each, int | float) or not np.isfinite(each)]
+    holes = [(k, j) for k, j, each in entries if not _is_number(each)]
     if holes:
         got = f"{len(holes)} of {len(entries)} heights that are no finite numbers, the first at {list(holes[0])}"
         raise ValueError(f"{got}|finite numbers|fill holes of a map before")
@@ -51,7 +64,8 @@ _ANNOTATIONS: dict[str, Any] = {
     "origin": _Pair,
     "z": _Table | None,
     **dict.fromkeys(("amplitudes", "kx", "ky", "phase"), _Several),
-    **dict.fromkeys(("offset", "radius", "spacing"), float),
+    "spacing": Annotated[float | _Pair, BeforeValidator(_one_or_two)],
+    **dict.fromkeys(("offset", "radius"), float),
 }
 
 
