@@ -1,9 +1,11 @@
 """Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
 
 Positions. From a rough guess, Levenberg-Marquardt on g(t, q) = 0 over the free coordinates, with the step from the singular values of
-J: redundant rows and singular guesses do no harm. Rows that are sines of angles have these angles in their place (`opening`), because sines
-are zero at half a turn as well. The iteration itself is never differentiated. At its result q* the derivative is that of
-the minimum-norm correction: with P the pseudoinverse of J over the free coordinates, two steps
+J: redundant rows and singular guesses do no harm. Where it rests with open rows, such as on a straight chain between points that are too
+near, or on a joint at half a turn, whose rows change in no direction that would close them, it goes on once from a little aside. Rows
+that are sines of angles have these angles in their place (`opening`), because sines are zero at half a turn as well. The iteration itself
+is never differentiated. At its result q* the derivative is that of the minimum-norm correction: with P the pseudoinverse of J over the
+free coordinates, two steps
 
     q <- q - P g(t, q),      P held constant,
 
@@ -36,6 +38,14 @@ from jaxdae.system import AnySystem, State, check_fit, check_system, checked, ve
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
+
+_DAMPING = 1e-3
+_CAREFUL = 1.0
+"""Dampings of the first step, and of the first one from aside, over the square of the largest singular value. Along what changes no row to
+first order the step without damping is many turns long."""
+
+_ASIDE = 0.03
+"""How far aside of a place of rest the iteration goes on, in m and rad: beyond rounding, and small against what it left open."""
 
 _NAMED = 5
 """How many of the joints that stay open an error names."""
@@ -187,7 +197,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     still: Any = jax.lax.stop_gradient
     if not system.flat:  # Quaternions of any length are made unit ones.
         guess = system.retract(guess, jnp.zeros_like(wanted))
-    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free)
+    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free, limit)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
     rows = jax.eval_shape(system.constraint, t, q).shape[0]
@@ -216,7 +226,7 @@ def _rank_tolerance(matrix: Any) -> float:
     return 10.0 * max(matrix.shape) * float(jnp.finfo(matrix.dtype).eps)
 
 
-def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[Any, Any]:
+def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any) -> tuple[Any, Any]:
     """Returns coordinates that minimize |g| near the guess, and the number of iterations."""
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
     if rows == 0:
@@ -237,22 +247,36 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any) -> tuple[An
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -(right.T @ (gain * (left.T @ system.opening(t, q))))
 
+    # Where their sum of squares is larger, a row is open.
+    largest = rows * jnp.asarray(limit, guess.dtype) ** 2
+    # Cosines of whole numbers: without a symmetry that the mechanism could have as well.
+    aside = _ASIDE * free * jnp.cos(jnp.arange(free.shape[0], dtype=free.dtype))
+
     def body(carry: Any) -> Any:
-        q, damping, error, count, _ = carry
+        q, damping, error, count, _, rest, tried = carry
         step = proposal(q, damping)
         trial = system.retract(q, step)
         new_error = jnp.sum(system.opening(t, trial) ** 2)
         better = new_error < error
         settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
-        q = jnp.where(better, trial, q)
+        q: Any = jnp.where(better, trial, q)
+        error: Any = jnp.where(better, new_error, error)
         less: Any = jnp.where(damping < 1e-12, 0.0, damping * 0.1)
         damping: Any = jnp.where(better, less, jnp.maximum(10.0 * damping, 1e-8))
-        return q, damping, jnp.where(better, new_error, error), count + 1, settled | (damping > 1e8)
+        done = settled | (damping > 1e8)
+        again = done & ~tried & (error > largest)
+        rest = jnp.where(again, q, rest)
+        q, error = jnp.where(again, system.retract(q, aside), q), jnp.where(again, jnp.inf, error)
+        return q, jnp.where(again, _CAREFUL, damping), error, count + 1, done & ~again, rest, tried | again
 
     start_error = jnp.sum(system.opening(t, guess) ** 2)
-    start = (guess, jnp.asarray(1e-3, guess.dtype), start_error, jnp.zeros((), jnp.int32), start_error == 0.0)
-    q, _, _, count, _ = jax.lax.while_loop(lambda c: (c[3] < _ITERATIONS) & ~c[4], body, varying_with(start, system, t, free))
-    return q, count
+    counters = jnp.zeros((), jnp.int32), start_error == 0.0
+    start = (guess, jnp.asarray(_DAMPING, guess.dtype), start_error, *counters, guess, jnp.zeros((), bool))
+    q, _, error, count, _, rest, tried = jax.lax.while_loop(
+        lambda c: (c[3] < _ITERATIONS) & ~c[4], body, varying_with(start, system, t, free)
+    )
+    # From aside it either closes the rows, or what was found before is as good.
+    return jnp.where(tried & ~(error <= largest), rest, q), count
 
 
 def _consistent_velocity(system: Any, state: State, free: Any) -> Any:

@@ -99,6 +99,44 @@ def test_joints_that_are_turned_over_are_open():
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
 
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
+    """No row changes to first order where its links turn; the iteration goes on from aside, and has the triangle of the links."""
+    bodies = [jm.Body(name, 1.0, 0.1, (x, 0.0, 0.0)) for name, x in (("left", 0.5), ("right", 1.5))]
+
+    def chain(length):
+        joints = [
+            jm.Revolute("base", "ground", "left", point_a=(0.0, 0.0), point_b=(-0.5, 0.0)),
+            jm.Revolute("knee", "left", "right", point_a=(0.5, 0.0), point_b=(-0.5, 0.0)),
+            jm.Revolute("end", "ground", "right", point_a=(length, 0.0), point_b=(0.5, 0.0)),
+        ]
+        made = jm.planar_mechanism(bodies, joints, coordinates=coordinates)
+        return jax.tree.map(lambda x: x.astype(dtype), made)
+
+    mechanism, q = chain(1.8)
+    state, _ = jd.initialize(mechanism, q)
+    frames = mechanism.frames(state.q)
+    np.testing.assert_allclose(np.abs(np.asarray(frames.y)), 0.5 * np.sqrt(1.0 - 0.9**2), atol=1e4 * float(jnp.finfo(dtype).eps))
+    # An end that is out of reach stays so, and the chain straight.
+    mechanism, q = chain(2.1)
+    state, info = jax.jit(lambda q: jd.initialize(mechanism, q))(q)
+    assert info.status == jd.Status.INCONSISTENT_START
+    np.testing.assert_allclose(mechanism.frames(state.q).y, 0.0, atol=10 * float(jnp.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
+def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
+    """At half a turn about n the rows change for turns about n alone."""
+    at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
+    mechanism, q = jm.spatial_mechanism([js.Body("lid", 1.0, (0.1, 0.2, 0.3))], [kind("hinge", "ground", "lid", **at)])
+    axes = jnp.asarray([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.6, -0.8], [0.6, -0.8, 0.0]])
+    turned = jax.vmap(lambda n: jnp.concatenate([q[:4].at[3].set(0.0), n]))(axes)
+    states, info = jax.jit(jax.vmap(lambda q: jd.initialize(mechanism, q)))(turned)
+    np.testing.assert_array_equal(info.status, jd.Status.OK)
+    np.testing.assert_allclose(np.abs(states.q[:, 3]), 1.0, atol=1e-12)
+
+
 def lids():
     """A lid that is welded to the ground, in four systems of which each has these rows, and the start that is near to half a turn."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
@@ -183,10 +221,10 @@ class TestPositions:
         with pytest.raises(jd.SimulationError, match="the constraints cannot be closed; largest residuals row"):
             jd.initialize(chain(2.6), ELBOW_UP)
 
-    def test_a_guess_on_a_symmetry_axis_fails_and_does_not_crash(self):
+    def test_a_guess_on_a_symmetry_axis_takes_one_of_both_sides(self):
         # Straight, but too short: no step to the side is better than the other.
-        with pytest.raises(jd.SimulationError, match="start from a better guess"):
-            jd.initialize(chain(2.0), jnp.array([0.8, 0.0, 2.0, 0.0]))
+        at, _ = jd.initialize(chain(2.0), jnp.array([0.8, 0.0, 2.0, 0.0]))
+        np.testing.assert_allclose(jnp.abs(at.q), jnp.abs(jd.initialize(chain(2.0), ELBOW_UP)[0].q), atol=1e-9)
 
     def test_without_constraints(self):
         at = oscillating()

@@ -383,6 +383,11 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
     # With the center so high that inner wheels would pull they carry nothing.
     assert float(jnp.min(at(2.0)[0])) == 0.0
+    # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1 m/s between wheel and ground.
+    single, there = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5, iterations=12), state))
+    found = single.loads(there)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, loads, rtol=100 * np.finfo(np.float32).eps)
     few, _ = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], tires[:2], gravity=(0.0, 0.0))
     with pytest.raises(ValueError, match=r"three or more tires with a load.*this mechanism has 2"):
         jv.LoadTransfer(few, 0.5).loads(state)

@@ -29,6 +29,15 @@ _Triple = Annotated[tuple[float, float, float], Strict(False)]
 _Several = Annotated[tuple[float, ...], Strict(False)]
 
 
+def _one_or_two(value: Any) -> Any:
+    """Returns one number or two, judged whole, because a union would judge each of its members."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not all(map(is_finite, numbers)) or len(numbers) != (2 if isinstance(value, list | tuple) else 1):
+        got = f"{list(value)}" if isinstance(value, list | tuple) else f"{value!r}"
+        raise ValueError(f"{got}|a finite number, or a list of two|the spacing of the grid in m, or [along x, along y]")
+    return value
+
+
 def _whole(value: Any) -> Any:
     """Returns a table of heights, judged whole: a map with holes is one mistake."""
     rows = value if isinstance(value, list | tuple) else []
@@ -51,7 +60,8 @@ _ANNOTATIONS: dict[str, Any] = {
     "origin": _Pair,
     "z": _Table | None,
     **dict.fromkeys(("amplitudes", "kx", "ky", "phase"), _Several),
-    **dict.fromkeys(("offset", "radius", "spacing"), float),
+    "spacing": Annotated[float | _Pair, BeforeValidator(_one_or_two)],
+    **dict.fromkeys(("offset", "radius"), float),
 }
 
 

@@ -246,7 +246,7 @@ def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (
         acceleration: (a_x, a_y) in m/s^2.
         gravity: in m/s^2.
     """
-    places = jnp.asarray(places, jnp.result_type(float))
+    places = floating(places)
     balance = jnp.concatenate([jnp.ones((1, places.shape[0]), places.dtype), places.T])
     needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * jnp.asarray(acceleration, places.dtype))])
     return balance.T @ jnp.linalg.solve(balance @ balance.T, needed)

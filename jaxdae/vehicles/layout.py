@@ -25,7 +25,7 @@ from jaxdae.mechanisms import KinematicMechanism, Mechanism
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
 from jaxdae.mechanisms.measures import Pairs
-from jaxdae.mechanisms.values import concrete, hint
+from jaxdae.mechanisms.values import concrete, floating, hint
 from jaxdae.typing import Leaf
 
 
@@ -93,7 +93,7 @@ def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle:
     Raises:
         ValueError: shapes or names that do not fit; a radius that is not positive.
     """
-    place = jnp.asarray(places, jnp.result_type(float))
+    place = floating(places)
     if place.ndim != 2 or place.shape[1] != 2 or not place.shape[0]:
         raise ValueError(f"wheels: places must have shape (k, 2), one place (x, y) a wheel, got {place.shape}")
     count = place.shape[0]

@@ -99,7 +99,7 @@ def test_terrains_are_those_of_the_library():
         "plane": {"normal": [0.0, 0.1, 1.0], "offset": 0.2},
         "hills": {"amplitudes": [0.1], "kx": [1.0], "ky": [2.0], "phase": [0.0]},
         "cylinder": {"radius": -3.0},
-        "height_map": {"z": [[0.0, 1.0], [2.0, 3.0]], "spacing": 0.5},
+        "height_map": {"z": [[0.0, 1.0], [2.0, 3.0]], "spacing": [0.5, 0.25]},
     }
     for key, numbers in sections.items():
         found = built({"space": "space", "bodies": DISC, "wheels": [CONTACT], "terrain": {"type": key} | numbers}).joints[0].terrain
@@ -160,6 +160,7 @@ MISTAKES = {
     "ragged": (space(terrain=MAP | {"heights": [[0, 0], [0]]}), "mechanism.terrain.heights", "rows of [1, 2] numbers", "one length"),
     "no heights": (space(terrain=without(MAP, "heights")), "mechanism.terrain", "neither heights nor z"),
     "spacing": (space(terrain=MAP | {"spacing": 0}), "mechanism.terrain", "spacing must be a positive number"),
+    "three spacings": (space(terrain=MAP | {"spacing": [1, 1, 1]}), "mechanism.terrain.spacing", "got [1, 1, 1]", "or a list of two"),
     "no radius": (space(terrain={"type": "cylinder", "radius": 0}), "mechanism.terrain", "radius must be a number that is not zero"),
 }
 
