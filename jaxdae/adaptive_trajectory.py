@@ -207,19 +207,21 @@ def _adaptive_rollout(
     (saved_times, last_time), (saved, last) = solution.ts, solution.ys
     steps = jnp.asarray(solution.stats["num_steps"], jnp.int32)
 
-    def entry(t: Any, time: Any, y: Any) -> tuple[State, Any]:
+    def entry(t: Any, time: Any, y: Any, held: Any) -> tuple[State, Any]:
+        # At the end of an interval the input is the one that was held in it, as in `rollout`; the law gives that of the next one.
+        controls = law if held is None else held
         reached = jnp.isfinite(time) & (begun == Status.OK)
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
-        v, a, lam, moving = motion(system, at, law, solver, integrator.stabilization)
+        v, a, lam, moving = motion(system, at, controls, solver, integrator.stabilization)
         at = State(at.t, at.q, v)
-        info = step_info(bound(system, at, law), at, a, lam)
+        info = step_info(bound(system, at, controls), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
         status = first_failure(begun, status, moving, projection_status(integrator.projection, info, at))
         info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
 
-    trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved)))
+    trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved, law.inputs if jumps else None)))
     return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)
 
 

@@ -25,6 +25,17 @@ class Point(jd.System):
 
 
 @jd.pytree
+class Cart(jd.KinematicSystem):
+    """A point that is told its speed, which a row lets it have."""
+
+    def rate(self, t, x, u):
+        return jnp.stack([u[0], -u[0]])
+
+    def constraint(self, t, x):
+        return x[1:] + 0.5 * x[:1]
+
+
+@jd.pytree
 class Torn(Point):
     """The same, held at two speeds that part at t = 1/2."""
 
@@ -70,3 +81,18 @@ def test_derivatives_by_the_times_at_which_inputs_jump():
 def test_times_before_the_start_that_nobody_saw():
     found = jax.jit(lambda t: jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), state([0.3], [0.1]), times=t).info.status)(-TIMES)
     np.testing.assert_array_equal(found, jd.Status.OUT_OF_RANGE)
+
+
+@pytest.mark.parametrize(
+    ("system", "start"), [(Point(), state([0.3], [0.1])), (Cart(), state([0.0, 0.0], [0.0, 0.0]))], ids=["forces", "speeds"]
+)
+def test_an_entry_has_the_input_that_was_held_until_then(system, start):
+    """At a time of a jump the acceleration, or the velocity of a system of first order, is that before it, as in `rollout`."""
+    inputs, method = jnp.array([[1.0], [-2.0], [4.0]]), jd.Adaptive(method=TSIT5)
+    stepped = jd.rollout(system, method, start, inputs, dt=0.1)
+    found = jd.adaptive_rollout(system, method, start, inputs, times=stepped.state.t)
+    np.testing.assert_array_equal(found.info.status, jd.Status.OK)
+    for name in ("q", "v"):
+        np.testing.assert_allclose(getattr(found.state, name), getattr(stepped.state, name), rtol=1e-12, atol=1e-14)
+    for name in ("a", "lam"):
+        np.testing.assert_allclose(getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14)
