@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
 import jax
 
@@ -13,38 +12,9 @@ from jaxdae.system import AnySystem, State, checked, checked_state, velocity_res
 from jaxdae.typing import Jacobian, Leaf, Residual, Rows
 
 
-class Terms(Protocol):
-    """All constraint rows at a state, as a stabilization sees them."""
-
-    @property
-    def position(self) -> Residual:
-        """The residual g (ng,)."""
-        ...
-
-    @property
-    def velocity(self) -> Rows:
-        """The rates and residuals [g'; w] (nc,)."""
-        ...
-
-    @property
-    def jacobian_operator(self) -> JacobianOperator:
-        """J as an operator."""
-        ...
-
-    @property
-    def jacobian(self) -> Jacobian:
-        """J (nc, nv) as an array."""
-        ...
-
-    @property
-    def bias(self) -> Rows:
-        """The bias gamma (nc,)."""
-        ...
-
-
 @pytree
 class ConstraintTerms:
-    """`Terms` that are all there: g (ng,), [g'; w] (nc,), J as an operator and gamma (nc,)."""
+    """All terms at a state: g (ng,), [g'; w] (nc,), J as an operator and gamma (nc,)."""
 
     position: Leaf
     velocity: Leaf
@@ -59,7 +29,7 @@ class ConstraintTerms:
 
 @dataclasses.dataclass(frozen=True)
 class TermsOnDemand:
-    """`Terms` of which each is evaluated, and checked, where it is asked for: derivatives of what nobody asks for are never formed.
+    """Terms of which each is evaluated, and checked, where it is asked for: derivatives of what nobody asks for are never formed.
 
     Attributes:
         system: the mechanical system.
@@ -102,6 +72,11 @@ class TermsOnDemand:
     def jacobian(self) -> Jacobian:
         """J (nc, nv) as an array."""
         return self.jacobian_operator.as_dense()
+
+
+Terms = ConstraintTerms | TermsOnDemand
+"""What a stabilization sees of the rows at a state: `position`, the residual g (ng,); `velocity`, the rates and residuals [g'; w] (nc,);
+`jacobian_operator` and `jacobian`, J (nc, nv); `bias`, gamma (nc,)."""
 
 
 def constraint_terms(system: AnySystem, state: State) -> ConstraintTerms:

@@ -106,10 +106,17 @@ def selected(numbers: np.ndarray, entry: Array) -> Array:
 
 
 def picked(numbers: np.ndarray, x: Array, axis: int = 0) -> Array:
-    """Returns the entries with these numbers along an axis, joined from slices: in a batch the compiler would gather them one by one."""
+    """Returns the entries with these numbers along an axis, joined from pieces: in a batch the compiler would gather them one by one.
+
+    Split and not sliced: reverse mode would put the derivative of each slice into zeros of the whole size and add them all.
+    """
     if not len(numbers):
         return jax.lax.slice_in_dim(x, 0, 0, axis=axis)
-    return jnp.concatenate([jax.lax.slice_in_dim(x, int(run[0]), int(run[-1]) + 1, axis=axis) for run in _runs(numbers)], axis=axis)
+    runs = _runs(numbers)
+    ends = sorted({0, x.shape[axis], *(int(run[0]) for run in runs), *(int(run[-1]) + 1 for run in runs)})
+    pieces = dict(zip(ends, jax.lax.split(x, np.diff(ends).tolist(), axis=axis), strict=False))
+    starts = [start for run in runs for start in ends if run[0] <= start <= run[-1]]
+    return jnp.concatenate([pieces[start] for start in starts], axis=axis)
 
 
 def _runs(numbers: np.ndarray) -> list[np.ndarray]:
@@ -154,8 +161,7 @@ def ends(pair: Pairs, motion: Kinematics) -> Sides:
     """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
     kind = type(motion.frame)
     if motion.frame[0].shape[0] > _PICKED_UP_TO:
-        both_sides = frames_of(np.concatenate(pair.sides), motion.frame)
-        return tuple(kind(*(entry[part] for entry in both_sides)) for part in _halves(pair))
+        return _sides(kind, _frames_of(np.concatenate(pair.sides), motion.frame))
     costly = dict(zip(kind.COSTLY, _select_costly(pair, [getattr(motion.frame, name) for name in kind.COSTLY]), strict=True))
     named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
     entries = [(costly[name] if name in costly else _select(pair, entry), still) for name, entry, still in named]
@@ -168,16 +174,24 @@ def frames_of(numbers: np.ndarray, frames: Any) -> Any:
 
     All entries at once: the compiler would otherwise compute them anew for every consumer, and for those of these again.
     """
+    return type(frames)(*jnp.unstack(_frames_of(numbers, frames)))
+
+
+def _frames_of(numbers: np.ndarray, frames: Any) -> Array:
+    """Returns the entries of the frames with these numbers, (entries, k)."""
     ground = jnp.asarray(frames.GROUND, frames[0].dtype)[:, None]
     if np.all(numbers == frames[0].shape[0]):
-        return type(frames)(*jnp.broadcast_to(ground, (ground.shape[0], len(numbers))))
-    return type(frames)(*columns(jnp.concatenate([jnp.stack(frames), ground], axis=1), numbers))
+        return jnp.broadcast_to(ground, (ground.shape[0], len(numbers)))
+    return columns(jnp.concatenate([jnp.stack(frames), ground], axis=1), numbers)
 
 
-def _halves(pair: Pairs) -> tuple[slice, slice]:
-    """Returns where both sides are of all elements one after the other."""
-    count = len(pair.a)
-    return slice(0, count), slice(count, 2 * count)
+def _sides(kind: type, entries: Array) -> Sides:
+    """Returns both sides of all elements from their entries (entries, 2 k), one side after the other.
+
+    Split and not sliced: reverse mode would put the derivative of each slice into zeros of the whole size and add them all.
+    """
+    a, b = (kind(*jnp.unstack(side)) for side in jnp.split(entries, 2, axis=1))
+    return a, b
 
 
 def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
@@ -188,8 +202,7 @@ def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
 def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
     """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
     if twist[0].shape[0] > _PICKED_UP_TO:
-        padded = jnp.pad(jnp.stack(twist), ((0, 0), (0, 1)))[:, np.concatenate(pair.sides)]
-        return tuple(type(twist)(*padded[:, part]) for part in _halves(pair))
+        return _sides(type(twist), jnp.pad(jnp.stack(twist), ((0, 0), (0, 1)))[:, np.concatenate(pair.sides)])
     entries = [_select(pair, entry) for entry in twist]
     a, b = (type(twist)(*(entry[k] for entry in entries)) for k in range(2))
     return a, b
