@@ -1,12 +1,16 @@
-"""How fast are vehicles in the plane, beside a loop that somebody writes by hand for one of them?
+"""How fast are vehicles, beside a loop that somebody writes by hand for one of them?
 
-CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once, four ways: a loop over its
-right-hand side with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which watches every step; `bicycle` as a mechanism of
-first order, rows and drives; and that embedded. Each is timed in turn, best of several, in CPU seconds of the process; then gradients of
-a loss of the last places with respect to all inputs over the time of the forward pass. Where CommonRoad's Python package
-`vehiclemodels` is installed its right-hand side is timed too.
+CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once: a loop over its right-hand side
+with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which watches every step; with `--mechanisms` also `bicycle` as a
+mechanism of first order, rows and drives, and that embedded. Beside them a car of four wheels whose front wheels fight, `vehicle_twist`
+with least residual in such a loop. Each is timed in turn, best of several, in CPU seconds of the process; then gradients of the sum of
+squares of where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package `vehiclemodels` is
+installed its right-hand side is timed too.
 
-    python experiments/benchmarks/vehicles.py [--cars 10000] [--steps 50] [--mechanisms]
+With `--rover`: pose and velocity of a six-wheel rover on hills, double precision, each of 1024 worlds, and gradients with respect to place,
+heading and spins.
+
+    python experiments/benchmarks/vehicles.py [--cars 10000] [--steps 50] [--mechanisms] [--rover]
 """
 
 import argparse
@@ -18,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 # One thread, so that ratios are those of the programs and not of what else runs here.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 {os.environ.get('XLA_FLAGS', '')}"
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +30,14 @@ import jax.numpy as jnp
 import jaxdae
 from jaxdae import mechanisms, vehicles
 
-WHEELBASE, DT, REPEATS = 2.5, 0.01, 5
+WHEELBASE, TRACK, DT, REPEATS, ROVERS = 2.5, 1.5, 0.01, 7, 1024
 METHOD = jaxdae.Kinematic.rk4()
 
+Way = tuple[Callable[..., Any], tuple[Any, ...]]
 
-def by_hand(x: Any, u: Any, steps: int) -> Any:
-    """Returns the state of KS after steps with inputs (2,), by a loop that knows nothing but it."""
 
-    def rate(x: Any) -> Any:
-        return jnp.stack([x[3] * jnp.cos(x[4]), x[3] * jnp.sin(x[4]), u[0], u[1], x[3] * jnp.tan(x[2]) / WHEELBASE])
+def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int) -> Any:
+    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate."""
 
     def step(x: Any, _: Any) -> Any:
         k1 = rate(x)
@@ -46,6 +49,29 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
     return jax.lax.scan(step, x, None, length=steps)[0]
 
 
+def by_hand(x: Any, u: Any, steps: int) -> Any:
+    """Returns the state of KS after steps with inputs (2,)."""
+
+    def rate(x: Any) -> Any:
+        return jnp.stack([x[3] * jnp.cos(x[4]), x[3] * jnp.sin(x[4]), u[0], u[1], x[3] * jnp.tan(x[2]) / WHEELBASE])
+
+    return runge_kutta(rate, x, steps)
+
+
+def four_wheels(x: Any, u: Any, steps: int) -> Any:
+    """Returns (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
+    half = 0.5 * TRACK
+    places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
+
+    def rate(x: Any) -> Any:
+        steering = jnp.concatenate([x[3:], jnp.zeros((2,), x.dtype)])
+        (ahead, left, turning), _ = vehicles.vehicle_twist(vehicles.wheels(places, steering=steering), speed=u[0])
+        cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
+        return jnp.stack([cos * ahead - sin * left, sin * ahead + cos * left, turning, u[1], u[2]])
+
+    return runge_kutta(rate, x, steps)
+
+
 def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
     """Returns the coordinates of a system of first order after steps with inputs (nu,)."""
     start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
@@ -53,28 +79,76 @@ def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
     return run.state.q[-1]
 
 
-def ways(steps: int, with_mechanisms: bool) -> dict[str, Callable[[Any, Any], Any]]:
-    """Returns the ways to move a car, each from a state of KS and its inputs."""
+def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
+    """Returns the ways to move a car, each with the states and the inputs of all cars."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    zero = jnp.zeros((count, 1), jnp.float32)
+    steering, speed = (0.1 * jax.random.normal(key, (count, 1)) for key in keys[:2])
+    x = jnp.concatenate([zero, zero, steering, 5.0 + 10.0 * speed, zero], axis=1)
+    u = 0.1 * jax.random.normal(keys[2], (count, 2))
     single = vehicles.KinematicSingleTrack(WHEELBASE)
-    found: dict[str, Callable[[Any, Any], Any]] = {
-        "by hand": lambda x, u: by_hand(x, u, steps),
-        "KinematicSingleTrack": lambda x, u: by_rollout(single, x, u, steps),
+    found: dict[str, Way] = {
+        "by hand": (lambda x, u: by_hand(x, u, steps), (x, u)),
+        "KinematicSingleTrack": (lambda x, u: by_rollout(single, x, u, steps), (x, u)),
     }
     if with_mechanisms:
         mechanism, _ = mechanisms.kinematic_mechanism(vehicles.bicycle(WHEELBASE), mechanisms.Joints())
+        # Its coordinates are (x, y, heading, steering), its inputs speed and steering rate.
+        placed, rates = x[:, jnp.array([0, 1, 4, 2])], jnp.stack([x[:, 3], u[:, 0]], axis=1)
         for name, system in (("bicycle, a mechanism", mechanism), ("bicycle, embedded", mechanisms.Embedded(mechanism))):
-            # Its coordinates are (x, y, heading, steering), its inputs speed and steering rate.
-            found[name] = lambda x, u, system=system: by_rollout(
-                system, jnp.stack([x[0], x[1], x[4], x[2]]), jnp.stack([x[3], u[0]]), steps
-            )
+            found[name] = (lambda x, u, system=system: by_rollout(system, x, u, steps), (placed, rates))
+    angles = jnp.concatenate([zero, zero, zero, 0.1 * jax.random.normal(keys[3], (count, 2))], axis=1)
+    found["four wheels that fight"] = (lambda x, u: four_wheels(x, u, steps), (angles, jnp.concatenate([5.0 + 10.0 * speed, u], axis=1)))
     return found
 
 
-def best(function: Callable[..., Any], *arguments: Any) -> float:
+def rovers() -> dict[str, Way]:
+    """Returns what is asked of a rover, each with the arguments of all of them: those that are differentiated for."""
+    hills = vehicles.Hills(amplitudes=[0.10, 0.06], kx=[1.1, -0.7], ky=[0.6, 1.9], phase=[0.3, 1.0])
+    mechanism, flat = mechanisms.mechanism(vehicles.rocker_bogie(hills), mechanisms.Joints())
+    rover = vehicles.LeastSlip(mechanism, tuple(f"{wheel}.angle_rate" for wheel in vehicles.ROVER_WHEELS))
+    place = jax.random.uniform(jax.random.key(0), (ROVERS, 2), minval=-3.0, maxval=3.0)
+    yaw, spins = jnp.linspace(-3.0, 3.0, ROVERS), jnp.tile(jnp.array([3.0, 3.0, 3.0, 4.0, 4.0, 4.0]), (ROVERS, 1))
+
+    def pose(place: Any, yaw: Any) -> Any:
+        return vehicles.place_on_terrain(mechanism, flat, place, yaw, suspension=vehicles.ROVER_SUSPENSION)[0]
+
+    def velocity(q: Any, spins: Any) -> Any:
+        return rover.motion(jnp.zeros(()), q, spins)[0]
+
+    q = jax.jit(jax.vmap(pose))(place, yaw)
+    return {
+        "pose": (pose, (place, yaw)),
+        "velocity": (velocity, (q, spins)),
+        "pose and velocity": (lambda place, yaw, spins: velocity(pose(place, yaw), spins), (place, yaw, spins)),
+    }
+
+
+def spent(function: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
     """Returns the CPU seconds of a call."""
     begun = time.process_time()
     jax.block_until_ready(function(*arguments))
     return time.process_time() - begun
+
+
+def compared(ways: dict[str, Way], differentiated: Callable[[tuple[Any, ...]], tuple[int, ...]]) -> dict[str, tuple[float, float]]:
+    """Returns the CPU seconds of each way for all worlds, and those of its gradient."""
+    forward, backward, arguments = {}, {}, {}
+    for name, (way, given) in ways.items():
+        every = jax.vmap(way)
+        loss = lambda *given, every=every: jnp.sum(every(*given) ** 2)  # noqa: E731
+        arguments[name] = given
+        seconds = []
+        for kept, function in ((forward, every), (backward, jax.grad(loss, argnums=differentiated(given)))):
+            begun = time.process_time()
+            kept[name] = jax.jit(function).lower(*given).compile()
+            seconds.append(time.process_time() - begun)
+        print(f"{name}: compiled in {seconds[0]:.1f}, its gradient in {seconds[1]:.1f} CPU s", flush=True)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(REPEATS):
+        for name, given in arguments.items():
+            times[name].append((spent(forward[name], given), spent(backward[name], given)))
+    return {name: tuple(min(column) for column in zip(*rows, strict=True)) for name, rows in times.items()}
 
 
 def main() -> int:
@@ -83,32 +157,20 @@ def main() -> int:
     parser.add_argument("--cars", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--mechanisms", action="store_true", help="the mechanisms too, which take longer to compile")
+    parser.add_argument("--rover", action="store_true", help="the rover on hills too")
     asked = parser.parse_args()
-    keys = jax.random.split(jax.random.key(0), 3)
-    zero = jnp.zeros((asked.cars, 1), jnp.float32)
-    steering, speed = (0.1 * jax.random.normal(key, (asked.cars, 1)) for key in keys[:2])
-    x = jnp.concatenate([zero, zero, steering, 5.0 + 10.0 * speed, zero], axis=1)
-    u = 0.1 * jax.random.normal(keys[2], (asked.cars, 2))
-    forward, backward = {}, {}
-    for name, way in ways(asked.steps, asked.mechanisms).items():
-        forward[name] = jax.jit(jax.vmap(way))
-        backward[name] = jax.jit(jax.grad(lambda u, way=way: jnp.sum(jax.vmap(way)(x, u)[:, :2] ** 2)))
-        compiling = -time.process_time()
-        jax.block_until_ready((forward[name](x, u), backward[name](u)))
-        print(f"{name}: compiled with its gradient in {compiling + time.process_time():.1f} CPU s", flush=True)
-    times = {name: [] for name in forward}
-    gradients = {name: [] for name in forward}
-    for _ in range(REPEATS):
-        for name in forward:
-            times[name].append(best(forward[name], x, u))
-            gradients[name].append(best(backward[name], u))
+    found = compared(cars(asked.cars, asked.steps, asked.mechanisms), lambda given: (len(given) - 1,))
     print(f"{asked.cars} cars, {asked.steps} steps, {jax.devices()[0].platform}, float32, one thread")
-    reference = min(times["by hand"])
-    for name in forward:
-        one, back = min(times[name]), min(gradients[name])
-        speed_of = asked.cars * asked.steps / one / 1e6
-        print(f"{name:24} {speed_of:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient {back / one:.1f} times forward")
+    reference = found["by hand"][0]
+    for name, (one, back) in found.items():
+        speed = asked.cars * asked.steps / one / 1e6
+        print(f"{name:24} {speed:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient {back / one:.1f} times forward")
     _commonroad()
+    if asked.rover:
+        with jax.enable_x64(True):
+            for name, (one, back) in compared(rovers(), lambda given: tuple(range(len(given)))).items():
+                each = 1e6 / ROVERS
+                print(f"rover, {name:18} {each * one:6.1f} us, gradient {each * back:6.1f} us, {back / one:.1f} times forward")
     return 0
 
 
