@@ -228,14 +228,13 @@ class SpatialAbsolute(_Absolute):
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
         """Returns frames and twists of all bodies; the rate of a twist has no part of its own."""
-        twist = v.reshape(-1, 6)
-        return Kinematics(self.located(q), spatial.Twist(*(twist[:, k] for k in range(6))))
+        return Kinematics(self.located(q), spatial.Twist(*jnp.unstack(v.reshape(-1, 6), axis=1)))
 
     @jax.jit
     def locate(self, q: Coordinates) -> spatial.Frame:
         """Returns the frames of all bodies."""
-        poses = q.reshape(-1, 7)
-        return spatial.Frame.of_pose([poses[:, k] for k in range(3)], [poses[:, k] for k in range(3, 7)])
+        entries = jnp.unstack(q.reshape(-1, 7), axis=1)
+        return spatial.Frame.of_pose(entries[:3], entries[3:])
 
     def of_frames(self, frames: Any) -> Coordinates:
         """Returns q where bodies have these frames; quaternions have w >= 0."""
