@@ -19,6 +19,7 @@ from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
@@ -215,7 +216,7 @@ def roles_of(integrator: Any) -> Roles:
         return integrator.roles
     solver = integrator.solver if offers(integrator, "solver") else None
     stabilization = integrator.stabilization if offers(integrator, "stabilization") else None
-    return Roles(solver or SchurComplement(), stabilization or NoStabilization())
+    return Roles(solver_or_default(solver), stabilization or NoStabilization())
 
 
 def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:
