@@ -20,11 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 
 CONFIG = "configs/arc.yaml"
 METHODS = {"Euler": jaxdae.Kinematic.euler(), "midpoint": jaxdae.Kinematic.midpoint(), "RK4": jaxdae.Kinematic.rk4()}
@@ -220,17 +219,13 @@ def main() -> int:
     # In short on the console: errors at the end, to three digits.
     short, table = (rows(near, settings.length, digits) + rows(far, settings.far, digits) for digits in (3, 9))
     sentences = findings(near, far, settings)
-    compared = rich.table.Table(title="distance from the exact path", title_justify="left")
-    for heading in headings[:3] + headings[3::2]:
-        compared.add_column(heading, overflow="fold")
-    for row in short:
-        compared.add_row(*row[:3], *row[3::2])
-    console.print(compared)
+    of_ends = [(*row[:3], *row[3::2]) for row in (headings, *short)]
+    show_table(console, "distance from the exact path", of_ends[0], of_ends[1:])
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["*End*: distance from the exact end point. *Largest*: that from the exact path at the same length, at any step.", ""]
-    lines += [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *table)]
+    lines += table_lines(headings, table)
     (folder / "report.md").write_text("\n".join([*lines, "", "![arc](arc.png)", ""]), encoding="utf-8")
     finish(folder, record, arc=[dict(zip(headings, row, strict=True)) for row in table], findings=sentences)
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)

@@ -32,11 +32,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, load, precision, script, styled
+from jaxdae.app import begin, finish, line_style, load, precision, script, show_table, styled, table_lines
 from jaxdae.app.animation import write_animation
 from jaxdae.tuning import FitResult, Positive, fit
 
@@ -339,18 +338,13 @@ def main() -> int:
         animate(folder / "motion.gif", *animated["first"], max(settings.factors))
     draw(results).savefig(folder / "gains.png", bbox_inches="tight")
     table, sentences = rows(results), findings(results)
-    shown = rich.table.Table(title="rms |g|, rms |q - reference|", title_justify="left")
-    short = [0, 1, 2, 8, 9, 10, 11]
-    for k in short:
-        shown.add_column(HEADINGS[k], overflow="fold")
-    for row in table:
-        shown.add_row(*(row[k] for k in short))
-    console.print(shown)
+    short = [[row[k] for k in (0, 1, 2, 8, 9, 10, 11)] for row in (HEADINGS, *table)]
+    show_table(console, "rms |g|, rms |q - reference|", short[0], short[1:])
     for sentence in sentences:
         console.print(sentence, markup=False, highlight=False)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["Cells: rms |g|, rms |q - reference| over the horizon, in m and rad.", ""]
-    lines += [f"| {' | '.join(row)} |" for row in (HEADINGS, ["---"] * len(HEADINGS), *table)]
+    lines += table_lines(HEADINGS, table)
     (folder / "report.md").write_text("\n".join([*lines, "", "![gains](gains.png)", "", "![motion](motion.gif)", ""]), encoding="utf-8")
     finish(folder, record, gains=[dict(zip(HEADINGS, row, strict=True)) for row in table], findings=sentences)
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)

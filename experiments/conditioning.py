@@ -25,11 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 
 CONFIG = "configs/conditioning.yaml"
 SOLVERS = {
@@ -257,16 +256,11 @@ def main() -> int:
     draw(found).savefig(folder / "digits.png", bbox_inches="tight")
     heads, table = headings(found), rows(found)
     sentences = [verdict(*key, data) for key, data in found.items()]
-    compared = rich.table.Table(title="correct digits", title_justify="left")
-    for heading in heads:
-        compared.add_column(heading, overflow="fold")
-    for row in table:
-        compared.add_row(*row)
-    console.print(compared)
+    show_table(console, "correct digits", heads, table)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), "", REMARKS, ""]
-    lines += [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *table)]
+    lines += table_lines(heads, table)
     (folder / "report.md").write_text("\n".join([*lines, "", "![digits](digits.png)", ""]), encoding="utf-8")
     finish(folder, record, digits=[dict(zip(heads, row, strict=True)) for row in table], findings=sentences)
     console.print(f"run folder: {folder}", highlight=False, markup=False, soft_wrap=True)

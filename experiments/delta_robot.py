@@ -25,7 +25,7 @@ import jaxdae
 from jaxdae import control, robots, tuning
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, skeleton, styled, write_animation
-from jaxdae.app.build import description
+from jaxdae.app.describing import description
 
 CONFIG = "configs/delta_robot.yaml"
 Triple = Annotated[tuple[float, float, float], pydantic.Strict(False)]

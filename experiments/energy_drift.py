@@ -29,11 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled
 
 CONFIG = "configs/energy_drift.yaml"
 METHODS = {
@@ -411,14 +410,7 @@ def main() -> int:
     rows = [row_of(*each, eps, settings.titles[each[0].system]) for each in zip(runs, fits, walks, strict=True)]
     for name, title in settings.titles.items():
         shown = [list(row.values())[1:] for run, row in zip(runs, rows, strict=True) if run.system == name]
-        compared = rich.table.Table(
-            title=f"{title}: energy over {config.duration:g} s, of the largest kinetic energy", title_justify="left"
-        )
-        for heading in list(rows[0])[1:]:
-            compared.add_column(heading, overflow="fold")
-        for row in shown:
-            compared.add_row(*row)
-        console.print(compared)
+        show_table(console, f"{title}: energy over {config.duration:g} s, of the largest kinetic energy", list(rows[0])[1:], shown)
     sentences = conclusion(runs, rows, settings)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)

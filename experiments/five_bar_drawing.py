@@ -21,12 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
 from jaxdae import control, tuning
-from jaxdae.app import begin, finish, line_style, precision, script, styled, write_animation
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
 
 CONFIG = "configs/five_bar_drawing.yaml"
 METHODS = ("virtual work", "its torques, replayed", "optimized torques")
@@ -238,12 +237,7 @@ def main() -> int:
     write_animation(folder / "five_bar_drawing.gif", data.time, shown, traces=traces, title="five-bar")
     headings = ("method", "rms error, mm", "largest, mm", "at the end, mm", "largest torque, N m")
     rows = summary(data)
-    table = rich.table.Table(title="distance of the tip from the figure, at the same time", title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    show_table(console, "distance of the tip from the figure, at the same time", headings, rows)
     found = [
         f"**Loops** open by at most {data.attrs['violation_m']:.1e} m under virtual-work control.",
         f"**Optimization**: {data.attrs['iterations']} iterations of Levenberg-Marquardt, {2 * (settings.knots + 1)} numbers,"
@@ -251,7 +245,7 @@ def main() -> int:
     ]
     for line in (*found, f"run folder: {folder}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
+    lines = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in found)
     images = "![paths, errors, torques](five_bar_drawing.png)\n\n![drawing](five_bar_drawing.gif)"
     (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{lines}\n\n{text}\n\n{images}\n", encoding="utf-8")

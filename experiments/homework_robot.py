@@ -20,7 +20,7 @@ import numpy as np
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, styled
-from jaxdae.app.build import description
+from jaxdae.app.describing import description
 
 CONFIG = "configs/homework_robot.yaml"
 REFERENCE = {  # s: absolute angles of the links in rad

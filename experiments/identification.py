@@ -42,12 +42,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
 from jaxdae import tuning
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 from jaxdae.app.animation import write_animation
 
 CONFIG = "configs/identification.yaml"
@@ -478,7 +477,7 @@ def report(config: Any, sentences: list[str], table: list[tuple[str, ...]], pict
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["*Scatter*: standard deviation of the estimates over the repeats. *Standard error*: mean of the reported ones."]
     lines += ["*Expected*: from the Jacobian at the truth. All in percent of the true value; errors over all repeats.", ""]
-    lines += [f"| {' | '.join(row)} |" for row in (HEADINGS, ["---"] * len(HEADINGS), *table)]
+    lines += table_lines(HEADINGS, table)
     return "\n".join([*lines, "", *(f"![{name}]({name})" for name in pictures), ""])
 
 
@@ -523,12 +522,7 @@ def main() -> int:
     lines = {name: pins(at.system, each[:, :size]) for name, each in motions.items()}
     write_animation(folder / "identification.gif", at.dt * np.arange(at.samples), lines, title="first repeat")
     table, sentences = rows(found, known), findings(at, found, known, iterations)
-    shown = rich.table.Table(title=f"{settings.repeats} repeats", title_justify="left")
-    for heading in HEADINGS:
-        shown.add_column(heading, overflow="fold")
-    for row in table:
-        shown.add_row(*row)
-    console.print(shown)
+    show_table(console, f"{settings.repeats} repeats", HEADINGS, table)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     pictures = ["fit.png", "intervals.png", "singular_values.png", "identification.gif"]

@@ -34,13 +34,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae import tuning
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 from jaxdae.app.animation import write_animation
 
 CONFIG = "configs/linkage_synthesis.yaml"
@@ -354,17 +353,12 @@ def main() -> int:
         )
         for k in good
     ]
-    shown = rich.table.Table(title="linkages that pass all points", title_justify="left")
-    for heading in headings:
-        shown.add_column(heading)
-    for row in table:
-        shown.add_row(*row)
-    console.print(shown)
+    show_table(console, "linkages that pass all points", headings, table)
     sentences = findings(found, settings)
     for sentence in sentences:
         console.print(sentence.replace("**", ""), markup=False, highlight=False)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
-    lines += [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *table)]
+    lines += table_lines(headings, table)
     lines += ["", *(f"![{name}]({name})" for name in pictures), ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
     finish(folder, record, linkages=[dict(zip(headings, row, strict=True)) for row in table], findings=sentences)

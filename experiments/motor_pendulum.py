@@ -22,12 +22,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import begin, finish, line_style, precision, script, styled, write_animation
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
 
 CONFIG = "configs/motor_pendulum.yaml"
 STEPPERS = ("published", "consistent", "joint motor")
@@ -184,16 +183,11 @@ def main() -> int:
     write_animation(folder / "motor_pendulum.gif", data.time, rods, points={"goal": goal}, title=config.name)
     headings = ("frame", "", "published, m", *(f"{name}: difference, m" for name in STEPPERS))
     rows, said = compare(data, settings), findings(data, settings)
-    shown = rich.table.Table(title="against the published program", title_justify="left")
-    for heading in headings:
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+    show_table(console, "against the published program", headings, rows)
     lines = [*said, f"run folder: {folder}"]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
+    table = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in said)
     pictures = "![angle, torque, rod](motor_pendulum.png)\n\n![motion](motor_pendulum.gif)"
     (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{pictures}\n", encoding="utf-8")

@@ -18,11 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled
 
 CONFIG = "configs/pendulum_drift.yaml"
 METHODS = {
@@ -207,12 +206,7 @@ def main() -> int:
     draw(found, settings.drawn, config.duration).savefig(folder / "drift.png", bbox_inches="tight")
     headings = ("integrator", "cure", "best gain, 1/s", "opening, m", "energy error, J")
     rows = summary(found)
-    compared = rich.table.Table(title=f"largest drift in {config.duration:g} s, dt = {config.dt:g} s", title_justify="left")
-    for heading in headings:
-        compared.add_column(heading, overflow="fold")
-    for row in rows:
-        compared.add_row(*row)
-    console.print(compared)
+    show_table(console, f"largest drift in {config.duration:g} s, dt = {config.dt:g} s", headings, rows)
     lines = [
         f"# {config.name}",
         "",

@@ -25,7 +25,7 @@ import jaxdae
 from jaxdae import control, tuning
 from jaxdae import mechanisms as jm
 from jaxdae.app import conclude, line_style, precision, script, styled, write_animation
-from jaxdae.app.build import description
+from jaxdae.app.describing import description
 
 CONFIG = "configs/quadruped_jump.yaml"
 PAIRS = ("hind", "fore")

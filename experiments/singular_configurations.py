@@ -20,11 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled
 
 CONFIG = "configs/singular_configurations.yaml"
 SOLVERS = {
@@ -261,12 +260,7 @@ def main() -> int:
     measured = ("status", "error, m", "energy error, J", "opening, m")
     headings = ("solver", *measured, *(f"in line: {what}" for what in measured), "near: lost")
     rows = summary(found)
-    compared = rich.table.Table(title=f"after {config.duration:g} s, dt = {config.dt:g} s", title_justify="left")
-    for heading in headings:
-        compared.add_column(heading, overflow="fold")
-    for row in rows:
-        compared.add_row(*row)
-    console.print(compared)
+    show_table(console, f"after {config.duration:g} s, dt = {config.dt:g} s", headings, rows)
     text = conclusion(found, before)
     lines = [
         f"# {config.name}",

@@ -32,7 +32,7 @@ import xarray as xr
 
 import jaxdae
 from jaxdae import tuning
-from jaxdae.app import begin, finish, line_style, precision, script, styled, write_animation
+from jaxdae.app import begin, finish, line_style, precision, script, styled, table_lines, write_animation
 
 CONFIG = "configs/swing_up.yaml"
 ALLOWED = {"rad": np.deg2rad(1.0), "m": 0.01}
@@ -450,7 +450,7 @@ def main() -> int:
         "![swing-up](swing_up.png)",
         "",
     ]
-    lines += ["```", str(report), "```", "", *(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *table)), ""]
+    lines += ["```", str(report), "```", "", *table_lines(headings, table), ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
     gradient = {"passed": report.passed, "modes_error": report.leaves[0].modes_error, "error": report.leaves[0].error, **seconds}
     finish(folder, record, successes=int(data.success.sum()), starts=settings.starts, wall_s=wall, gradient=gradient, findings=sentences)

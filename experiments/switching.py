@@ -21,11 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
-from jaxdae.app import begin, finish, line_style, precision, script, styled
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines
 
 CONFIG = "configs/switching.yaml"
 SIDES = ("left", "right")
@@ -411,7 +410,7 @@ energy is kept, at a switching it falls; its largest gain from one entry to the 
 integrator. The instant at which the string goes slack is known less well than the others, to second order in the step: the
 tension is zero there, and a little more or less of it hardly moves the ball. The legs settle on one gait, in which the
 strikes take what the slope gives. Worlds that failed: {failed}."""
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
+    table = "\n".join(table_lines(headings, rows))
     return f"# {config.name}\n\n{config.description}\n\n{shows}\n\n{table}\n\n![switching](switching.png)\n"
 
 
@@ -438,12 +437,7 @@ def main() -> int:
     draw(data, system, jerked, struck, settings.drawn).savefig(folder / "switching.png", bbox_inches="tight")
     headings = ("what", "events", "size", "largest error")
     rows = summary(data, jerked, struck)
-    compared = rich.table.Table(title=f"against the closed forms, dt = {config.dt:g} s", title_justify="left")
-    for heading in headings:
-        compared.add_column(heading, overflow="fold")
-    for row in rows:
-        compared.add_row(*row)
-    console.print(compared)
+    show_table(console, f"against the closed forms, dt = {config.dt:g} s", headings, rows)
     failed = int(np.sum(status != jaxdae.Status.OK))
     (folder / "report.md").write_text(report(config, data, jerked, struck, headings, rows, failed), encoding="utf-8")
     finish(folder, record, switching=[dict(zip(headings, row, strict=True)) for row in rows], failed=failed)

@@ -25,12 +25,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pydantic
-import rich.table
 import xarray as xr
 
 import jaxdae
 from jaxdae import control
-from jaxdae.app import begin, finish, line_style, precision, script, styled, write_animation
+from jaxdae.app import begin, finish, line_style, precision, script, show_table, styled, table_lines, write_animation
 
 CONFIG = "configs/upper_body.yaml"
 WORLDS = ("hard", "soft", "other times", "too far")
@@ -285,17 +284,12 @@ def main() -> int:
         write_animation(folder / pictures[-1], data.time, outlines(data, settings, w), title=f"{config.name}, {WORLDS[w]}")
     headings = ("world", "goal", "on, s", "distance at the end, mm", "force at the end, N", "largest force at an entry, N")
     rows = summary(data, settings)
-    shown = rich.table.Table(title=f"goals, dt = {config.dt:g} s", title_justify="left")
-    for heading in headings:
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+    show_table(console, f"goals, dt = {config.dt:g} s", headings, rows)
     opened = ", ".join(f"{world} {1e3 * float(data.violation.sel(world=world).max()):.2g} mm" for world in WORLDS)
     found = [f"**Hinges** open by at most: {opened}.", "**Time**: " + ", ".join(f"{name} {x:.2f} s" for name, x in clock.items()) + "."]
     for line in (*found, f"run folder: {folder}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
+    table = "\n".join(table_lines(headings, rows))
     text = "\n".join(f"- {line}" for line in found)
     images = "\n\n".join(f"![{name}]({name.replace(' ', '%20')})" for name in ("upper_body.png", *pictures))
     (folder / "report.md").write_text(f"# {config.name}\n\n{config.description}\n\n{text}\n\n{table}\n\n{images}\n", encoding="utf-8")

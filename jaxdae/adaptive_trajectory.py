@@ -20,14 +20,14 @@ from jaxdae._pytree import pytree
 from jaxdae.consistency import first_status
 from jaxdae.guard import undefined_if_failed
 from jaxdae.integrators.adaptive import Adaptive
-from jaxdae.integrators.interface import check_integrator, step_info
+from jaxdae.integrators.interface import step_info
 from jaxdae.integrators.motion import bound, motion
 from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, load_diffrax, projected_solver, vector_field
 from jaxdae.requirements import check_arrays, checked_count
-from jaxdae.rollout_arguments import as_controls, checked_tolerance
+from jaxdae.rollout_arguments import as_controls, checked_start
 from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit
 from jaxdae.trajectory import Trajectory
 from jaxdae.typing import Leaf
 
@@ -77,9 +77,7 @@ def adaptive_rollout(
     if not isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be an Adaptive(...) method, got {type(integrator).__name__}")
     integrator.check()
-    check_integrator(integrator)
-    check_system(system)
-    state = checked_state(state)
+    state, tolerance = checked_start(system, integrator, state, start_tolerance)
     times = _checked_times(times, state)
     max_steps = checked_count("max_steps", max_steps)
     diffrax, _ = load_diffrax()
@@ -90,9 +88,7 @@ def adaptive_rollout(
         law, jumps = as_controls(controls, state), False
     else:
         law, jumps = _held(controls, times)
-    for name, part in (("system", system), ("integrator", integrator), ("controls", law)):
-        check_arrays(name, part)
-    tolerance = checked_tolerance(start_tolerance, state.q.dtype)
+    check_arrays("controls", law)
     return _adaptive_rollout(system, integrator, state, law, times, tolerance, (max_steps, adjoint, jumps))
 
 

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization, linearize, located
-from jaxdae.saddle_point import LeastSquares, SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
+from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked, checked_state
 from jaxdae.terms import TermsOnDemand
@@ -69,7 +70,7 @@ def forward_dynamics(
     if isinstance(compliance, int | float) and compliance < 0:
         raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
     stabilization = stabilization or NoStabilization()
-    return _forward_dynamics(system, state, u, solver or SchurComplement(), stabilization, compliance, linearization)
+    return _forward_dynamics(system, state, u, solver_or_default(solver), stabilization, compliance, linearization)
 
 
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.

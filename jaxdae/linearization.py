@@ -15,8 +15,9 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import needs_products_only
+from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
@@ -64,7 +65,7 @@ def linearize(
         compliance: scalar or (nc,), added to that of the system.
         weight: a matrix in place of the mass matrix.
     """
-    solver = solver or SchurComplement()
+    solver = solver_or_default(solver)
     system = located(system, state.q, solver)
     rows = system.jacobian_products if needs_products_only(solver) else system.jacobian_operator
     jacobian = rows(state.t, state.q, state.v)

@@ -1,4 +1,4 @@
-"""What users hand over to rollouts, looked at on the host before anything is compiled: counts, feedback laws, stacked states."""
+"""What users hand over to rollouts, looked at on the host before anything is compiled: starts, counts, feedback laws, stacked states."""
 
 from __future__ import annotations
 
@@ -12,8 +12,30 @@ from jax.core import Tracer
 
 from jaxdae.checkpointing import Keep
 from jaxdae.functions import checked_function, is_plain
-from jaxdae.requirements import came, check_requirements, checked_count
-from jaxdae.system import State, checked_state, default_tolerance
+from jaxdae.integrators.interface import check_integrator
+from jaxdae.requirements import came, check_arrays, check_requirements, checked_count
+from jaxdae.system import State, check_system, checked_state, default_tolerance
+
+
+def checked_start(system: Any, integrator: Any, state: Any, tolerance: Any) -> tuple[State, Any]:
+    """Returns the start of a motion as arrays, and its tolerance, after a check of who moves, by which method and from where.
+
+    Args:
+        system: the system.
+        integrator: the method.
+        state: the start.
+        tolerance: how far the start may be off the constraints; None for the default.
+
+    Raises:
+        TypeError: something in a place where it does not belong, among the leaves of the system and of the method as well.
+        ValueError: requirements that are not met, see `jaxdae.requirements`; a state with more or fewer axes; a negative tolerance.
+    """
+    check_system(system)
+    state = checked_state(state)
+    check_integrator(integrator)
+    check_arrays("system", system)
+    check_arrays("integrator", integrator)
+    return state, checked_tolerance(tolerance, state.q.dtype)
 
 
 def state_axes_of(state: Any, axes: Any) -> Any:

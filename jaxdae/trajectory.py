@@ -33,14 +33,23 @@ from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
-from jaxdae.integrators.interface import Integrator, StepInfo, check_integrator, check_roles
+from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
 from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
-from jaxdae.rollout_arguments import Plan, as_controls, check_dt, checked_controls, checked_tolerance, make_plan, state_axes_of
+from jaxdae.rollout_arguments import (
+    Plan,
+    as_controls,
+    check_dt,
+    checked_controls,
+    checked_start,
+    checked_tolerance,
+    make_plan,
+    state_axes_of,
+)
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, check_fit, check_is_system, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit, check_is_system, checked_state
 from jaxdae.typing import Leaf
 
 _ARGUMENTS = ("system", "integrator", "state", "controls")
@@ -122,14 +131,11 @@ def rollout(
     should rest on it. Worlds that may fail among others are a matter of `batch_rollout`.
     """
     plan = make_plan(controls, steps, save_every, segment, keep, time_axis=0)
-    check_system(system)
-    state = checked_state(state)
-    check_integrator(integrator)
+    state, tolerance = checked_start(system, integrator, state, start_tolerance)
     check_dt(dt)
     law = as_controls(controls, state)
-    for name, part in (("system", system), ("integrator", integrator), ("controls", law), ("memory", memory)):
-        check_arrays(name, part)
-    tolerance = checked_tolerance(start_tolerance, state.q.dtype)
+    check_arrays("controls", law)
+    check_arrays("memory", memory)
     return _rollout(system, integrator, state, law, dt, memory, tolerance, plan)
 
 

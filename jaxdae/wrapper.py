@@ -1,7 +1,12 @@
-"""What systems that change another system have in common: all that they leave alone is passed on."""
+"""What systems that are made of another system have in common.
+
+A `Wrapper` changes some of what the system inside says, and passes on all else. A system with `SameCoordinates` takes over nothing but the
+coordinates: its equations and its rows are its own.
+"""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any
 
@@ -9,6 +14,28 @@ from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.system import AnySystem, System
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+
+
+class SameCoordinates(AnySystem):
+    """A system in the coordinates of another one: how these move is passed on, and nothing else."""
+
+    @property
+    @abc.abstractmethod
+    def coordinates_of(self) -> AnySystem:
+        """The other system."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether q (+) xi is q + xi in the other system."""
+        return self.coordinates_of.flat
+
+    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
+        """Returns q (+) xi of the other system."""
+        return self.coordinates_of.retract(q, xi)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """Returns the inverse of `retract` of the other system."""
+        return self.coordinates_of.difference(q0, q1)
 
 
 class Wrapper(System):

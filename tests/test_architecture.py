@@ -27,6 +27,7 @@ FLOORS = {
     "openings": 0,
     "outlining": 0,
     "requirements": 0,
+    "spelling": 0,
     "status": 0,
     "typing": 0,
     "geometry": 1,

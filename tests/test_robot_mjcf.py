@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agreement import near
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -53,10 +54,6 @@ def translated(name, entry, mechanism):
 
     drift = jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1]
     return state, np.asarray(transform), np.asarray(drift)
-
-
-def near(ours, theirs, factor=1.0):
-    np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=200.0 * EPS * factor * max(1e-3, np.max(np.abs(theirs))))
 
 
 def check(name, entry, mechanism, singular):

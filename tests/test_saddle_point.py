@@ -6,6 +6,7 @@ to the last bit, and every solver must return them, compiled, in batches, forwar
 
 import dataclasses
 
+import agreement
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,9 +48,7 @@ batched_solvers = pytest.mark.parametrize(
 
 
 def close(result, expected, accuracy=ACCURACY):
-    """Errors count relative to the largest entry: small ones are differences of large ones."""
-    scale = max(1.0, np.max(np.abs(expected), initial=0.0))
-    np.testing.assert_allclose(result, expected, rtol=0.0, atol=accuracy * scale)
+    agreement.close(result, expected, accuracy)
 
 
 def problem(kind, seed=0, compliance=None):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agreement import close
 from catalogue import quick
 from problems import Pendulum, cast, state
 from saddle_points import ANY_RANK, ROWS, SIZE, SOLVERS, batch_reports, exact_line, force, line, random_factors, report
@@ -111,13 +112,6 @@ CASES = {
     "light and heavy, inconsistent": Case((MIXED, DT, B, DB), {"scale": UNITS, "consistent": False}, (MIXED_MASSES, MIXED_MASSES)),
 }
 HARD = [case for case in CASES if "compliance" not in CASES[case].settings]
-
-
-def close(result, exact, accuracy):
-    """Errors count relative to the largest entry: small ones are differences of large ones."""
-    scale = max(1.0, np.max(np.abs(exact), initial=0.0))
-    error = np.max(np.abs(np.asarray(result) - exact), initial=0.0) / scale
-    assert error <= accuracy, f"error {error:.1e}, allowed {accuracy:.1e}: {result} instead of {exact}"
 
 
 def promised(name, case, order):

@@ -2,7 +2,7 @@
 
 from jaxdae.app.animation import write_animation
 from jaxdae.app.config import load
-from jaxdae.app.findings import conclude
+from jaxdae.app.findings import conclude, show_table, table_lines
 from jaxdae.app.picture_space import skeleton
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
@@ -22,8 +22,10 @@ __all__ = [
     "run",
     "script",
     "settings",
+    "show_table",
     "skeleton",
     "styled",
     "table",
+    "table_lines",
     "write_animation",
 ]

@@ -3,6 +3,7 @@
 Written as a GIF without a display.
 """
 
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -121,34 +122,9 @@ def _write(
     shown: np.ndarray,
 ) -> None:
     from matplotlib.animation import PillowWriter
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    size = _dimension(groups)
-    if size == 3:
-        figure = figure_class(figsize=(_INCHES + 0.8, _INCHES + 0.9), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot(projection="3d")
-        box(axes, _places(groups))
-    else:
-        low, high = _limits(groups)
-        width, height = _INCHES * (high - low) / (high - low).max()
-        figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
-    nothing, index = [[]] * size, 0
-    for name, place in groups["points"].items():
-        style = {**line_style(index), "linestyle": "none"}
-        axes.plot(*place.T, marker="+", markersize=9, label=name, **style)
-        index += 1
-    paths = {}
-    for name in groups["traces"]:
-        paths[name] = axes.plot(*nothing, linewidth=1.0, alpha=0.8, label=name, **line_style(index))[0]
-        index += 1
-    bars = {}
-    for name in groups["lines"]:
-        bars[name] = axes.plot(*nothing, marker="o", markersize=3.5, linewidth=2.2, label=name, **line_style(index))[0]
-        index += 1
+    figure, axes = _empty(figure_class, groups)
+    paths, bars = _begun(axes, groups)
     axes.tick_params(colors=GRAY)
     figure.legend(loc="outside lower center", ncols=max(1, int(figure.get_figwidth() / 1.8)))
     heading, *told = title.split("\n")
@@ -168,6 +144,36 @@ def _write(
                 _set(trace, groups["traces"][name][: k + 1])
             axes.set_title("\n".join([f"{heading}   t = {times[k]:.2f} s".strip(), *told]))
             writer.grab_frame()
+
+
+def _empty(figure_class: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[Any, Any]:
+    """Returns a figure and its axes, which have room for all places."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    if _dimension(groups) == 3:
+        figure = figure_class(figsize=(_INCHES + 0.8, _INCHES + 0.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot(projection="3d")
+        box(axes, _places(groups))
+        return figure, axes
+    low, high = _limits(groups)
+    width, height = _INCHES * (high - low) / (high - low).max()
+    figure = figure_class(figsize=(max(width, 0.4 * _INCHES) + 0.8, max(height, 0.4 * _INCHES) + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="x in m", ylabel="y in m")
+    return figure, axes
+
+
+def _begun(axes: Any, groups: dict[str, dict[str, np.ndarray]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draws the points, and returns the traces and the lines by name, without places as yet."""
+    styles = map(line_style, itertools.count())
+    nothing: list[Any] = [[]] * _dimension(groups)
+    for name, place in groups["points"].items():
+        axes.plot(*place.T, marker="+", markersize=9, label=name, **{**next(styles), "linestyle": "none"})
+    paths = {name: axes.plot(*nothing, linewidth=1.0, alpha=0.8, label=name, **next(styles))[0] for name in groups["traces"]}
+    thick = {"marker": "o", "markersize": 3.5, "linewidth": 2.2}
+    return paths, {name: axes.plot(*nothing, label=name, **thick, **next(styles))[0] for name in groups["lines"]}
 
 
 def _set(line: Any, places: np.ndarray) -> None:

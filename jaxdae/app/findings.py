@@ -1,7 +1,7 @@
 """How an experiment ends: its table and sentences on the console and in a report, its figure, and the record of its run folder."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import rich.table
@@ -10,6 +10,21 @@ from jaxdae.app import files
 from jaxdae.app.run import begin, finish
 from jaxdae.app.run_folder import REPORT
 from jaxdae.app.script import Script
+
+
+def show_table(console: Any, title: str, headings: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table on a console; cells that are too wide go on in further lines."""
+    table = rich.table.Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table in Markdown, as reports have it."""
+    return [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows)]
 
 
 def conclude(
@@ -36,16 +51,11 @@ def conclude(
         figure.savefig(folder / f"{name}.png", bbox_inches="tight")
     if draw is not None:
         draw(folder)
-    table = rich.table.Table(title=config.description or config.name, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    show_table(console, config.description or config.name, headings, rows)
     for sentence in sentences:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     lines = [f"# {config.name}", "", config.description, "", *(f"- {sentence}" for sentence in sentences), ""]
-    lines += [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows)]
+    lines += table_lines(headings, rows)
     lines += ["", *(f"![{name}]({name}.png)" for name in figures), ""]
     files.write_text(folder / REPORT, "\n".join(lines))
     finish(folder, record, table=[dict(zip(headings, row, strict=True)) for row in rows], findings=list(sentences))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdae.app.build import orientation
+from jaxdae.app.describing import orientation
 from jaxdae.app.schema_mechanism import PlanarMechanism, SpatialMechanism
 from jaxdae.viewer import outline as drawing
 from jaxdae.viewer.outline import Outline, placed, shown

@@ -5,11 +5,12 @@ Every check of a config returns `Problem` values and goes on, so that all of the
 """
 
 import dataclasses
-import difflib
 import math
 import sys
 from collections.abc import Iterable
 from typing import TypeGuard
+
+from jaxdae.spelling import meant
 
 _WIDTH = 60
 
@@ -61,9 +62,8 @@ class Failed(Exception):
 def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
     """Returns the remedy for a misspelt word: the nearest of the known words, or all of them."""
     words = [str(name) for name in known]
-    near = difflib.get_close_matches(str(word), words, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if question := meant(word, words):
+        return question
     if not words:
         return f"there is no {what or 'such thing'} here"
     shown = ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")

@@ -19,13 +19,14 @@ from jaxdae.app.precision import precision
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema import Config
 from jaxdae.app.source import Document, Location
+from jaxdae.wrapper import SameCoordinates
 
 _GUESSES = 32
 _KINETIC = ("mass", "inertia", "damping", "stiffness", "torque", "force", "gravity")
 
 
 @jaxdae.pytree
-class _Reaching(jaxdae.System):
+class _Reaching(SameCoordinates, jaxdae.System):
     """A mechanism that also has to reach a target."""
 
     system: Any
@@ -33,11 +34,8 @@ class _Reaching(jaxdae.System):
     term: Any = jaxdae.static()
 
     @property
-    def flat(self) -> bool:
-        return self.system.flat
-
-    def retract(self, q: Any, xi: Any) -> Any:
-        return self.system.retract(q, xi)
+    def coordinates_of(self) -> Any:
+        return self.system
 
     def mass_matrix(self, q: Any) -> Any:
         return self.system.mass_matrix(q)

@@ -16,6 +16,7 @@ import yaml
 from jaxdae import mechanisms as jm
 from jaxdae import robots
 from jaxdae.app import nodes
+from jaxdae.app.describing import described
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.diagnostics import diagnose
@@ -131,8 +132,6 @@ def _turn(root: yaml.MappingNode, section: yaml.MappingNode, found: robots.Robot
 
 
 def _loops(given: Any) -> tuple[list[Any], list[str]]:
-    from jaxdae.app.build import described
-
     loops, wrong = [], []
     for one in given if isinstance(given, list) else [given]:
         if isinstance(one, str):

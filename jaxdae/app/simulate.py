@@ -17,7 +17,8 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts, laws
-from jaxdae.app.build import Worlds, described, sample, with_numbers
+from jaxdae.app.build import Worlds, sample, with_numbers
+from jaxdae.app.describing import described
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import local

@@ -7,7 +7,6 @@ list indices. It is written with dots, elements of a list by their names: `mecha
 a quaternion.
 """
 
-import difflib
 import pathlib
 import re
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from jaxdae.app import files
 from jaxdae.app.keys import as_mapping, key_text, longest_key, name_of
 from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
 from jaxdae.app.yaml12 import Loader
+from jaxdae.spelling import meant
 
 Location = tuple[str | int, ...]
 CONFIG_BYTES = 10_000_000
@@ -440,5 +440,4 @@ def _near_file(file: pathlib.Path) -> str:
     """Returns the remedy for a file that is not there: one of a similar name beside it or in configs/."""
     known = [str(found) for folder in (file.parent, pathlib.Path("configs")) for found in sorted(folder.glob("*.yaml"))]
     same_name = [name for name in known if pathlib.Path(name).stem == file.stem]
-    near = same_name or difflib.get_close_matches(str(file), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else "check the path; configs/ holds examples"
+    return meant(same_name[0] if same_name else file, known) or "check the path; configs/ holds examples"

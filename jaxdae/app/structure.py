@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxdae.app import naming
-from jaxdae.app.build import description
+from jaxdae.app.describing import description
 from jaxdae.app.schema import Config
 from jaxdae.mechanisms.graph import Tree, spanning_tree
 from jaxdae.mechanisms.kinds import GROUND

@@ -37,6 +37,14 @@ def solve_inputs(matrix: Any, wanted: Any, tolerance: Any) -> Any:
     return pseudoinverse(matrix, NullSpace(SingularValues(tolerance))) @ wanted
 
 
+def at_rest(system: AnySystem, state: State) -> State:
+    """Returns a state without its velocities, after a check of the system and of the state."""
+    check_system(system)
+    state = checked_state(state)
+    check_fit(system, state)
+    return State(state.t, state.q, jnp.zeros_like(state.v))
+
+
 def static_inputs(
     system: AnySystem,
     state: State,
@@ -59,11 +67,8 @@ def static_inputs(
 
     Differentiable where the rank does not change.
     """
-    check_system(system)
-    state = checked_state(state)
-    check_fit(system, state)
+    rest = at_rest(system, state)
     check_solver(solver)
-    rest = State(state.t, state.q, jnp.zeros_like(state.v))
     return _static_inputs(system, rest, count_inputs(system, inputs), solver or NullSpace(), rank_tolerance)
 
 

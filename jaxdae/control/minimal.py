@@ -44,13 +44,14 @@ from jax.core import Tracer
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree
+from jaxdae.control.gravity import at_rest
 from jaxdae.control.inputs import count_inputs
 from jaxdae.dynamics import forward_dynamics
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
 
 RANK_TOLERANCE = 1e-5
@@ -101,19 +102,12 @@ def linearize_equilibrium(
     Eigenvalues of A, and the gains made of it, do not depend on the basis and are differentiable at constant rank; entries of A are not
     unique.
     """
-    state = _at_rest(system, state)
+    state = at_rest(system, state)
     check_solver(solver)
     check_stabilization(stabilization)
     dimension = count_dimension(system, state, dimension)
     roles = (solver or NullSpace(), stabilization or NoStabilization())
     return _linearize_equilibrium(system, state, jnp.asarray(u, state.q.dtype), dimension, roles)
-
-
-def _at_rest(system: AnySystem, state: State) -> State:
-    check_system(system)
-    state = checked_state(state)
-    check_fit(system, state)
-    return State(state.t, state.q, jnp.zeros_like(state.v))
 
 
 @partial(jax.jit, static_argnums=3)

@@ -31,7 +31,7 @@ from jax import Array
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.control.gravity import static_inputs
+from jaxdae.control.gravity import at_rest, static_inputs
 from jaxdae.control.minimal import LinearModel, check_input, count_dimension, linearize_equilibrium, tangent_basis
 from jaxdae.control.riccati import solve_riccati
 from jaxdae.dynamics import forward_dynamics
@@ -39,7 +39,7 @@ from jaxdae.integrators.interface import Integrator
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver
 from jaxdae.stabilization import Stabilization
 from jaxdae.status import raise_if_failed
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_system, checked_state
 from jaxdae.trajectory import rollout
 from jaxdae.typing import Input, Leaf
 
@@ -108,10 +108,7 @@ def linear_quadratic_regulator(
 
     Differentiable at constant rank with respect to system, state, input and weights.
     """
-    check_system(system)
-    state = checked_state(state)
-    check_fit(system, state)
-    state = State(state.t, state.q, jnp.zeros_like(state.v))
+    state = at_rest(system, state)
     solver = solver or NullSpace()
     u = static_inputs(system, state, inputs, solver=solver) if u is None else jnp.asarray(u, state.q.dtype)
     check_input(system, u, inputs)

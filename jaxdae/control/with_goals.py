@@ -17,24 +17,25 @@ from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator
 from jaxdae.system import AnySystem, State, System
 from jaxdae.typing import Coordinates, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
-from jaxdae.wrapper import Wrapper
+from jaxdae.wrapper import SameCoordinates, Wrapper
 
 
 @pytree
-class _GoalSystem(System):
+class _GoalSystem(SameCoordinates, System):
     """The rows of goals alone, whose derivatives autodiff supplies."""
 
     system: AnySystem
     goals: tuple[Any, ...]
+
+    @property
+    def coordinates_of(self) -> AnySystem:
+        return self.system
 
     def mass_matrix(self, q: Coordinates) -> Square:
         return self.system.mass_matrix(q)
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Any) -> Velocity:
         return self.system.force(t, q, v, u)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        return self.system.retract(q, xi)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         return _joined([goal.error(t, q, None) for goal in self.goals if not has_rate(goal)], q)

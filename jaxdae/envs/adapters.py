@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdae.envs.environment import Environment
 from jaxdae.requirements import checked_count
 
 
@@ -66,7 +67,7 @@ def to_brax(environment: Any, params: Mapping[str, Any] | None = None) -> Any:
 
 def _plain(environment: Any) -> Any:
     """Returns the environment, which must be one that does not reset itself."""
-    if not hasattr(environment, "task") or hasattr(environment, "environment"):
+    if not isinstance(environment, Environment):
         raise TypeError(f"expected a jaxdae.envs.Environment without AutoReset, got {type(environment).__name__}")
     return environment
 

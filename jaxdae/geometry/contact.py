@@ -6,15 +6,20 @@ point p of the wheel whose clearance phi = (p_z - h) n_z is stationary along the
     disc with axle s (a unit vector)     d . s = 0,   n . e = 0 with e = s x d: the tangent of the rim is in the surface,
     sphere                               d = n.
 
-Iteration. Of the disc the angle from d to n in the plane of the wheel, delta = atan2(-n . e, n . d), is the angle of d minus that of the
-normal, so that Newton's method in it begins well from the normal under the center. Along the rim delta' = 1 + r e . N e / n . d, where
-N x = -n_z (H x, 0) - n n_z^2 g . H x is the change of n with the place, H the second derivatives of h; in a vertical wheel on a road h(x)
-that is 1 - r h'' / W^3. It is positive as long as the wheel is curved more than what it stands in; else it touches at two places
-or more, and the formulas are those of one of them. Of the sphere the same holds with all directions in the surface: F' of the iteration is
-similar to I - r S with S the shape operator, its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
+*Iteration, disc.* The unknown is the angle from d to n in the plane of the wheel, delta = atan2(-n . e, n . d). It is the angle of d minus
+that of the normal, so that Newton's method in it begins well from the normal under the center. Along the rim
 
-Derivatives follow from the conditions; the iteration is not differentiated. With u = c' - r' d + r (d . s') s, and h_t, n_t what the
-terrain itself does (when its numbers are what is differentiated for), the disc has p' = u - r beta' e and
+    delta' = 1 + r e . N e / n . d,        N x = -n_z (H x, 0) - n n_z^2 g . H x,
+
+with N the change of n with the place and H the second derivatives of h; of a vertical wheel on a road h(x) that is 1 - r h'' / W^3. It is
+positive as long as the wheel is curved more than what it stands in. Else it touches at two places or more, and the formulas are those of
+one of them.
+
+*Iteration, sphere.* The same holds with all directions in the surface. F' of the iteration is similar to I - r S with S the shape operator;
+its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
+
+*Derivatives* follow from the conditions; the iteration is not differentiated. Let h_t and n_t be what the terrain itself does, where its
+numbers are what is differentiated for. The disc has, with u = c' - r' d + r (d . s') s, p' = u - r beta' e and
 
     beta' (n . d + r e . N e) = n . (s' x d) + e . (N u + n_t),      n' = N p' + n_t,      phi' = n . u - n_z h_t,
 
@@ -22,11 +27,11 @@ and the sphere, with D = -n_z (I - n_z^2 g g^T) the change of d_xy with g,
 
     (I + r H D) g' = H (c' - r' d)_xy + g_t,     p' = c' - r' d - r n',      phi' = n . c' - r' - n_z h_t.
 
-The motion of the contact on the wheel is not in n . u, because phi is stationary; but it is in n', so that with d held constant phi and
-its gradient would be right and the second derivatives wrong. These rules are written in terms of their own results and are differentiated
-as they stand, so that derivatives of all orders are exact; accelerations ask for second derivatives of h, their gradients for third ones.
+The motion of the contact on the wheel is not in n . u, because phi is stationary, but it is in n'. With d held constant phi and its
+gradient would be right, and the second derivatives wrong. These rules are written in terms of their own results and are differentiated as
+they stand, so that derivatives of all orders are exact. Accelerations ask for second derivatives of h, their gradients for third ones.
 
-phi' is that of the distance from the surface, which phi is to first order: phi n'_z / n_z is left out, which vanishes with all of its
+phi' is that of the distance from the surface, which phi is to first order. What is left out, phi n'_z / n_z, vanishes with all of its
 derivatives along motions on the ground. Off the ground gradients of phi are wrong by the clearance over the radius of the hills.
 
 References:

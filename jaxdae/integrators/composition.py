@@ -22,9 +22,8 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import Integrator, StepInfo
-from jaxdae.integrators.method import PointWrapping
+from jaxdae.integrators.method import PointWrapping, is_symmetric
 from jaxdae.linearization import Point
-from jaxdae.requirements import offers
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 
@@ -76,8 +75,10 @@ class Composition(PointWrapping):
 
     def requirements(self) -> Any:
         """Yields what the method has to be; see `jaxdae.requirements`."""
-        is_symmetric = offers(self.integrator, "symmetric") and self.integrator.symmetric is True  # pyright: ignore[reportAttributeAccessIssue]
-        yield is_symmetric, "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are"
+        yield (
+            is_symmetric(self.integrator),
+            "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are",
+        )
 
     @classmethod
     def yoshida4(cls, integrator: Integrator) -> Composition:

@@ -1,13 +1,14 @@
 """Implicit methods of one stage for first-order systems, x' = rate(t, x, u) with constraints: backward Euler and the midpoint rule.
 
-Both solve for the step xi = h x' and for h lam, with rate and constraint gradients taken at one point * after a share s of the step,
+Both solve for the step xi = h x' and for h lam. Rate and constraint gradients are taken at one point x*, after a share s of the step: s = 1
+for backward Euler, 1/2 for the midpoint rule.
 
     W(x*) (xi - h rate(t*, x*, u)) = J(x*)^T h lam,        x* = x0 (+) s xi,  t* = t0 + s h,
-    c(t1, x1) = 0,   h w(t*, x*, xi / h) = 0,              x1 = x0 (+) xi,
+    c(t1, x1) = 0,   h w(t*, x*, xi / h) = 0,              x1 = x0 (+) xi.
 
-s = 1 for backward Euler and 1/2 for the midpoint rule. Position-level rows hold where the step ends, to the accuracy of Newton's iteration;
-rows at velocity level hold at the point *, of the mean velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx up to
-terms of order h from the curvature of rows; `jaxdae.newton` says how it is inverted.
+Position-level rows hold where the step ends, to the accuracy of Newton's iteration. Rows at velocity level hold at x*, of the mean
+velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx, up to terms of order h from the curvature of rows;
+`jaxdae.newton` says how it is inverted.
 """
 
 from __future__ import annotations

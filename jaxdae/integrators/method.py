@@ -18,7 +18,8 @@ from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
+from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
@@ -37,23 +38,29 @@ class Roles(NamedTuple):
 
 
 class Method(abc.ABC):
-    """An integrator of this library. Without fields; methods replace what is not theirs."""
+    """An integrator of this library, without fields.
 
-    solver: Any = SchurComplement()
-    """A saddle-point solver."""
-    stabilization: Any = NoStabilization()
-    """The target of the acceleration row."""
+    What is told here of a method by default is told of a wrapper by the integrator inside (`Wrapping`), and of an integrator of a user's
+    own by attributes of the same names (`roles_of`, `switches_rows`, `samples_law`).
+    """
+
     symmetric: ClassVar[bool] = False
     """Whether the method is of order two and its step backward undoes its step forward: `Composition` takes no other."""
-    switches: ClassVar[bool] = False
-    """Whether steps switch constraint rows, of which those of the system are only the first: projections belong inside then."""
-    samples: ClassVar[bool] = False
-    """Whether steps evaluate a feedback law at their start, and remember what it remembers."""
+
+    @property
+    def switches(self) -> bool:
+        """Whether steps switch constraint rows, of which those of the system are only the first: projections belong inside then."""
+        return False
+
+    @property
+    def samples(self) -> bool:
+        """Whether steps evaluate a feedback law at their start, and remember what it remembers."""
+        return False
 
     @property
     def roles(self) -> Roles:
-        """The solver and the stabilization of the method's dynamics."""
-        return Roles(self.solver, self.stabilization)
+        """The solver and the stabilization of the method's dynamics: its fields of these names."""
+        return _roles_in_fields(self)
 
     def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory that the method carries from step to step: (), none."""
@@ -113,22 +120,22 @@ class Wrapping(Method):
         return roles_of(self.integrator)
 
     @property
-    def solver(self) -> SaddlePointSolver:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def solver(self) -> SaddlePointSolver:
         """The saddle-point solver of the integrator inside."""
         return self.roles.solver
 
     @property
-    def stabilization(self) -> Stabilization:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def stabilization(self) -> Stabilization:
         """The stabilization of the integrator inside."""
         return self.roles.stabilization
 
     @property
-    def switches(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def switches(self) -> bool:
         """Whether steps of the integrator inside switch rows."""
         return switches_rows(self.integrator)
 
     @property
-    def samples(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def samples(self) -> bool:
         """Whether steps of the integrator inside evaluate a law at their start."""
         return samples_law(self.integrator)
 
@@ -180,7 +187,7 @@ def of_points(integrator: Any) -> PointMethod:
 
 def switches_rows(integrator: Any) -> bool:
     """Returns whether steps of any integrator switch constraint rows, as those of `Switching` do."""
-    return offers(integrator, "switches") and integrator.switches is True
+    return _says(integrator, "switches")
 
 
 def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -> Point:
@@ -199,7 +206,16 @@ def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -
 
 def samples_law(integrator: Any) -> bool:
     """Returns whether steps of any integrator evaluate a feedback law at their start, as those of `Sampled` do."""
-    return offers(integrator, "samples") and integrator.samples is True
+    return _says(integrator, "samples")
+
+
+def is_symmetric(integrator: Any) -> bool:
+    """Returns whether any integrator says that it is of order two and that its step backward undoes its step forward."""
+    return _says(integrator, "symmetric")
+
+
+def _says(integrator: Any, attribute: str) -> bool:
+    return offers(integrator, attribute) and getattr(integrator, attribute) is True
 
 
 NOT_SWITCHING = "integrator must not switch rows: write Switching(..., law) around projections, not inside of them"
@@ -207,15 +223,15 @@ NOT_SWITCHING = "integrator must not switch rows: write Switching(..., law) arou
 
 
 def roles_of(integrator: Any) -> Roles:
-    """Returns the solver and the stabilization of any integrator.
+    """Returns the solver and the stabilization of any integrator."""
+    return integrator.roles if isinstance(integrator, Method) else _roles_in_fields(integrator)
 
-    One of a user's own has those of its fields `solver` and `stabilization`; where there is none, `SchurComplement()` and no stabilization.
-    """
-    if isinstance(integrator, Method):
-        return integrator.roles
+
+def _roles_in_fields(integrator: Any) -> Roles:
+    """Returns the fields `solver` and `stabilization`, where there are none `SchurComplement()` and no stabilization."""
     solver = integrator.solver if offers(integrator, "solver") else None
     stabilization = integrator.stabilization if offers(integrator, "stabilization") else None
-    return Roles(solver or SchurComplement(), stabilization or NoStabilization())
+    return Roles(solver_or_default(solver), stabilization or NoStabilization())
 
 
 def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:

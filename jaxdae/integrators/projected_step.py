@@ -9,12 +9,15 @@ Rows that move by themselves ask for J dx = -h b, b = [dg/dt; w(t, q, 0)], in fi
 the velocity constraints [g'; w] = 0. Of a system with forces the same is done to the velocities, where J dv = -h gamma is feasible. In a
 metric W both are saddle-point problems with W in place of M; where coordinates are curved, the step is xi = difference(q0, q1).
 
-What it costs. Tangent planes are those at the start of the step (`point` = 0, the notes'), and a step of length s in a tangent plane
+*What it costs.* Tangent planes are those at the start of the step (`point` = 0, the notes'), and a step of length s in a tangent plane
 leaves the manifold by curvature s^2 / 2. So violations of O(h) build up, and a method that knew better is bent back to first order: this
-keeps a crude method feasible, it does not keep an accurate one accurate. At `point` = 1/2 chord and tangent plane are parallel to second
-order (exactly for quadratic constraints, c(x + dx) - c(x) = J(x + dx / 2) dx), and so is the result, as long as the step by itself is
-feasible to that order: around index-1 methods, or where x' = f is feasible. What is violated at the start stays violated: steps are
-projected, not states.
+keeps a crude method feasible, it does not keep an accurate one accurate.
+
+At `point` = 1/2 chord and tangent plane are parallel to second order; exactly for quadratic constraints, where
+c(x + dx) - c(x) = J(x + dx / 2) dx. The result is of second order then, as long as the step by itself is feasible to that order: around
+index-1 methods, or where x' = f is feasible.
+
+What is violated at the start stays violated: steps are projected, not states.
 
 Measured on the double pendulum over 0.5 s, in 256 steps of RK4: order 1.0 and |g| up to 2e-3 at `point` = 0, order 2.0 and 3e-9 at 1/2,
 order 4.0 and 5e-11 of RK4 alone.

@@ -255,7 +255,7 @@ class Switching(Wrapping):
         """Returns the state after dt, the rows that are on then, and a `SwitchingInfo`."""
         inside = system.system if isinstance(system, Masked) else system
         dt = jnp.asarray(dt, state.q.dtype)
-        if self.events and hasattr(self.law, "margin"):
+        if self.events and offers(self.law, "margin"):
             new, memory, (a, lam, more), status, iterations = self._in_parts(inside, state, memory, u, dt)
         else:
             trial, memory, info, flips, _ = self._trial(inside, state, memory, u, dt, dt)
@@ -319,7 +319,7 @@ class Switching(Wrapping):
         new, memory, info = self._advance(system, state, memory, u, dt, whole)
         a, lam = self._dynamics(system, new, active, u, whole)
         flips = _answer("the law", self.law(system, new, lam, active), active) != active
-        if not hasattr(self.law, "margin"):
+        if not offers(self.law, "margin"):
             return new, memory, info, flips, jnp.ones_like(lam)
         values = []
         for at, acceleration, multipliers in ((state, info.a, info.lam), (new, a, lam)):
@@ -368,13 +368,13 @@ class Switching(Wrapping):
         carrying = active
         if system.first_order:
             p = jnp.zeros_like(p)
-        elif hasattr(self.law, "admissible"):
+        elif offers(self.law, "admissible"):
             # What round-off leaves in rows that take no part has any sign.
             noise = _near(p) * jnp.max(jnp.abs(p), initial=0.0)
             carrying = self._admitted(jnp.where(jnp.abs(p) > noise, p, 0.0), active)
             v, p = constraint_impulse(system, closed, carrying, solver=solver)
         new, p, active = _choose(impact, (State(state.t, closed.q, v), p, carrying), (state, jnp.zeros_like(p), active))
-        if hasattr(self.law, "admissible"):
+        if offers(self.law, "admissible"):
             remaining = self._admitted(self._dynamics(system, new, active, u, dt)[1], active)
             active = _choose(jnp.any(flips), remaining, active)
         new = self._with_rates(system, new, active, u)

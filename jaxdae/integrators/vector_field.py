@@ -21,8 +21,9 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.motion import motion
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver
+from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State, check_system, checked_state
 
@@ -69,7 +70,7 @@ def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, 
     check_system(system)
     check_solver(solver)
     check_stabilization(stabilization)
-    return VectorField(system, solver or SchurComplement(), stabilization or NoStabilization())
+    return VectorField(system, solver_or_default(solver), stabilization or NoStabilization())
 
 
 def load_diffrax() -> tuple[Any, Any]:
@@ -112,7 +113,7 @@ def projected_solver(
     check_method(method)
     check_projection(projection)
     check_solver(solver)
-    return ours.ProjectedSolver(method, system, projection, solver or SchurComplement())
+    return ours.ProjectedSolver(method, system, projection, solver_or_default(solver))
 
 
 def check_method(method: Any) -> None:

@@ -28,10 +28,11 @@ from jaxdae.saddle_point.derivative import solve
 from jaxdae.status import Status
 from jaxdae.system import State, default_tolerance, velocity_residual
 from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
+from jaxdae.wrapper import SameCoordinates
 
 
 @pytree
-class Embedded(KinematicSystem):
+class Embedded(SameCoordinates, KinematicSystem):
     """A system of first order without rows: its rate is the velocity that rows and drives of the system inside leave.
 
     The rate is NaN where it does not hold the rows of the system inside, and a rollout stops where `kinematic_status` is not OK at the
@@ -57,9 +58,9 @@ class Embedded(KinematicSystem):
         return self.system.names._replace(rows=(), row_units=())
 
     @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi in the system inside."""
-        return self.system.flat
+    def coordinates_of(self) -> KinematicSystem:
+        """The system inside."""
+        return self.system
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns the velocity (nv,)."""
@@ -84,14 +85,6 @@ class Embedded(KinematicSystem):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the system inside."""
         return self.system.condition(t, q)
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi of the system inside."""
-        return self.system.retract(q, xi)
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns the inverse of `retract` of the system inside."""
-        return self.system.difference(q0, q1)
 
 
 @pytree

@@ -35,6 +35,7 @@ from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
+from jaxdae.wrapper import SameCoordinates
 
 
 class SlipInput(NamedTuple):
@@ -49,7 +50,7 @@ class SlipInput(NamedTuple):
 
 
 @pytree(kw_only=True)
-class KinematicMechanism(KinematicSystem):
+class KinematicMechanism(SameCoordinates, KinematicSystem):
     """A mechanism of first order; made by `kinematic_mechanism`.
 
     Attributes:
@@ -143,17 +144,9 @@ class KinematicMechanism(KinematicSystem):
         return DiagonalMatrix(ones if self.weight is None else ones * self.weight)
 
     @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi."""
-        return self.mechanism.flat
-
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi."""
-        return self.mechanism.retract(q, xi)
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1."""
-        return self.mechanism.difference(q0, q1)
+    def coordinates_of(self) -> Mechanism:
+        """The mechanism."""
+        return self.mechanism
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the mechanism, such as wheels beyond their terrain."""

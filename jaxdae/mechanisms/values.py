@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+
+from jaxdae.spelling import meant
 
 
 def concrete(x: Any) -> np.ndarray | None:
@@ -77,8 +78,7 @@ def hint(name: Any, known: Sequence[str]) -> str:
     """Returns what might have been meant by an unknown name."""
     if not known:
         return " (there is none)"
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else f" (there is: {', '.join(dict.fromkeys(known))})"
+    return f" ({meant(name, known) or 'there is: ' + ', '.join(dict.fromkeys(known))})"
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:

@@ -1,9 +1,9 @@
 """The Cholesky factor of J J^T where each row of J connects two bodies, or a few: elimination over a tree, linear in rows.
 
 J J^T has a block for every two joints that share a body. The joints are eliminated one after another, each with all rows that connect its
-bodies (two, and up to four where coordinates of two joints are related); what is left of the matrix then has new blocks only among the
-neighbors of the eliminated joint, its border. A joint's parent is the joint of its border that is eliminated first, and every joint is done
-when its children are: from the leaves of this tree to its roots,
+bodies: two, and up to four where coordinates of two joints are related. What is left of the matrix then has new blocks only among the
+neighbors of the eliminated joint, its border. A joint's parent is the joint of its border that is eliminated first. Every joint is done
+when its children are, from the leaves of this tree to its roots:
 
     [A  B^T]   [L    ] [L^T  X^T]
     [B   E ] = [X   1] [      E'],        X = B L^-T,        E' = E - X X^T goes to the parent,
@@ -17,14 +17,15 @@ the entries of the rows in the motion of that body, (J J^T + C) lam = r becomes
 
     (D + C) lam + F_b z = r,        F_b^T lam - z = 0,
 
-D from the other bodies, and its joints are neighbors of the body instead. The matrix is K = L S L^T then, with S = 1 for rows and -1 for
-motions: eliminating rows first leaves -(1 + F_b^T (D + C)^-1 F_b) there, which is negative definite. D alone has to be positive definite on
-rows that are eliminated before the motion. It is for branches that are connected to that body only: moving such a branch as a whole does
-what moving the body does (rows see the motion of bodies against each other), so that the columns of the body add nothing to the rank of its
-rows. All other joints of the body come later.
+with D from the other bodies, and its joints are neighbors of the body instead. The matrix is K = L S L^T then, with S = 1 for rows and -1
+for motions: eliminating rows first leaves -(1 + F_b^T (D + C)^-1 F_b) there, which is negative definite.
 
-Which is eliminated when is chosen once, for the structure: always the one with the smallest border (minimum degree), and of these the one
-with the fewest levels below it, so that a chain is eliminated from both of its ends.
+*Which rows may come before the motion.* D alone has to be positive definite on them. It is on the rows of branches that are connected to
+that body only. Rows see the motion of bodies against each other, so that moving such a branch as a whole does what moving the body does,
+and the columns of the body add nothing to the rank of the rows. All other joints of the body come later.
+
+*The order* is chosen once, for the structure. Next is always the joint with the smallest border (minimum degree), and of these the one with
+the fewest levels below it, so that a chain is eliminated from both of its ends.
 
 References:
     I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear equations", ACM Trans. Math. Softw. 9 (1983).

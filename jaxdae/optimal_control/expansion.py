@@ -1,21 +1,25 @@
 """A problem to second order about a trajectory, in the minimal coordinates of its states.
 
-At the states x_k and inputs u_k, with the charts of `chart`, and with the state F(x_k, u_k) that a stage leads to in the chart of x_{k+1},
+*To first order.* Every state x_k has a chart (`chart`) with the coordinates z_k. A stage leads from x_k and u_k to the state F(x_k, u_k),
+which is seen in the chart of x_{k+1}:
 
-    z_{k+1} = A_k z_k + B_k du_k + e_k,      e_k = N_{k+1}^T (F(x_k, u_k) - x_{k+1}),
+    z_{k+1} = A_k z_k + B_k du_k + e_k,      e_k = N_{k+1}^T (F(x_k, u_k) - x_{k+1}).
 
-by forward mode through the steps. e_k, the gap, is zero where the trajectory is a motion. With the costate, backward from the end,
+A_k and B_k are found by forward mode through the steps. e_k, the gap, is zero where the trajectory is a motion. With the costate, backward
+from the end,
 
     p_N = dl_f/dz,      p_k = dl/dz + A_k^T p_{k+1},
 
-dl/du + B_k^T p_{k+1} is the derivative of the total cost with respect to u_k, and the second derivatives of stage k are those of
+the total cost has the derivative dl/du + B_k^T p_{k+1} with respect to u_k.
 
-    l(x_k(z), u) + p_{k+1}^T z_{k+1}(z, u)       (Newton's method),
-    l(x_k(z), u)                                 (Gauss-Newton),
+*To second order.* The second derivatives of stage k are those of
 
-the former on the curved chart, the latter on the flat one, where costs that are convex in the coordinates stay convex. With p from the
-trajectory itself the second derivatives depend on nothing that the backward sweep finds, so that a sweep with more damping costs no
-derivative; at the solution p is the derivative of the value function, which differential dynamic programming would use.
+    l(x_k(z), u) + p_{k+1}^T z_{k+1}(z, u)       (Newton's method), on the curved chart,
+    l(x_k(z), u)                                 (Gauss-Newton), on the flat one: costs that are convex in the coordinates stay convex.
+
+p is that of the trajectory itself, so that second derivatives depend on nothing that the backward sweep finds, and a sweep with more
+damping costs no derivative. Differential dynamic programming would use the derivative of the value function in its place; at the solution p
+is just that.
 
 References:
     J. F. A. De O. Pantoja, "Differential dynamic programming and Newton's method", International Journal of Control 47 (1988). J. C. Dunn,

@@ -23,12 +23,12 @@ from jaxdae._pytree import function_field, pytree, static
 from jaxdae.consistency import first_status
 from jaxdae.control.minimal import count_dimension
 from jaxdae.guard import guarded_step
-from jaxdae.integrators.interface import Integrator, check_integrator
+from jaxdae.integrators.interface import Integrator
 from jaxdae.integrators.method import begun_with
 from jaxdae.requirements import check_arrays, check_requirements, checked_count, not_above
-from jaxdae.rollout_arguments import check_dt, checked_tolerance
+from jaxdae.rollout_arguments import check_dt, checked_start, checked_tolerance
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked_state
+from jaxdae.system import AnySystem, State, check_fit
 from jaxdae.typing import Count, Leaf
 
 
@@ -189,18 +189,17 @@ def checked_problem(problem: Any, controls: Any) -> tuple[Problem, Array]:
 
     Raises:
         TypeError: something in a place where it does not belong, a count that is no integer among it.
-        ValueError: counts that are not positive or do not divide, shapes that do not fit, functions that return something else.
+        ValueError: counts that are not positive or do not divide, shapes that do not fit, functions that return something else, a
+            negative tolerance.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a Problem(system=..., ...), got {type(problem).__name__}")
-    check_system(problem.system)
-    state = checked_state(problem.state)
+    state, _ = checked_start(problem.system, problem.integrator, problem.state, problem.start_tolerance)
     check_fit(problem.system, state)
     if problem.system.first_order:
         raise TypeError(
             f"{type(problem.system).__name__} is of first order, its velocities are no states: optimal control needs a system with masses"
         )
-    check_integrator(problem.integrator)
     check_dt(problem.dt)
     check_arrays("problem", problem)
     check_requirements("problem", problem)

@@ -9,10 +9,10 @@ One pass of the loop is
 4. after a trial that was taken whole or by half mu falls, by a factor that grows with each in a row; after one that was refused, or
    taken by an eighth or less, it grows likewise (after Tassa, Erez, Todorov 2012).
 
-A trajectory is stationary where no input within its limits would lower the cost: the projected gradient, the largest |dJ/du| of entries
-that stand at no limit or could leave it downward, is at most  tolerance (1 + |J|),  and the largest gap at most the feasibility. With
-constraints J is the augmented Lagrangian, whose tolerance is loose at first and a tenth with every new set of multipliers. The penalty
-grows tenfold where the rows did not fall to a quarter.
+A trajectory is stationary where no input within its limits would lower the cost J. That is so where the projected gradient, the largest
+|dJ/du| of entries that stand at no limit or could leave it downward, is at most  tolerance (1 + |J|),  and the largest gap at most the
+feasibility. With constraints J is the augmented Lagrangian. Its tolerance is loose at first, and a tenth of that with every new set of
+multipliers; the penalty grows tenfold where the rows did not fall to a quarter.
 
 Trials that fail, in a step or because a cost is not finite, cost infinity.
 """

@@ -1,17 +1,19 @@
 """The quadratic problem of an expansion, solved backward in time.
 
-From the end, with V = d^2 l_f/dz^2 and v = dl_f/dz, and v' = v + V e the slope of the cost to go where the stage before leads,
+The cost to go from a stage on is v^T z + z^T V z / 2. At the end v = dl_f/dz and V = d^2 l_f/dz^2. A stage leads to z' = A z + B du + e,
+with e the gap, where the cost to go has the slope v' = v + V e. So the cost of the stage and of all that follows has the derivatives
 
     Q_z = l_z + A^T v'      Q_zz = l_zz + A^T V A      Q_uz = l_uz + B^T V A
     Q_u = l_u + B^T v'      Q_uu = l_uu + B^T V B + mu
 
-the change of the input that costs least is du = k + K z, with k the minimum of k^T Q_uu k / 2 + Q_u^T k within what the limits leave of
-lower - u <= k <= upper - u, and K = -Q_uu^-1 Q_uz in the entries that stand at no limit, zero in the others. Without mu,
+The change of the input that costs least is du = k + K z. Here k is the minimum of k^T Q_uu k / 2 + Q_u^T k within the limits,
+lower - u <= k <= upper - u, and K = -Q_uu^-1 Q_uz in the entries that stand at no limit, zero in the others. Put in, without mu, it gives
+the cost to go of the stage before:
 
     v = Q_z + K^T Q_uu k + K^T Q_u + Q_uz^T k,      V = Q_zz + K^T Q_uu K + K^T Q_uz + Q_uz^T K.
 
-A sweep fails where Q_uu is not positive definite; more damping mu helps. This is a block-tridiagonal elimination of the optimality
-conditions of the quadratic problem: O(stages (n + nu)^3).
+A sweep fails where Q_uu is not positive definite; more damping mu helps. It is a block-tridiagonal elimination of the optimality
+conditions of the quadratic problem and costs O(stages (n + nu)^3).
 
 References:
     Y. Tassa, T. Erez, E. Todorov, "Synthesis and stabilization of complex behaviors through online trajectory optimization", IROS (2012),

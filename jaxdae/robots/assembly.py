@@ -89,12 +89,9 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     made += [_element(joint, frames) for joint in (*moving, *loops)]
     further = [on_bodies(loop, frames) for loop in others]
     made += [*further, *(_relation(coupling) for coupling in graph.couplings), *graph.rows]
-    lifting = [_lift(link, frames[link.name], options.gravity, graph.gravity) for link in graph.links.values() if link.lifted]
-    forces, idle = _acting([on_bodies(force, frames) for force in graph.forces])
+    gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
+    forces, count, idle = _forces(graph, frames, gravity)
     notes += idle
-    forces += [force for force in lifting if force is not None]
-    # Actuators behind the last one that acts have no input.
-    count = 1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1)
     report = Report(
         robot=graph.name,
         base="floating" if any(owner[link] != GROUND for link in tree.free) else "fixed",
@@ -112,15 +109,29 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         relations={one.name: _equation(one) for one in graph.couplings},
         keyframes=_keyframes(graph, frames, named, count),
     )
-    start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
     if options.base == "floating" and report.base == "fixed" and bodies:
         text = "base='floating' frees nothing: joints of the file hold what moves to the world"
         report = dataclasses.replace(report, notes=(*report.notes, text))
     if not bodies:
         report = dataclasses.replace(report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body"))
-    gravity = options.gravity if options.gravity is not None else graph.gravity if graph.gravity is not None else GRAVITY
+    start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
     names = tuple(joint.name for joint in (*loops, *further))
     return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)
+
+
+def _forces(graph: Graph, frames: Mapping[str, LinkFrame], gravity: Any) -> tuple[list[Any], int, list[str]]:
+    """Returns the forces that act, how many inputs they have, and notes on those that do not act.
+
+    Args:
+        graph: links and forces.
+        frames: where the links are in their bodies.
+        gravity: (3,) in m/s^2.
+    """
+    acting, idle = _acting([on_bodies(force, frames) for force in graph.forces])
+    lifting = [_lift(link, frames[link.name], gravity) for link in graph.links.values() if link.lifted]
+    forces = [*acting, *(force for force in lifting if force is not None)]
+    # Actuators behind the last one that acts have no input.
+    return forces, 1 + max((force.input for force in forces if getattr(force, "input", None) is not None), default=-1), idle
 
 
 def _standing(tree: Tree, graph: Graph) -> Tree:
@@ -304,13 +315,12 @@ def _equation(coupling: Coupling) -> str:
     return f"{less(coupling.joint, coupling.reference)} = {' + '.join(terms) or '0'}"
 
 
-def _lift(link: Link, frame: LinkFrame, asked: Any, of_file: Any) -> Any:
+def _lift(link: Link, frame: LinkFrame, gravity: Any) -> Any:
     """Returns the force that carries a part of the weight of a link, None for those of the ground."""
     if frame.body == GROUND:
         return None
-    gravity = np.asarray(asked if asked is not None else of_file if of_file is not None else GRAVITY, float)
     point = frame.place + frame.rotation @ link.center
-    return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * gravity)
+    return js.Force(f"{link.name} lifted", frame.body, point=point, force=-link.lifted * link.mass * np.asarray(gravity, float))
 
 
 def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:

@@ -1,20 +1,20 @@
 """States in the coordinates of MuJoCo and of Pinocchio.
 
-Both engines, like joint coordinates here, have one number for a hinge or a slide; they differ from us and from each other in order, in
-quaternions and above all in the velocity of a free base. With p the origin of the base link, R its axes in the world and omega its angular
-velocity in these axes,
+Both engines, like joint coordinates here, have one number for a hinge or a slide. They differ from us and from each other in the order of
+coordinates, in quaternions, and above all in the velocity of a free base. Let p be the origin of the base link, R its axes in the world and
+omega its angular velocity in these axes:
 
                     place     linear velocity     angular velocity      quaternion
     here, MuJoCo    p         p'                  omega                 wxyz
     Pinocchio       p         R^T p'              omega                 xyzw
 
-Where coordinates here are those of another frame of the body, such as that in the mass center, as bodies have that no joint connects, let
-r be the place of p in that frame and R_r the axes of the link in it: with the place c and the axes Q of the frame,
+Coordinates here may be those of another frame of the body: a body that no joint connects has those of its mass center. Let c and Q be the
+place and the axes of that frame, r the place of p in it, and R_r the axes of the link in it. Then
 
     p = c + Q r,    R = Q R_r,    p' = c' + Q (omega_Q x r),    omega = R_r^T omega_Q.
 
-MuJoCo orders joints along the tree, links in the order of the file; Pinocchio with URDF along the tree, joints in the order of their names,
-and it has the cosine and sine of a continuous joint in place of its angle. Both have a free base at the head.
+Both engines have a free base at the head, and order joints along the tree. Where the tree branches, MuJoCo goes by the order of links in
+the file, and Pinocchio, with URDF, by the names of joints. Pinocchio has the cosine and sine of a continuous joint in place of its angle.
 
 References:
     MuJoCo: https://mujoco.readthedocs.io/en/stable/overview.html#floating-objects

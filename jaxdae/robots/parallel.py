@@ -1,15 +1,16 @@
 """Loops whose links move in one plane by themselves, because all joints on their way round are hinges about parallel axes.
 
-Let n be the direction of these axes. It is fixed in every link of the way, so that the two links of the joint that closes the loop move
-against each other in the plane across n only: two slides and a turn about n, three freedoms. Of the three rows of a ball then only two say
-anything, those across n; the one along n asks for a distance that no motion changes. A hinge about n has the same two; its tilts are zero
-anyway. Both are therefore a point on a line along n, whose two rows are independent: the same forces do the same work, and solvers that
-need full rank work. Slides across n on the way keep all of that.
+Let n be the direction of these axes. It is fixed in every link of the way. So the two links of the joint that closes the loop move against
+each other in the plane across n only: two slides and a turn about n, three freedoms. Slides across n on the way change nothing of that.
 
-A weld asks for the angle between the links as well, and so does a slider, along n or across it. With e a direction across n that is fixed
-in both links, the angle is zero where two points of the second link, a meter apart along e, are in the plane of the first one through the
-joint that is spanned by n and e: a weld, and a slider along n, are a point on a line and a point in a plane, and a slider across n, along
-e, is two points in a plane. These rows are independent too; that of the second point is the sine of the angle, times a meter.
+*Balls and hinges about n.* Of the three rows of a ball only the two across n say anything; the one along n asks for a distance that no
+motion changes. A hinge about n has the same two; its tilts are zero anyway. Both are therefore a point on a line along n, whose two rows
+are independent: the same forces do the same work, and solvers that need full rank work.
+
+*Welds and sliders* ask for the angle between the links as well. Let e be a direction across n that is fixed in both links, and take the
+plane of the first link through the joint that is spanned by n and e. The angle is zero where two points of the second link, a meter apart
+along e, are in that plane. So a weld, and a slider along n, are a point on a line and a point in a plane; a slider across n, along e, is
+two points in a plane. These rows are independent too; that of the second point is the sine of the angle, times a meter.
 
 A joint that closes a loop with a distance along n can never be closed: a mistake of the file.
 """

@@ -1,11 +1,11 @@
 """Quantities of robots by name, under the names that users of Pinocchio look for; `docs/robots.md` has the table.
 
-With the place c, the rotation R, the velocity v = c' and omega (in the axes of the body) of a body, and a link whose origin has the place r
-and the axes L in the frame of the body, the link has
+A body has the place c, the rotation R, the velocity v = c', and omega in its own axes. A link in it, whose origin has the place r and the
+axes L in the frame of the body, has
 
     place c + R r,      axes R L,      velocity v + R (omega x r),      angular velocity R omega,
 
-and the derivative of the velocity along the motion with v' = a is its acceleration. Momentum is that of all bodies, linear m v, angular
+and its acceleration is the derivative of its velocity along the motion with v' = a. Momentum is that of all bodies: linear m v, angular
 (c - com) x m v + R I omega about the common mass center com. All of them are functions of arrays: `jit`, `vmap` and `grad` apply.
 """
 

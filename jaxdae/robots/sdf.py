@@ -91,35 +91,10 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     if not any(scope.node.tag == "model" for scope in scopes):
         source.wrong(root.line, "the file has no <model>")
     source.end()
-    links: dict[str, Link] = {}
-    for scope in scopes:
-        for node in scope.all("link"):
-            name = scope.named(node)
-            links[name] = _link(source, node, name, frames)
+    named_nodes = [(scope.named(node), node) for scope in scopes for node in scope.all("link")]
+    links = {name: _link(source, node, name, frames) for name, node in named_nodes}
     source.end()
-    joints: list[Joint] = []
-    gears: list[tuple[Scope, Node]] = []
-    couplings: list[Coupling] = []
-    for scope in scopes:
-        joints += _standing(scope, links)
-        for node in scope.all("joint"):
-            kind = node.attributes.get("type", "")
-            if kind not in _KINDS:
-                known = ", ".join(_KINDS)
-                source.wrong(
-                    node.line,
-                    f"the joint {node.attributes.get('name')!r} has the unknown type {kind!r}{hint(kind, list(_KINDS))}; there is: {known}",
-                )
-            elif kind == "gearbox":
-                gears.append((scope, node))
-            else:
-                made = _joint(source, scope, node, frames, links)
-                if made is not None:
-                    joints.append(made)
-                    couplings += _mimics(source, scope, node)
-    source.end()
-    couplings += [gear for scope, node in gears if (gear := _gear(source, scope, node, frames, joints, links)) is not None]
-    _check_couplings(source, couplings, joints)
+    joints, couplings = _joints(source, scopes, frames, links)
     if not links:
         source.wrong(root.line, "the robot has no links")
     source.end()
@@ -138,6 +113,30 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
         gravity=gravity,
         ignored=unused(source, [root, *(scope.node for scope in scopes)], _READ, _not_acting(scopes)),
     )
+
+
+def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict[str, Link]) -> tuple[list[Joint], list[Coupling]]:
+    """Returns the joints of all models and what couples their coordinates; gears, which name joints, come last."""
+    joints: list[Joint] = []
+    gears: list[tuple[Scope, Node]] = []
+    couplings: list[Coupling] = []
+    for scope in scopes:
+        joints += _standing(scope, links)
+        for node in scope.all("joint"):
+            kind = node.attributes.get("type", "")
+            if kind not in _KINDS:
+                name, known = node.attributes.get("name"), list(_KINDS)
+                text = f"the joint {name!r} has the unknown type {kind!r}{hint(kind, known)}; there is: {', '.join(known)}"
+                source.wrong(node.line, text)
+            elif kind == "gearbox":
+                gears.append((scope, node))
+            elif (made := _joint(source, scope, node, frames, links)) is not None:
+                joints.append(made)
+                couplings += _mimics(source, scope, node)
+    source.end()
+    couplings += [gear for scope, node in gears if (gear := _gear(source, scope, node, frames, joints, links)) is not None]
+    _check_couplings(source, couplings, joints)
+    return joints, couplings
 
 
 def sdf_version(source: Source, root: Node) -> tuple[int, int]:

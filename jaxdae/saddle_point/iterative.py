@@ -3,9 +3,9 @@
 S lam = r - J M^-1 f with S = J M^-1 J^T + C is solved without S or J ever being formed: J x and J^T y are one forward- and one
 reverse-mode derivative of the constraints, M^-1 follows its structure. That pays for large, sparse systems.
 
-*Conjugate gradients* run here in the form that minimizes the residual (conjugate residuals, the same Krylov space): with dependent rows
-the plain form stalls, and then grows, as soon as round-off makes r inconsistent, because its step lengths measure the part of the
-residual that cannot be reduced. With a preconditioner P (symmetric, near S^-1), u = P rho, the recurrences are
+*Conjugate gradients* run here in the form that minimizes the residual: conjugate residuals, in the same Krylov space. With dependent rows
+round-off makes r inconsistent. The plain form then stalls and grows, because its step lengths measure the part of the residual that cannot
+be reduced. With a preconditioner P (symmetric, near S^-1) and u = P rho the recurrences are
 
     w = S u,  gamma = u^T w,  pi <- u + beta pi,  q <- w + beta q,  alpha = gamma / (q^T P q),
     lam <- lam + alpha pi,  rho <- rho - alpha q,  u <- u - alpha P q,  beta = gamma_new / gamma,
@@ -13,18 +13,18 @@ residual that cannot be reduced. With a preconditioner P (symmetric, near S^-1),
 and gamma vanishes when the reducible part of the residual does. The loop ends at the first of three events:
 
 * gamma is small against its first value,
-* gamma is small against what rounding errors of r amount to, |P r|^2 tr(S) eps^2: an r that is irreducible from the start has no first
-  value to speak of,
-* the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero: what is left then lies along dependent rows, which
-  a state near the manifold makes nearly, not exactly dependent.
+* gamma is small against what rounding errors of r amount to, |P r|^2 tr(S) eps^2, because an r that is irreducible from the start has no
+  first value to speak of,
+* the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero. What is left then lies along dependent rows; near
+  the manifold, not on it, such rows are nearly dependent only.
 
 A second round on the recomputed residual takes off what rounding has added.
 
-*Which multipliers.* Started from zero and without preconditioner, lam lies in the span of b, S b, S^2 b, ..., b = r - J M^-1 f. For
-consistent rows b is in the range of S, and so is lam: it is the shortest. What is inconsistent, Q b with the projector Q onto the null
-space of S, is in that span as well, and lam is the shortest plus a multiple of Q b. It makes the same force J^T lam and the same
-accelerations, those of least squares, and leaves the same residual Q b, but it is longer. `LeastSquares`, `NullSpace` and `Proximal`
-return the shortest in both cases.
+*Which multipliers.* Started from zero and without preconditioner, lam lies in the span of b, S b, S^2 b, ..., with b = r - J M^-1 f. For
+consistent rows b is in the range of S, and so is lam: it is the shortest. Otherwise b has a part Q b in the null space of S, Q being the
+projector onto it, and lam is the shortest plus a multiple of Q b. That makes the same force J^T lam and the same accelerations, those of
+least squares, and leaves the same residual Q b; only lam is longer. `LeastSquares`, `NullSpace` and `Proximal` return the shortest in both
+cases.
 
 *Biconjugate gradients*, stabilized, are what the virtual-work formulation uses for the same equation; taken from `jax.scipy`.
 

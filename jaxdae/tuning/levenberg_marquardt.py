@@ -6,18 +6,20 @@ For residuals r(z) (m,) of n free variables the step d minimizes |r + J d|^2 + m
     [ R          ]       [ -Q^T r ]
     [ sqrt(mu) D ] d  =  [  0     ],
 
-solved by a second QR factorization: the normal equations, which square the condition number, are never formed. The damping follows the
-gain ratio rho, the reduction of F = |r|^2 / 2 over what the linear model promised,
+solved by a second QR factorization: the normal equations, which square the condition number, are never formed.
 
-    promised = |J d|^2 / 2 + mu |D d|^2,
+*Damping.* It follows the gain ratio rho, the reduction of F = |r|^2 / 2 over what the linear model promised,
 
-(for a step that is shortened to s d, (s - s^2 / 2) |J d|^2 + s mu |D d|^2) by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after
-a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise. The Jacobian is by forward mode, all columns in one vectorized pass
-together with the residuals; where there are more than three variables for each residual, by reverse mode, all rows in one pass. The first
-evaluation is a pass of the loop as well, so that the residuals are compiled once.
+    promised = |J d|^2 / 2 + mu |D d|^2,        of a step that is shortened to s d:  (s - s^2 / 2) |J d|^2 + s mu |D d|^2,
 
-At the minimum, with independent errors of one standard deviation sigma in the data, the free variables have the covariance
-sigma^2 (J^T J)^-1, and functions x(z) of them, to first order ("delta method"), dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions
+by Nielsen's rule: mu falls by max(1/3, 1 - (2 rho - 1)^3) after a step that reduces F, and grows by nu = 2, 4, 8, ... otherwise.
+
+*The Jacobian* is found by forward mode, all columns in one vectorized pass together with the residuals. Where there are more than three
+variables for each residual it is found by reverse mode, all rows in one pass. The first evaluation is a pass of the loop as well, so that
+the residuals are compiled once.
+
+*Covariance.* At the minimum, with independent errors of one standard deviation sigma in the data, the free variables have the covariance
+sigma^2 (J^T J)^-1. Functions x(z) of them have, to first order ("delta method"), dx/dz sigma^2 (J^T J)^-1 (dx/dz)^T. Bounds are functions
 of single variables, so that dx/dz is diagonal.
 
 References:

@@ -14,7 +14,6 @@ stands still.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from jax.core import Tracer
 
 from jaxdae._pytree import get_leaf, leaf_paths, set_leaf
 from jaxdae.requirements import offers
+from jaxdae.spelling import meant
 
 
 class Bound(Protocol):
@@ -273,9 +273,8 @@ def _below(parameters: Any, path: str) -> list[str]:
         inside = get_leaf(parameters, path)
     except KeyError:
         known = leaf_paths(parameters)
-        near = difflib.get_close_matches(path, known, n=1, cutoff=0.6)
-        remedy = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"trainable: the parameters have no leaf {path!r}; {remedy}there is: {_listed(known)}") from None
+        remedy = " ".join(filter(None, (meant(path, known), f"there is: {_listed(known)}")))
+        raise ValueError(f"trainable: the parameters have no leaf {path!r}; {remedy}") from None
     if jax.tree_util.all_leaves([inside]):
         return [path]
     leaves = [f"{path}.{below}" for below in leaf_paths(inside) if _is_float(get_leaf(inside, below))]

@@ -37,18 +37,17 @@ from jaxdae.newton import simplified_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
-from jaxdae.typing import Coordinates, Input, Scalar, Velocity
-from jaxdae.vehicles import loads as of_tires
-from jaxdae.vehicles.loads import LoadReport
-from jaxdae.wrapper import Wrapper
+from jaxdae.typing import Input
+from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires
 
 
 @pytree
-class HeightLoads(Wrapper):
+class HeightLoads(WithLoads):
     """A mechanism in space whose tires carry what the ground pushes their wheels with: the multipliers of the height rows.
 
-    The `load` of all tires on terrain is computed at every evaluation of forces; numbers given for it are not used. A wheel at which the
-    ground would have to pull has no tire force, and `report` names it; its height row goes on holding it.
+    The `load` of all tires on terrain is computed at every evaluation of forces; numbers given for it are not used. `loads(state, u)`
+    returns it, in N and in the order of `tire_names`. A wheel at which the ground would have to pull has no tire force, and
+    `report(state, u)` names it; its height row goes on holding it.
 
     Attributes:
         system: the mechanism, with `SlidingDisc` wheels and tires such as `jaxdae.mechanisms.spatial.BrushTire` on them.
@@ -59,26 +58,9 @@ class HeightLoads(Wrapper):
     with one factorization, the same as that of the accelerations.
     """
 
-    system: Mechanism  # pyright: ignore[reportIncompatibleVariableOverride]
+    system: Mechanism
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=8)
-
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,) of the mechanism with these loads, in N and N m."""
-        return of_tires.carrying(self.system, self.loads(State(t, q, v), u)).force(t, q, v, u)
-
-    def loads(self, state: State, u: Input = None) -> Array:
-        """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""
-        return jnp.maximum(self._multipliers(state, u)[0], 0.0)
-
-    def report(self, state: State, u: Input = None) -> LoadReport:
-        """Returns the loads, which wheels would have to be pulled at, and a status."""
-        return of_tires.report(self.system, *self._multipliers(state, u))
-
-    @property
-    def tire_names(self) -> tuple[str, ...]:
-        """The names of the tires that have a load."""
-        return of_tires.tire_names(self.system)
 
     def _rows(self) -> np.ndarray:
         """Returns the numbers of the height rows of the tires (k,).
@@ -87,7 +69,7 @@ class HeightLoads(Wrapper):
             ValueError: no tires on terrain.
         """
         names = self.system.row_names
-        wheels = [wheel for group in of_tires.loaded_tires(self.system).values() for wheel in getattr(group, "stands_on", ())]
+        wheels = [wheel for group in loaded_tires(self.system).values() for wheel in getattr(group, "stands_on", ())]
         if not wheels or len(wheels) != len(self.tire_names):
             raise ValueError(
                 "HeightLoads needs tires that stand on terrain, such as jaxdae.mechanisms.spatial.BrushTire on a SlidingDisc; in the plane"
@@ -95,7 +77,7 @@ class HeightLoads(Wrapper):
             )
         return np.array([names.index(f"{wheel}.height") for wheel in wheels], int)
 
-    def _multipliers(self, state: State, u: Input) -> tuple[Array, Array]:
+    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
         """Returns the multipliers of the height rows (k,) in N, and the last relative change of the iteration ()."""
         mechanism, rows = self.system, self._rows()
         at = linearize(mechanism, state, self.solver)
@@ -103,7 +85,7 @@ class HeightLoads(Wrapper):
 
         def missing(x: Any, args: Any) -> Any:
             mechanism, state, u, at, bias, _ = args
-            f = of_tires.carrying(mechanism, jnp.maximum(x, 0.0)).force(state.t, state.q, state.v, u)
+            f = carrying(mechanism, jnp.maximum(x, 0.0)).force(state.t, state.q, state.v, u)
             return x - solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[1][rows]
 
         def correction(residual: Any, args: Any) -> Any:

@@ -29,6 +29,7 @@ from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SchurComplement, solve_saddle_point
 from jaxdae.status import Status
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Scalar, Square, Velocity
+from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
 """How the names of rows end that are soft."""
@@ -64,7 +65,7 @@ class _Rows(NamedTuple):
 
 
 @pytree
-class LeastSlip(KinematicSystem):
+class LeastSlip(SameCoordinates, KinematicSystem):
     """A vehicle of first order: driven velocities as told, all rows but those of slip exact, and the least squares of slip.
 
     x = q of the mechanism, u: the driven velocities. Integrated by `Kinematic`. Masses do not count.
@@ -145,18 +146,10 @@ class LeastSlip(KinematicSystem):
         """Returns the identity."""
         return super(KinematicSystem, self).mass_operator(q)
 
-    def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi of the mechanism."""
-        return self.mechanism.retract(q, xi)
-
-    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns the inverse of `retract`."""
-        return self.mechanism.difference(q0, q1)
-
     @property
-    def flat(self) -> bool:
-        """Whether q (+) xi is q + xi."""
-        return self.mechanism.flat
+    def coordinates_of(self) -> Mechanism:
+        """The mechanism."""
+        return self.mechanism
 
     def condition(self, t: Scalar, q: Coordinates) -> Any:
         """Returns the condition of the mechanism: wheels beyond the terrain or with two contacts."""

@@ -24,19 +24,18 @@ from jaxdae.dynamics import forward_dynamics
 from jaxdae.mechanisms import Mechanism
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.system import State
-from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
-from jaxdae.vehicles import loads as of_tires
+from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.commonroad import wheel_loads
-from jaxdae.vehicles.loads import LoadReport
-from jaxdae.wrapper import Wrapper
+from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires
 
 
 @pytree
-class LoadTransfer(Wrapper):
+class LoadTransfer(WithLoads):
     """A mechanism in the plane whose tires carry what its acceleration leaves them.
 
-    The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used. A wheel that
-    would have to pull carries nothing: then the others carry more than the weight, the vehicle would tip in truth, and `report` says so.
+    The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used.
+    `loads(state, u)` returns it, in N and in the order of `tire_names`. A wheel that would have to pull carries nothing: then the others
+    carry more than the weight, the vehicle would tip in truth, and `report(state, u)` says so.
 
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all on a line.
@@ -48,25 +47,13 @@ class LoadTransfer(Wrapper):
     Differentiable; a force costs as many solutions of the dynamics as iterations.
     """
 
-    system: Mechanism  # pyright: ignore[reportIncompatibleVariableOverride]
+    system: Mechanism
     height: Leaf
     gravity: Leaf = 9.81
     solver: SaddlePointSolver = SchurComplement()
     iterations: int = static(default=8)
 
-    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,) of the mechanism with these loads, in N and N m."""
-        return of_tires.carrying(self.system, self.loads(State(t, q, v), u)).force(t, q, v, u)
-
-    def loads(self, state: State, u: Input = None) -> Array:
-        """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""
-        return jnp.maximum(self._balance(state, u)[0], 0.0)
-
-    def report(self, state: State, u: Input = None) -> LoadReport:
-        """Returns the loads, which wheels would have to pull, and a status."""
-        return of_tires.report(self.system, *self._balance(state, u))
-
-    def _balance(self, state: State, u: Input) -> tuple[Array, Array]:
+    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
         """Returns the loads that balance (k,) in N, negative ones among them, and the last relative change of the iteration ()."""
         mechanism, q = self.system, state.q
         mass: Any = jnp.sum(mechanism.mass)
@@ -81,23 +68,18 @@ class LoadTransfer(Wrapper):
         places = jnp.concatenate(points) - center
         gravity = mechanism.gravity.astype(q.dtype)
 
-        def balanced(acceleration: Any) -> Array:
+        def at_acceleration(acceleration: Any) -> Array:
             return wheel_loads(mass, places, self.height, acceleration, self.gravity)
 
         def improved(pair: Any, _: Any) -> tuple[Any, None]:
             wanted, _ = pair
-            a, _ = forward_dynamics(of_tires.carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
-            better = balanced(self._acceleration(q, state.v, a) - gravity)
+            a, _ = forward_dynamics(carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
+            better = at_acceleration(self._acceleration(q, state.v, a) - gravity)
             return (better, jnp.max(jnp.abs(better - wanted)) / jnp.max(jnp.abs(better))), None
 
-        start = balanced(-gravity), jnp.ones((), q.dtype)
+        start = at_acceleration(-gravity), jnp.ones((), q.dtype)
         (wanted, change), _ = jax.lax.scan(improved, start, None, length=self.iterations)
         return wanted, jax.lax.stop_gradient(change)
-
-    @property
-    def tire_names(self) -> tuple[str, ...]:
-        """The names of the tires that have a load."""
-        return of_tires.tire_names(self.system)
 
     def _tires(self) -> dict[str, Any]:
         """Returns the groups of tires that have a load.
@@ -105,7 +87,7 @@ class LoadTransfer(Wrapper):
         Raises:
             ValueError: fewer than three tires.
         """
-        found = of_tires.loaded_tires(self.system)
+        found = loaded_tires(self.system)
         count = len(self.tire_names)
         if count < 3:
             raise ValueError(

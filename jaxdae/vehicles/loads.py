@@ -1,17 +1,22 @@
-"""What tires carry: mechanisms with other loads, and reports of loads that no ground could give."""
+"""What tires carry: mechanisms whose tires have the loads that follow from their motion, and reports of loads that no ground could give."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import Mechanism
+from jaxdae.requirements import offers
 from jaxdae.status import Status
-from jaxdae.typing import Leaf
+from jaxdae.system import State
+from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
+from jaxdae.wrapper import Wrapper
 
 
 @pytree
@@ -40,16 +45,11 @@ class LoadReport:
 
 def loaded_tires(mechanism: Mechanism) -> dict[str, Any]:
     """Returns the groups of tires that have a load."""
-    return {key: group for key, group in mechanism.forces.items() if hasattr(group, "load")}
-
-
-def tire_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Returns the names of the tires that have a load, in the order of loads."""
-    return tuple(name for group in loaded_tires(mechanism).values() for name in group.names)
+    return {key: group for key, group in mechanism.forces.items() if offers(group, "load")}
 
 
 def carrying(mechanism: Mechanism, loads: Any) -> Mechanism:
-    """Returns the mechanism whose tires have these loads (k,) in N, in the order of `tire_names`."""
+    """Returns the mechanism whose tires have these loads (k,) in N, in the order of `loaded_tires`."""
     forces, first = dict(mechanism.forces), 0
     for key, group in loaded_tires(mechanism).items():
         behind = first + len(group.names)
@@ -58,9 +58,36 @@ def carrying(mechanism: Mechanism, loads: Any) -> Mechanism:
     return dataclasses.replace(mechanism, forces=forces)
 
 
-def report(mechanism: Mechanism, wanted: Any, change: Any) -> LoadReport:
-    """Returns the report of loads (k,) that balance, negative where wheels would have to pull, after an iteration with this last change."""
-    pull = jnp.maximum(-wanted, 0.0)
-    converged = change <= float(jnp.finfo(wanted.dtype).eps) ** 0.5
-    status: Any = jnp.where(converged, Status.OK, Status.NOT_CONVERGED)
-    return LoadReport(jnp.maximum(wanted, 0.0), pull, change, status.astype(jnp.int32), tire_names(mechanism))
+class WithLoads(Wrapper):
+    """A mechanism whose tires carry what follows from its motion; how it follows is what a class of this kind says.
+
+    Attributes:
+        system: the mechanism, with tires that have a load.
+    """
+
+    system: Mechanism  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @abc.abstractmethod
+    def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
+        """Returns the loads that balance (k,) in N, negative where wheels would have to pull, and the last relative change () of them."""
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Returns f (nv,) of the mechanism with these loads, in N and N m."""
+        return carrying(self.system, self.loads(State(t, q, v), u)).force(t, q, v, u)
+
+    def loads(self, state: State, u: Input = None) -> Array:
+        """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""
+        return jnp.maximum(self.balanced(state, u)[0], 0.0)
+
+    def report(self, state: State, u: Input = None) -> LoadReport:
+        """Returns the loads, at which wheels the ground would have to pull, and a status."""
+        wanted, change = self.balanced(state, u)
+        pull = jnp.maximum(-wanted, 0.0)
+        converged = change <= float(jnp.finfo(wanted.dtype).eps) ** 0.5
+        status: Any = jnp.where(converged, Status.OK, Status.NOT_CONVERGED)
+        return LoadReport(jnp.maximum(wanted, 0.0), pull, change, status.astype(jnp.int32), self.tire_names)
+
+    @property
+    def tire_names(self) -> tuple[str, ...]:
+        """The names of the tires that have a load."""
+        return tuple(name for group in loaded_tires(self.system).values() for name in group.names)

@@ -35,6 +35,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import repeated_by_worlds
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.touching import pushing
 from jaxdae.mechanisms.values import hint
 from jaxdae.status import Status
@@ -251,7 +252,7 @@ def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
 
 
 def _is_wheel(group: Any) -> bool:
-    return hasattr(group, "gap")
+    return isinstance(group, OnTerrain)
 
 
 def _without_wheels(mechanism: Mechanism) -> Mechanism:

@@ -1,7 +1,8 @@
 """The Whipple bicycle: two thin wheels, a rear frame with its rider, and a fork that steers; as a mechanism, and its linear equations.
 
-Four bodies with three hinges, and two wheels that roll without slip: nine velocities, two heights and four rows of slip, so that three
-are left, which the roll rate, the steer rate and the spin of the rear wheel can stand for. About upright, straight running at a speed v
+Four bodies with three hinges, and two wheels that roll without slip, have nine velocities, two height rows and four rows of slip. Three
+freedoms are left, for which the roll rate, the steer rate and the spin of the rear wheel can stand. About upright, straight running at a
+speed v
 
     M q'' + v C1 q' + (g K0 + v^2 K2) q = T,      q = (roll, steer), positive to the right.
 
@@ -9,9 +10,9 @@ The literature has axes x forward, y right, z down from the rear contact; here t
 turned by half a turn about x. Numbers of bicycles are given as in the literature, so that published tables can be copied: places with z
 down, products of inertia I_xz of those axes. Roll and the angle of steer keep their signs, spins are positive where wheels roll forward.
 
-`linear_bicycle` takes M, C1, K0 and K2 from the mechanism: with N(q) the velocities that constraints allow for unit rates of the three
-above, and accelerations a of which these are given and the others follow from J a + gamma = 0, the residual N^T (M a - f) is the force
-that is missing on each of them, and its derivatives with respect to accelerations, rates and angles are the matrices.
+`linear_bicycle` takes M, C1, K0 and K2 from the mechanism. Let N(q) be the velocities that constraints allow for unit rates of the three
+above, and let a be accelerations of which those of the three are given; the others follow from J a + gamma = 0. The residual N^T (M a - f)
+is the force that is missing on each of the three. Its derivatives with respect to accelerations, rates and angles are the matrices.
 
 References:
     J. P. Meijaard, J. M. Papadopoulos, A. Ruina, A. L. Schwab, "Linearized dynamics equations for the balance and steer of a bicycle: a

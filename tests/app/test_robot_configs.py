@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import jaxdae.mechanisms as jm
 from jaxdae import robots
-from jaxdae.app import build
+from jaxdae.app import build, describing
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.problems import ConfigError
@@ -80,7 +80,7 @@ def test_what_is_added_may_name_links():
         "  joints: [{type: ball, name: hook, a: tool, b: load, point_a: [0, 0, 0.1], point_b: [0, 0, 0.3]}]\n"
         "  forces: [{type: force, name: push, body: camera, point: [0.1, 0, 0], force: [1, 2, 3]}]\n"
     )
-    described = build.description(config.model_dump())
+    described = describing.description(config.model_dump())
     frames = robots.load(MODELS / "gripper_arm.urdf").report.frames
     hook = next(joint for joint in described.joints if joint.name == "hook")
     assert (hook.a, hook.b) == (frames["tool"].body, "load")
@@ -97,7 +97,7 @@ def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
         "    - {type: torque, name: twist, a: ground, b: camera, torque: [1, 2, 3], body_frame: true}\n"
         "    - {type: force, name: pull, body: camera, point: [0, 0, 0], force: [1, 2, 3]}\n"
     )
-    push, twist, pull = build.description(written_out(forces).model_dump()).forces
+    push, twist, pull = describing.description(written_out(forces).model_dump()).forces
     camera = robots.load(MODELS / "gripper_arm.urdf").report.frames["camera"]
     np.testing.assert_allclose(push.force, camera.rotation @ [1, 2, 3], atol=1e-15)
     np.testing.assert_allclose(twist.torque, camera.rotation @ [1, 2, 3], atol=1e-15)

@@ -11,7 +11,7 @@ import yaml
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
-from jaxdae.app import build, naming, structure
+from jaxdae.app import build, describing, naming, structure
 from jaxdae.app.closing import notes
 from jaxdae.app.config import load
 from jaxdae.app.objective import objective
@@ -149,11 +149,11 @@ def test_a_config_builds_what_python_builds():
 def test_roll_pitch_yaw_and_quaternions_of_any_length():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     poses = [body.pose.model_dump() for body in config.mechanism.bodies]
-    quarter = build.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
+    quarter = describing.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
     np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], atol=1e-15)
     # The x axis of a body that is first rolled by a quarter turn, then pitched by one, points down.
     x = np.asarray(
-        js.Body("b", 1.0, (1, 1, 1), quaternion=build.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
+        js.Body("b", 1.0, (1, 1, 1), quaternion=describing.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
         .frame()
         .axes[0]
         .array()

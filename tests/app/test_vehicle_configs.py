@@ -12,7 +12,7 @@ import yaml
 
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
-from jaxdae.app import build
+from jaxdae.app import describing
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.crosscheck import crosscheck
@@ -46,7 +46,7 @@ def built(mechanism, *overrides):
     config = Config.model_validate(document.data)
     assert not document.problems
     assert crosscheck(document, config) == []
-    return build.description(config.model_dump())
+    return describing.description(config.model_dump())
 
 
 def assert_same(ours, theirs):

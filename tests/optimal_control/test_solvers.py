@@ -358,6 +358,7 @@ def test_mistakes_are_named():
         (lambda: oc.ilqr("problem", ZERO), TypeError, "problem must be a Problem"),
         (lambda: oc.ilqr(hanging(steps=13, every=2), ZERO), ValueError, "every = 2 must divide steps = 13"),
         (lambda: oc.ilqr(hanging(steps=0), ZERO), ValueError, r"Problem.steps must be at least 1, got 0"),
+        (lambda: oc.ilqr(hanging(start_tolerance=-1.0), ZERO), ValueError, "start_tolerance must be a number that is not negative"),
         (lambda: oc.ilqr(hanging(lower=1.0, upper=-1.0), ZERO), ValueError, "lower must not be above upper"),
         (lambda: oc.ilqr(hanging(lower=jnp.zeros(2)), ZERO), ValueError, r"Problem.lower must be a number or have the shape"),
         (lambda: oc.ilqr(hanging(running=None, final=None), ZERO), ValueError, "without a cost"),
