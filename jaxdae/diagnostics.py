@@ -42,7 +42,7 @@ class Diagnosis:
         open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
             openings; of rows whose units are known.
         driven: how many of the freedoms that the rows leave the inputs hold, of a mechanism of first order; zero of all others.
-        told: where the mobility is zero, the names of the rows that change with time, such as those of a `PrescribedMotion`, which then move
+        told: where the mobility is zero, the names of the rows that change with time, such as those of a `PrescribedMotion`, which move
             the system.
     """
 
