@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,6 +42,8 @@ class Diagnosis:
         open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
             openings; of rows whose units are known.
         driven: how many of the freedoms that the rows leave the inputs hold, of a mechanism of first order; zero of all others.
+        told: where the mobility is zero, the names of the rows that change with time, such as those of a `PrescribedMotion`, which move
+            the system.
     """
 
     coordinates: int
@@ -58,6 +61,7 @@ class Diagnosis:
     blocking_value: float = 0.0
     open_joints: tuple[Opening, ...] = ()
     driven: int = 0
+    told: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Returns the report as text, a line a fact."""
@@ -78,7 +82,9 @@ class Diagnosis:
             lines.insert(4, ("driven by inputs", f"{self.driven}"))
         if self.blocking_rows:
             stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
-            lines.append(("no motion, because of", stopped))
+            if self.told:
+                lines.append(("moves as it is told by", ", ".join(self.told)))
+            lines.append(("no other motion, because of" if self.told else "no motion, because of", stopped))
         if self.open_joints:
             lines.append(("open joints", ", ".join(map(str, self.open_joints))))
         return "\n".join(f"{name:<28}{value}" for name, value in lines)
@@ -134,7 +140,15 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
         blocking_value=value,
         open_joints=openings(names, known.row_units, position, float(np.finfo(position.dtype).eps) ** 0.6),
         driven=driven,
+        told=tuple(names[k] for k in _told(system, state)) if blocking else (),
     )
+
+
+def _told(system: AnySystem, state: State) -> list[int]:
+    """Returns the rows of positions that change with time by themselves, at this instant or at one of two others."""
+    rate = jax.jit(jax.jacfwd(lambda t: system.constraint(t, state.q)))
+    rates = [np.asarray(rate(jnp.asarray(state.t + later, state.q.dtype))) for later in (0.0, 0.3183, 0.7071)]
+    return [int(k) for k in np.flatnonzero(np.max(np.abs(rates), axis=0))]
 
 
 def _rank(jacobian: np.ndarray) -> int:

@@ -52,8 +52,9 @@ _MEANINGS = {
         " or a massless coordinate that no constraint determines"
     ),
     Status.INCONSISTENT_START: (
-        "the constraints cannot be satisfied from this start; usual causes: lengths that cannot close the loop,"
-        " coordinates held fixed at values that prevent closing, or a guess on the wrong side of a singularity"
+        "the start breaks the constraints; usual causes: a guess that initialize(system, q) has not closed yet, or one that it cannot"
+        " close: lengths that cannot close the loop, coordinates held fixed at values that prevent closing, a guess on the wrong side of a"
+        " singularity"
     ),
     Status.STEP_BUDGET: (
         "adaptive steps did not reach the end of their interval, because max_steps of them were used up or they became too short for"

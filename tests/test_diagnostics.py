@@ -75,6 +75,19 @@ class TestMobility:
         assert (report.rank, report.mobility) == (3, 3)
         assert report.redundant == ("weld",)
 
+    def test_a_drive_is_what_moves_a_mechanism_without_freedom(self):
+        mechanism, q = jm.planar_mechanism(
+            [bar("crank", (0.0, 0.0), (1.0, 0.0))],
+            [
+                jm.Revolute("pin", "ground", "crank", at=(0.0, 0.0)),
+                jm.PrescribedMotion("drive", "pin", jm.Sinusoid(0.5, 1.0, phase=np.pi / 2, offset=-0.5)),  # at rest at the start
+            ],
+        )
+        report = diagnose(mechanism, q)
+        assert (report.mobility, report.told) == (0, ("drive.angle",))
+        assert "moves as it is told by      drive.angle" in str(report)
+        assert "no other motion, because of" in str(report)
+
     def test_singular_configuration(self):
         # All links of the parallelogram on one line: a second motion becomes possible.
         flat = diagnose(*parallelogram(2, angle=0.0))

@@ -270,3 +270,17 @@ class TestOneDecomposition:
         np.testing.assert_allclose(found.state.q[0], q, **ROUND_OFF)
         np.testing.assert_allclose(found.state.v[0], n @ n.T @ v_e, **ROUND_OFF)
         np.testing.assert_allclose(found.info.lam[0], lam, **ROUND_OFF)
+
+
+def test_a_batch_takes_its_svds_one_by_one():
+    # jaxlib divides a batch of SVDs among the threads of XLA's pool and waits on one of them. Two independent batches at a time, as in a
+    # step of RK4 whose law takes pseudoinverses, waited for each other for ever on two cores.
+    many = jax.random.normal(jax.random.key(0), (2, 3, ROWS, SIZE))
+    compiled = jax.jit(jax.vmap(jax.vmap(jd.pseudoinverse))).lower(many).compile()
+    calls = [line.split("custom-call")[0] for line in compiled.as_text().splitlines() if "gesdd" in line and "custom-call(" in line]
+    assert calls
+    assert all(f"f64[{ROWS},{SIZE}]" in call for call in calls), calls
+    one = jax.jit(jd.pseudoinverse)
+    np.testing.assert_allclose(compiled(many), [[one(x) for x in row] for row in many], **ROUND_OFF)
+    sloped = jax.vmap(jax.grad(lambda x: jnp.sum(jd.pseudoinverse(x) ** 2)))(many[0])
+    np.testing.assert_allclose(sloped[1], jax.grad(lambda x: jnp.sum(jd.pseudoinverse(x) ** 2))(many[0, 1]), **ROUND_OFF)

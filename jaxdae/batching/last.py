@@ -63,6 +63,40 @@ def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
     return one
 
 
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arrays whose batches call it for one world after the other on a CPU, and for all at once elsewhere.
+
+    For factorizations by LAPACK. jaxlib divides a batch of them among the threads of XLA's pool and waits for the parts on one of these
+    threads. Where as many batches are factorized at a time as there are threads, all wait, and the program never ends: two independent SVDs
+    of a step do so on two cores. Of one matrix nothing is divided. It costs the same time of the CPU and changes no bit.
+
+    Args:
+        function: takes arrays and returns a pytree of arrays.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @ruled
+    def one(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        if not any(batched):
+            results = one(*arguments)
+            return results, jax.tree.map(lambda _: False, results)
+        every = [x if of else jnp.broadcast_to(x, (size, *x.shape)) for x, of in zip(arguments, batched, strict=True)]
+
+        def by_turns(*every: Any) -> Any:
+            # A batch of batches comes through the rule again.
+            return jax.lax.map(lambda world: one(*world), every)
+
+        results = jax.lax.platform_dependent(*every, cpu=by_turns, default=jax.vmap(function))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return one
+
+
 def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function (factors, *sides) -> solutions, where a batch of worlds has factors of another form than one world has.
 

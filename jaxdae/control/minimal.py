@@ -50,6 +50,7 @@ from jaxdae.dynamics import forward_dynamics
 from jaxdae.masks import hard_rows
 from jaxdae.saddle_point import NullSpace, SaddlePointSolver, null_projector
 from jaxdae.saddle_point.interface import check_solver
+from jaxdae.saddle_point.singular_values import svd
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Input, Leaf
@@ -188,7 +189,7 @@ def tangent_basis(system: AnySystem, state: State, dimension: int) -> tuple[Floa
         eye = jnp.eye(jacobian.shape[1], dtype=jacobian.dtype)
         return eye[:, :dimension], eye[:dimension]
     still = jax.lax.stop_gradient(jacobian)
-    last = jnp.linalg.svd(still, full_matrices=True)[2][jacobian.shape[1] - dimension :]
+    last = svd(still, full=True)[2][jacobian.shape[1] - dimension :]
     basis = null_projector(jacobian) @ last.T
     return basis, jnp.linalg.solve(basis.T @ basis, basis.T)
 

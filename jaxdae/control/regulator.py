@@ -117,11 +117,30 @@ def linear_quadratic_regulator(
     weights = _weights(state, u, position_weight, velocity_weight, input_weight)
     gain, cost = _gain(model, *weights)
     if not isinstance(gain, Tracer) and not np.all(np.isfinite(np.asarray(gain))):
-        raise ValueError(
-            "no stabilizing feedback: the inputs do not reach an unstable motion of the linear model (with nonholonomic rows they never"
-            " do), or the weights do not see an undamped one; give position_weight and velocity_weight to all coordinates"
-        )
+        raise ValueError(f"no stabilizing feedback: {_why_none(system, state, model)}")
     return LinearFeedback(system, state.q, u, gain, cost)
+
+
+def _why_none(system: AnySystem, state: State, model: LinearModel) -> str:
+    """Returns what the inputs do not reach of the motions that do not die away by themselves, by Hautus' test; else what may be wrong."""
+    a, b = np.asarray(model.a), np.asarray(model.b)
+    lost = np.zeros(len(a))
+    for value in np.linalg.eigvals(a):
+        if value.real > -1e-6 * np.linalg.norm(a, 2):
+            left, size, _ = np.linalg.svd(np.hstack([a - value * np.eye(len(a)), b]))
+            lost = np.maximum(lost, np.max(np.abs(left) * (size < 1e-6 * size[0]), axis=1))
+    if not np.any(lost):
+        return (
+            "the weights do not see an undamped motion of the linear model, or the inputs hardly reach one; give position_weight and"
+            " velocity_weight to all coordinates"
+        )
+    share = np.max(np.abs(np.asarray(model.inverse).T @ np.diag(lost)), axis=1).reshape(2, -1).max(axis=0)
+    names = system.names.filled(system.sizes(state.q)).velocities
+    moved = ", ".join(name for name, part in zip(names, share, strict=True) if part > 0.1 * share.max())
+    return (
+        f"the inputs do not reach a motion of {moved} that does not die away by itself (with nonholonomic rows there always is one);"
+        " drive it, damp it, or hold it by a joint"
+    )
 
 
 def _check_equilibrium(system: AnySystem, state: State, u: Input, solver: Any, stabilization: Any) -> None:

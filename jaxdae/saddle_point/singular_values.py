@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,12 +10,22 @@ from jax import Array
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree
+from jaxdae.batching.last import one_by_one
 from jaxdae.typing import Leaf
 
 
 def rank_tolerance(dtype: Any) -> float:
     """Returns the default fraction of the largest singular value below which one counts as zero: eps^(1/2)."""
     return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+_full = one_by_one(partial(jnp.linalg.svd, full_matrices=True))
+_thin = one_by_one(partial(jnp.linalg.svd, full_matrices=False))
+
+
+def svd(matrix: Array, full: bool) -> tuple[Array, Array, Array]:
+    """Returns U, s, V^T of a matrix (m, n), whole or as many as min(m, n); not to be differentiated."""
+    return (_full if full else _thin)(matrix)
 
 
 @pytree
@@ -45,7 +56,7 @@ class ThinSVD:
             none = jnp.zeros((0,), matrix.dtype)
             right = jnp.eye(n, dtype=matrix.dtype)
             return cls(jnp.zeros((m, 0), matrix.dtype), none, right[:0]), none > 0, right if all_right else right[:0]
-        u, s, vt = jnp.linalg.svd(matrix, full_matrices=all_right and m < n)
+        u, s, vt = svd(matrix, all_right and m < n)
         limit = rank_tolerance(matrix.dtype) if tolerance is None else jnp.asarray(tolerance, matrix.dtype)
         kept = s > limit * s[0]
         gain = jnp.where(kept, 1.0 / jnp.where(kept, s, 1.0), 0.0)

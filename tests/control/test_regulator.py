@@ -11,6 +11,7 @@ from small_systems import central, without_typechecker
 
 import jaxdae as jd
 from jaxdae import control as jc
+from jaxdae import mechanisms as jm
 from jaxdae.control.riccati import solve_lyapunov, solve_riccati
 
 EULER = jd.Projected(jd.SemiImplicitEuler())
@@ -180,6 +181,15 @@ def test_messages_about_equilibria(upright):
     # A place that costs nothing is never returned to: an eigenvalue zero that the cost does not see.
     with pytest.raises(ValueError, match="no stabilizing feedback"):
         jc.linear_quadratic_regulator(mechanism, start, position_weight=0.0, velocity_weight=0.5, input_weight=0.1)
+
+
+def test_a_motion_that_no_input_reaches_is_named():
+    # Two particles side by side, of which the input pushes the first one, to the right alone.
+    bodies = [jm.Body(name, mass=1.0, inertia=1.0, pose=(0.0, y, 0.0)) for name, y in (("pushed", 0.0), ("left", 1.0))]
+    rails = [jm.Prismatic(f"rail of {body.name}", jm.GROUND, body.name, axis=(1.0, 0.0), at=(0.0, 0.0)) for body in bodies]
+    pair, q = jm.planar_mechanism(bodies, rails, [jm.JointForce("motor", "rail of pushed", input=0)])
+    with pytest.raises(ValueError, match=r"do not reach a motion of left\.vx that does not die away by itself"):
+        jc.linear_quadratic_regulator(pair, jd.State(0.0, q, 0.0 * q), position_weight=1.0, velocity_weight=1.0, input_weight=1.0)
 
 
 @jd.pytree
