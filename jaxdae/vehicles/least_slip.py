@@ -15,6 +15,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -23,12 +24,13 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.kinematic import KinematicSystem, determines
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SchurComplement, solve_saddle_point
 from jaxdae.status import Status
-from jaxdae.typing import Coordinates, Count, Input, Leaf, Scalar, Square, Velocity
+from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
 from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
@@ -62,6 +64,24 @@ class _Rows(NamedTuple):
     free: np.ndarray
     driven: np.ndarray
     told: Any
+
+
+def is_on_terrain(group: Any) -> bool:
+    """Returns whether joints are wheels on terrain."""
+    return isinstance(group, OnTerrain)
+
+
+def without_wheels(mechanism: Mechanism) -> Mechanism:
+    """Returns the mechanism without its wheels on terrain."""
+    return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not is_on_terrain(group)})
+
+
+def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity) -> Rows:
+    """Returns how the rows (nc,) move by themselves, while the mechanism is still; those of wheels on terrain, which rests, do not."""
+    others = without_wheels(mechanism)
+    own = jnp.concatenate([others.constraint_rate(t, x, still), others.velocity_constraint(t, x, still), jnp.zeros((1,), x.dtype)])
+    numbers = {name: k for k, name in enumerate(others.row_names)}
+    return picked(np.array([numbers.get(name, len(numbers)) for name in mechanism.row_names], int), own)
 
 
 @pytree
@@ -129,8 +149,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         driven = np.array([names.index(name) for name in self.driven], int)
         free = np.setdiff1d(np.arange(len(names)), driven)
         # What is driven is known, and is moved to the right-hand sides with what rows do by themselves.
-        own = jnp.concatenate([mechanism.constraint_rate(t, x, still), mechanism.velocity_constraint(t, x, still)])
-        own = own + jacobian[:, driven] @ u
+        own = _own_rates(mechanism, t, x, still) + jacobian[:, driven] @ u
         return _Rows(jacobian[~soft][:, free], -own[~soft], jacobian[soft][:, free], -own[soft], free, driven, u)
 
     @property

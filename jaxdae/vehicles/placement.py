@@ -23,7 +23,6 @@ by n . c / n_z.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,12 +34,11 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import repeated_by_worlds
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
-from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.touching import pushing
 from jaxdae.mechanisms.values import hint
 from jaxdae.status import Status
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.least_slip import constrained_normal_equations
+from jaxdae.vehicles.least_slip import constrained_normal_equations, is_on_terrain, without_wheels
 
 _ITERATIONS = 60
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
@@ -88,7 +86,7 @@ def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport
     groups = _standing(mechanism)
     found = [_stood(group, pair, _still(mechanism, q), guess) for (group, pair), guess in _guessed(groups, guesses)]
     gap, inside, margin = (jnp.concatenate(parts) for parts in zip(*found, strict=True))
-    of_others: Any = _without_wheels(mechanism).condition(t, q)
+    of_others: Any = without_wheels(mechanism).condition(t, q)
     status: Any = jnp.asarray(Status.OK, jnp.int32) if of_others is None else of_others
     for _, on_terrain, of_group in found:
         for good, failure in ((on_terrain, Status.OFF_TERRAIN), (of_group > 0.0, Status.TWO_CONTACTS)):
@@ -156,7 +154,7 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
 
         def measured(y: Any) -> tuple[Any, Any]:
             placed = _at(y, q, place, yaw, where)
-            return _gaps(mechanism, placed, guesses), _without_wheels(mechanism).constraint(t, placed)
+            return _gaps(mechanism, placed, guesses), without_wheels(mechanism).constraint(t, placed)
 
         value, pull = jax.vjp(measured, y)
         return jnp.concatenate([pull((value[0], mu))[0], value[1]])
@@ -171,7 +169,7 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
     q = _at(x[:free], q, place, yaw, where)
     mechanism = mechanism.at(q)
     report = _report(mechanism, q, t, guesses)
-    open_rows = jnp.max(jnp.abs(_without_wheels(mechanism).constraint(t, q)), initial=0.0)
+    open_rows = jnp.max(jnp.abs(without_wheels(mechanism).constraint(t, q)), initial=0.0)
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6
     found = (left <= limit) & (open_rows <= limit)
     status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
@@ -203,7 +201,8 @@ def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _S
     start = _at(y, q, place, yaw, where)
     motion = mechanism.coordinates.at_rest(start)
     guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(mechanism)]
-    mu = jnp.zeros_like(_without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), start))
+    rows = jax.eval_shape(without_wheels(mechanism).constraint, jnp.zeros((), q.dtype), start)
+    mu = jnp.zeros(rows.shape, rows.dtype)
     infinite = jnp.asarray(jnp.inf, q.dtype)
     return _Search(y, mu, infinite, infinite, guesses, jnp.zeros((), jnp.int32))
 
@@ -231,7 +230,7 @@ def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: An
     """Returns a correction of y, the multipliers, and better guesses of the contacts."""
     t, at_y = jnp.zeros((), q.dtype), _at(at.y, q, place, yaw, where)
     here = mechanism.at(at_y)
-    motion, rest = here.coordinates.at_rest(at_y), _without_wheels(here)
+    motion, rest = here.coordinates.at_rest(at_y), without_wheels(here)
     found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), at.guesses)]
     gap = jnp.concatenate([each[1] for _, each in found])
     slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
@@ -245,19 +244,10 @@ def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: An
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
     """Returns the groups of wheels on terrain."""
     count = len(mechanism.body_names)
-    found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if _is_wheel(group)]
+    found = [(group, measures.Pairs(group.a, group.b, count)) for group in mechanism.joints.values() if is_on_terrain(group)]
     if not found:
         raise ValueError("the mechanism has no wheels on terrain: give it joints such as RollingDisc or SlidingSphere")
     return found
-
-
-def _is_wheel(group: Any) -> bool:
-    return isinstance(group, OnTerrain)
-
-
-def _without_wheels(mechanism: Mechanism) -> Mechanism:
-    """Returns the mechanism without its wheels on terrain, whose rows are those that hold beside the heights."""
-    return dataclasses.replace(mechanism, joints={key: group for key, group in mechanism.joints.items() if not _is_wheel(group)})
 
 
 def _guessed(groups: Any, guesses: Any) -> Any:
