@@ -154,7 +154,8 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
         dimension: the number where the caller knows it.
 
     Raises:
-        ValueError: rows that are not finite, nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows that are hard are not known.
+        ValueError: rows that are not finite, nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows
+            that are hard are not known.
     """
     size = 2 * state.v.shape[0]
     count = dimension
