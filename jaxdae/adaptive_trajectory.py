@@ -67,8 +67,8 @@ def adaptive_rollout(
     Raises:
         ImportError: Diffrax is not installed.
         TypeError: a method that is none, times or coordinates that are not floating point, a count that is no integer.
-        ValueError: times that are not increasing or lie before the start, counts that are not positive. Where times are traced,
-            those before the start have the status OUT_OF_RANGE.
+        ValueError: times that are not increasing and finite or lie before the start, counts that are not positive. Where times are
+            traced, the status of such is OUT_OF_RANGE.
 
     Compiled. For many worlds use `jax.vmap`: every world has steps of its own, and all run until the last is done. The derivative
     holds the lengths of the steps constant, but for a system that fails in a step that is then rejected it may be NaN where that of
@@ -97,8 +97,8 @@ def _checked_times(times: Any, state: State) -> Any:
     if jnp.ndim(times) != 1 or jnp.shape(times)[0] == 0:
         raise ValueError(f"times must have one axis and at least one entry, got shape {jnp.shape(times)}")
     values = jnp.asarray(times, state.q.dtype)
-    if not isinstance(values, Tracer) and not np.all(np.diff(np.asarray(values)) > 0):
-        raise ValueError("times must be increasing")
+    if not isinstance(values, Tracer) and not (np.all(np.diff(np.asarray(values)) > 0) and np.all(np.isfinite(values))):
+        raise ValueError("times must be increasing and finite")
     if not isinstance(values, Tracer) and not isinstance(state.t, Tracer) and np.asarray(values)[0] < np.asarray(state.t):
         raise ValueError(f"times must not lie before the start: the first is {float(values[0])} s, state.t is {float(state.t)} s")
     return values
@@ -172,15 +172,17 @@ def _adaptive_rollout(
     system: AnySystem, integrator: Adaptive, state: State, law: Any, times: Any, tolerance: Any, plan: tuple[int, Any, bool]
 ) -> Trajectory:
     check_fit(system, state)
-    begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
-    begun = first_failure(begun, jnp.where(times[0] >= state.t, Status.OK, Status.OUT_OF_RANGE))
+    begun = _begun(system, integrator, law, state, times, tolerance)
     diffrax, ours = load_diffrax()
     max_steps, adjoint, jumps = plan
     solver = integrator.solver
     controller = integrator.controller(state.q.dtype, None)
     field: Any = vector_field(system, solver=solver, stabilization=integrator.stabilization)
     method = projected_solver(integrator.diffrax_method(), system, integrator.projection, solver=solver)
-    start, ends = state.t, times
+    # A world that cannot begin makes no step, for which others of its batch would wait, and Diffrax does not see its times.
+    goes = begun == Status.OK
+    start: Any = jnp.where(goes, state.t, 0.0)
+    ends: Any = jnp.where(goes, times, start)
     if jumps:
         field = _HeldField(field, start, law)
         method = dataclasses.replace(method, clock=jax.tree_util.Partial(_HeldField.clock, field))
@@ -206,19 +208,30 @@ def _adaptive_rollout(
     def entry(t: Any, time: Any, y: Any, held: Any) -> tuple[State, Any]:
         # At the end of an interval the input is the one that was held in it, as in `rollout`; the law gives that of the next one.
         controls = law if held is None else held
-        reached = jnp.isfinite(time) & (begun == Status.OK)
+        reached = jnp.isfinite(time) & goes
         t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
         v, a, lam, moving = motion(system, at, controls, solver, integrator.stabilization)
         at = State(at.t, at.q, v)
         info = step_info(bound(system, at, controls), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        status = first_failure(begun, status, moving, projection_status(integrator.projection, info, at))
+        # Steps from where no velocity is feasible are rejected until the budget is used up; that is not their fault.
+        status = first_failure(begun, moving, status, projection_status(integrator.projection, info, at))
         info = dataclasses.replace(info, iterations=steps, status=status)
-        return jax.tree.map(lambda x, y: jnp.where(begun == Status.OK, x, y), at, state), info
+        return jax.tree.map(lambda x, y: jnp.where(goes, x, y), at, state), info
 
     trajectory = _until_beyond(system, state, Trajectory(*jax.vmap(entry)(times, saved_times, saved, law.inputs if jumps else None)))
     return undefined_if_failed((system, integrator, state, law, times), trajectory, trajectory.info.status != Status.OK)
+
+
+def _begun(system: AnySystem, integrator: Adaptive, law: Any, state: State, times: Any, tolerance: Any) -> Any:
+    """Returns the status () with which the entries begin: as in `rollout`, but what is NaN has no step that would say so."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in (state.t, state.q, state.v)]))
+    increasing = (times[0] >= state.t) & jnp.all(times[1:] > times[:-1])
+    begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
+    parts = ((finite, Status.NONFINITE), (increasing & jnp.isfinite(times[-1]), Status.OUT_OF_RANGE))
+    known, fitting = (jnp.where(good, Status.OK, other) for good, other in parts)
+    return first_failure(known, begun, fitting)
 
 
 def _until_beyond(system: AnySystem, start: State, trajectory: Trajectory) -> Trajectory:

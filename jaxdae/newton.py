@@ -204,7 +204,8 @@ def _newton_jvp(
 
         # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
         forward, backward = (partial(refine, correction, looped) for correction in corrections)
-        return unflatten(jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], forward, transpose_solve=backward))
+        dx = jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], forward, transpose_solve=backward)
+        return unflatten(dx * _one((at, args)))
 
     # One more Newton step, from a residual that is made zero but for its derivative: JAX drops custom rules where it builds linear programs
     # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule. As a loop, which ends
@@ -213,6 +214,23 @@ def _newton_jvp(
     x, size = named((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest, looped=True))), size), ROOT)
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
     return (x, size), (jax.tree.map(operator.neg, solve(x, change)), jnp.zeros_like(size))
+
+
+@jax.custom_jvp
+def _one(x: Any) -> Any:
+    """Returns one (), with a derivative that is zero in numbers, where JAX would know that there is none.
+
+    A linear solve keeps all that its product was given, needed or not. Where J is constant nothing of it is, and second derivatives in
+    reverse mode then ask for those of a transposed solve of which JAX knows that neither matrix nor right-hand side move: it fails there.
+    As a factor of the result this gives the right-hand side a derivative.
+    """
+    return jnp.ones((), jax.tree.leaves(x)[0].dtype)
+
+
+@_one.defjvp
+def _one_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    one = _one(*primals)
+    return one, jnp.zeros_like(one)
 
 
 # A dense matrix, where nothing is known about it.

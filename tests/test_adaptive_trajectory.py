@@ -96,3 +96,36 @@ def test_an_entry_has_the_input_that_was_held_until_then(system, start):
         np.testing.assert_allclose(getattr(found.state, name), getattr(stepped.state, name), rtol=1e-12, atol=1e-14)
     for name in ("a", "lam"):
         np.testing.assert_allclose(getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14)
+
+
+@jd.pytree
+class Fighting(Cart):
+    """The same, with wheels that roll at two speeds each."""
+
+    def velocity_constraint(self, t, x, xdot):
+        return jnp.concatenate([xdot, xdot - 1.0])
+
+
+@pytest.mark.parametrize("solver", [jd.SchurComplement(), LEAST_SQUARES], ids=["full rank", "any rank"])
+def test_rows_that_fight_at_the_start_are_told_as_in_a_rollout(solver):
+    method, start, inputs = jd.Adaptive(solver=solver, method=TSIT5), state([0.0, 0.0], [0.0, 0.0]), jnp.ones((4, 1))
+    expected = jd.rollout(Fighting(), method, start, inputs, dt=0.1).info.status
+    assert expected[0] not in (jd.Status.OK, jd.Status.STEP_BUDGET)
+    found = jd.adaptive_rollout(Fighting(), method, start, inputs[0], times=TIMES).info.status
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_starts_and_times_that_are_no_numbers_are_told_and_cost_no_step():
+    """As in `rollout`; a force that does not know of the velocity stays finite where that is not."""
+
+    def found(v, times):
+        return jd.adaptive_rollout(Point(), jd.Adaptive(method=TSIT5), jd.State(v[1], v[1:], v[:1]), times=times).info
+
+    bad = jnp.array([[jnp.nan, 0.0], [0.1, jnp.nan], [jnp.inf, 0.0], [0.1, 0.0], [0.1, 0.0], [0.1, 0.0]])
+    times = jnp.stack([TIMES, TIMES, TIMES, TIMES[::-1], TIMES.at[1].set(jnp.nan), TIMES])
+    info = jax.jit(jax.vmap(found))(bad, times)
+    names = ["NONFINITE"] * 3 + ["OUT_OF_RANGE"] * 2 + ["OK"]
+    np.testing.assert_array_equal(info.status, [[jd.Status[name]] * 4 for name in names])
+    np.testing.assert_array_equal(info.iterations[:5], 0)
+    with pytest.raises(ValueError, match="times must be increasing and finite"):
+        found(bad[5], TIMES.at[-1].set(jnp.inf))

@@ -288,6 +288,27 @@ def test_reactions_are_the_same(both):
         found.of("nobody")
 
 
+def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once():
+    mechanism, q = arm((0.7, 0.4), jm.Joints())
+    v, directions = jnp.cos(jnp.arange(4.0)), jnp.sin(jnp.arange(8.0)).reshape(2, 4)
+    there = jm.to_absolute(mechanism, jaxdae.State(jnp.zeros(()), q, v))
+
+    def found(x):
+        at = jaxdae.State(there.t, mechanism.retract(q, x @ directions), v)
+        reactions = jm.reactions(mechanism, at, jnp.zeros(0))
+        # With velocities of bodies that stay as they are.
+        back = jm.to_joints(mechanism, jaxdae.State(at.t, jm.to_absolute(mechanism, at).q, there.v))
+        return back.v, reactions.force, reactions.torque
+
+    step = 1e-4
+    forward = jax.jit(jax.jacfwd(found))(jnp.zeros(2))
+    shifted = jax.jit(jax.vmap(found))(step * jnp.asarray([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]))
+    for one, values in zip(forward, shifted, strict=True):
+        differences = jnp.moveaxis((values[:2] - values[2:]) / (2.0 * step), 0, -1)
+        # Differences of second order leave the square of the step times third derivatives.
+        np.testing.assert_allclose(one, differences, rtol=0, atol=1e-6 * (1.0 + float(jnp.abs(one).max())))
+
+
 def test_batches_are_the_worlds_one_by_one():
     joints, q = arm((0.7, 0.4), jm.Joints())
     rng = np.random.default_rng(3)

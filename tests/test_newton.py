@@ -74,6 +74,32 @@ def test_derivatives_of_a_pytree_with_a_matrix_that_is_not_symmetric(jacobian):
     np.testing.assert_allclose(of_s, -inverse @ SKEW @ x, rtol=1e-13)
 
 
+@jd.pytree
+class Pushed(jd.System):
+    """A point of unit mass that is pushed along x and held at y = x / 2: x'' = 4 u / 5."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.concatenate([u, 0.0 * u])
+
+    def constraint(self, t, q):
+        return q[1:] - 0.5 * q[:1]
+
+
+def test_second_derivatives_where_rows_are_linear():
+    """Forward over reverse through positions and velocities that a constant J projects: x(3 h) = h^2 sum (5/2 - k) x''_k."""
+    start = jd.State(jnp.zeros(()), jnp.zeros(2), jnp.zeros(2))
+
+    def loss(inputs):
+        trajectory = jd.rollout(Pushed(), jd.Projected(jd.RungeKutta.rk4()), start, inputs[:, None], dt=0.1)
+        return 0.5 * trajectory.state.q[-1, 0] ** 2
+
+    slope = 0.8 * 0.01 * np.array([2.5, 1.5, 0.5])
+    np.testing.assert_allclose(jax.hessian(loss)(jnp.ones(3)), np.outer(slope, slope), rtol=1e-12)
+
+
 def test_the_start_has_no_derivative():
     assert jax.jit(jax.grad(lambda start: square_root(2.0, start)))(1.4) == 0.0
 

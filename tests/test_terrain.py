@@ -69,6 +69,25 @@ def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
         np.testing.assert_allclose(*beside, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_far_edge_of_a_map_belongs_to_it_however_it_is_rounded(dtype):
+    """Over maps of many sizes: there the slope is that of the plane that the map is, and a hundredth of a cell farther is outside."""
+
+    def at_the_edge(spacing, origin):
+        ground = jv.HeightMap(
+            jnp.stack([2.0 * spacing * jnp.arange(11.0, dtype=dtype)] * 2, axis=1), spacing, jnp.stack([origin, 0.0 * origin])
+        )
+        x, y = origin + 10.0 * spacing, 0.5 * spacing
+        return ground.inside(x, y), ground.inside(x + 0.01 * spacing, y), jax.grad(ground.height)(x, y)
+
+    spacing, origin = (x.ravel() for x in np.meshgrid([0.1, 0.3, 0.7, 0.05, 0.01], [0.3, -3.1, 123.4, 0.0, -20.3, 0.1]))
+    inside, beyond, slope = jax.jit(jax.vmap(at_the_edge))(jnp.asarray(spacing, dtype), jnp.asarray(origin, dtype))
+    assert np.all(inside)
+    assert not np.any(beyond)
+    # Of the cells of 1 cm at 123 m single precision leaves a thousandth.
+    np.testing.assert_allclose(slope, 2.0, rtol=1e-2 if dtype == jnp.float32 else 1e-10)
+
+
 def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
     inside = [bool(MAP.inside(x, y)) for x, y in ((-1.0, 2.0), (2.0, 4.5), (-1.001, 2.5), (0.0, 4.51), (jnp.nan, 2.5))]
     assert inside == [True, True, False, False, False]

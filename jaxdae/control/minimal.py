@@ -155,7 +155,8 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
         dimension: the number where the caller knows it.
 
     Raises:
-        ValueError: nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows that are hard are not known.
+        ValueError: rows that are not finite, nothing can move, a given dimension that is not between 1 and 2 nv, or none where the rows
+            that are hard are not known.
     """
     size = 2 * state.v.shape[0]
     count = dimension
@@ -165,6 +166,8 @@ def count_dimension(system: AnySystem, state: State, dimension: int | None) -> i
             if system.compliance(state.t, state.q) is not None:
                 raise ValueError("dimension must be given under transformations where rows may give way (Soft) or be switched off (Masked)")
             count = size - jacobian.shape[0]
+        elif not np.all(np.isfinite(np.asarray(jacobian))):
+            raise ValueError("states cannot be counted where the rows are not finite; check the numbers of the state and of the system")
         else:
             values = np.linalg.svd(np.asarray(jacobian), compute_uv=False) if jacobian.shape[0] else np.zeros(0)
             count = size - int(np.sum(values > RANK_TOLERANCE * values[:1]))

@@ -195,18 +195,24 @@ class HeightMap(Terrain):
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m."""
         z = jnp.asarray(self.z)
-        (i, along_x), (j, along_y) = (_weights(s, count) for s, count in zip(self._scaled(x, y), z.shape, strict=True))
+        (i, along_x), (j, along_y) = (_weights(*scaled, count) for scaled, count in zip(self._scaled(x, y), z.shape, strict=True))
         rows, columns = (jnp.clip(k - 1 + jnp.arange(4, dtype=k.dtype), 0, count - 1) for k, count in zip((i, j), z.shape, strict=True))
         return along_x @ (z[rows[:, None], columns[None, :]] @ along_y)
 
     def inside(self, x: Any, y: Any) -> Any:
-        """Returns whether a place is on the grid."""
-        inside = [(s >= 0.0) & (s <= count - 1.0) for s, count in zip(self._scaled(x, y), np.shape(self.z), strict=True)]
+        """Returns whether a place is on the grid, with its edges."""
+        scaled = zip(self._scaled(x, y), np.shape(self.z), strict=True)
+        inside = [(s >= -rounding) & (s <= count - 1.0 + rounding) for (s, rounding), count in scaled]
         return inside[0] & inside[1]
 
-    def _scaled(self, x: Any, y: Any) -> tuple[Any, Any]:
-        spacing = jnp.broadcast_to(jnp.asarray(self.spacing), (2,))
-        return (x - self.origin[0]) / spacing[0], (y - self.origin[1]) / spacing[1]
+    def _scaled(self, x: Any, y: Any) -> list[tuple[Any, Any]]:
+        """Returns a place in units of the spacing, along each axis, and what rounding may make of origin + (n - 1) spacing there."""
+        spacing, found = jnp.broadcast_to(jnp.asarray(self.spacing), (2,)), []
+        for k, (place, count) in enumerate(zip((x, y), np.shape(self.z), strict=True)):
+            s = (place - self.origin[k]) / spacing[k]
+            size = count + jax.lax.stop_gradient(jnp.abs(self.origin[k] / spacing[k]))
+            found.append((s, 4.0 * float(jnp.finfo(s.dtype).eps) * size))
+        return found
 
     def mistakes(self) -> Iterable[str]:
         """Yields a map that is too small, has holes, or a spacing that is not positive."""
@@ -225,11 +231,11 @@ class HeightMap(Terrain):
             yield f"origin must be two numbers (x, y), got {self.origin}"
 
 
-def _weights(s: Any, count: int) -> tuple[Any, Any]:
+def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:
     """Returns the number of the cell of a place in units of the spacing, and the weights (4,) of the numbers around it."""
     # Not `clip`, whose derivative at the edge is one half.
-    before_end: Any = jnp.where(s > count - 1.0, count - 1.0, s)
-    s = jnp.where(s < 0.0, 0.0, before_end)
+    before_end: Any = jnp.where(s > count - 1.0 + rounding, count - 1.0, s)
+    s = jnp.where(s < -rounding, 0.0, before_end)
     cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(s)), 0, count - 2)
     s = s - cell
     first = (1.0 - s) ** 3 / 6.0

@@ -96,7 +96,7 @@ def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics
 
 def _velocities(mechanism: Mechanism, tree: TreeCoordinates, q: Any, motion: Kinematics) -> Any:
     """Returns v from the twists of all bodies."""
-    shape, screw, near = tree.structure, mechanism.space.screw, tree.near(q)
+    shape, screw, near = tree.structure, mechanism.space.screw, tree.locate(q)
     bodies = screw.of_twist(near.bodies, motion.velocity)
     padded = [jnp.append(entry, 0.0) for entry in bodies]
     parents, children = np.asarray(shape.ends, int).T

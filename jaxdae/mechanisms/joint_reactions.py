@@ -140,7 +140,7 @@ def _of_tree(
             turning = group.each(group.armature) * fr.rates(*arguments)
             needed = jax.tree.map(jnp.add, needed, mechanism.virtual_work(fr.blocks(*arguments), pair, turning))
     own = own - tree.armature * a
-    near = tree.near(q)
+    near = tree.locate(q)
     missing = mechanism.space.screw.of_wrench(near.bodies, jax.tree.map(jnp.subtract, needed, acting))
     carried = jnp.asarray(tree.structure.carried_bodies, q.dtype)
     through = mechanism.space.screw(*(jnp.stack(missing) @ carried))

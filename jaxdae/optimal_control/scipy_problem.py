@@ -26,8 +26,9 @@ import numpy as np
 from jax import Array
 
 from jaxdae.optimal_control.augmented import all_rows, total_cost
-from jaxdae.optimal_control.problem import Problem, begin_status, checked_problem, is_ok
+from jaxdae.optimal_control.problem import Problem, begin_status, checked_problem, finite_or_raise
 from jaxdae.optimal_control.shooting import motion
+from jaxdae.status import SimulationError, Status
 from jaxdae.system import State
 
 
@@ -74,16 +75,24 @@ def as_scipy(problem: Problem, controls: Any) -> ScipyProblem:
 
     Raises:
         TypeError, ValueError: as `Problem` says what it holds.
+        SimulationError: a start that does not satisfy the constraints, a motion that fails under the guess, a cost that is no number there.
     """
     problem, controls = checked_problem(problem, controls)
+    finite_or_raise("controls", controls)
     shape = controls.shape
 
     def vector(x: Any) -> Array:
         return jnp.asarray(np.asarray(x), controls.dtype)
 
     def cost(x: Any) -> float:
-        value, good = _value(problem, vector(x), shape)
-        return float(value) if good and np.isfinite(value) else float("inf")
+        value, status = _value(problem, vector(x), shape)
+        return float(value) if status == Status.OK and np.isfinite(value) else float("inf")
+
+    # Optimizers end at once where the cost is infinite and its slope zero, and call that a success.
+    value, status = _value(problem, jnp.ravel(controls), shape)
+    if status != Status.OK or not np.isfinite(value):
+        found = Status.NONFINITE if status == Status.OK else Status(int(status))
+        raise SimulationError(f"as_scipy: {found.name} at the guess, whose cost is {value}: {found.meaning}")
 
     bounds = None
     if problem.limited:
@@ -115,7 +124,7 @@ def _constraint(problem: Problem, shape: tuple[int, ...], vector: Callable[[Any]
 
 def _states(problem: Problem, x: Array, shape: tuple[int, ...]) -> tuple[State, Array, Array]:
     trial = motion(problem, x.reshape(shape), begin_status(problem))
-    return trial.states, trial.controls, is_ok(trial.status)
+    return trial.states, trial.controls, trial.status
 
 
 def _cost(problem: Problem, x: Array, shape: tuple[int, ...]) -> Array:
@@ -131,8 +140,8 @@ def _all_rows(problem: Problem, x: Array, shape: tuple[int, ...]) -> tuple[Array
 
 @partial(jax.jit, static_argnames="shape")
 def _value(problem: Problem, x: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    states, controls, good = _states(problem, x, shape)
-    return total_cost(problem, states, controls), good
+    states, controls, status = _states(problem, x, shape)
+    return total_cost(problem, states, controls), status
 
 
 _slope = jax.jit(jax.grad(_cost, argnums=1), static_argnames="shape")

@@ -79,6 +79,27 @@ def test_inputs_are_those_of_scipy_within_limits(limited):
     np.testing.assert_allclose(jnp.linalg.norm(limited.states.q, axis=1), 1.0, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("INCONSISTENT_START", {"state": state([0.0, -1.1])}),
+        ("NONFINITE", {"final": lambda at: jnp.log(at.q[1] - 5.0)}),
+    ],
+)
+def test_what_no_optimizer_of_scipy_could_tell_is_told_at_the_guess(name, changes):
+    """They call an infinite cost without slope a success."""
+    problem = dataclasses.replace(hanging(steps=2), **changes)
+    with pytest.raises(jd.SimulationError, match=f"as_scipy: {name} at the guess"):
+        oc.as_scipy(problem, ZERO[:2])
+
+
+def test_guesses_and_starts_that_are_no_numbers():
+    with pytest.raises(ValueError, match="controls must be finite"):
+        oc.as_scipy(hanging(), ZERO.at[3].set(jnp.nan))
+    with pytest.raises(ValueError, match="where the rows are not finite"):
+        oc.ilqr(dataclasses.replace(hanging(), state=state([0.0, -1.0], [np.nan, 0.0])), ZERO)
+
+
 @pytest.mark.long
 def test_exact_curvature_converges_quadratically():
     found = oc.ilqr(hanging(), ZERO, curvature=oc.Curvature.EXACT, tolerance=1e-13)
