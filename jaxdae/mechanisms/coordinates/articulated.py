@@ -251,12 +251,19 @@ def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> 
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:
-    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...): sums of constant matrices, which no entry is picked for."""
+    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...), whose entries are components, with a sign, or zero.
+
+    Of many worlds the components are picked, in runs of a world each. Of one world they would be picked number by number, and sums of
+    constant matrices are faster.
+    """
     count = inertia.shape[1]
     with jax.ensure_compile_time_eval():
         units = np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
     rest = (1,) * (inertia.ndim - 2)
-    return sum(jnp.asarray(unit, inertia.dtype).reshape(*unit.shape, *rest) * inertia[:, c, None, None] for c, unit in enumerate(units))
+    if rest:
+        signs = jnp.asarray(units.sum(0), inertia.dtype)
+        return inertia[:, np.abs(units).argmax(0)] * signs.reshape(*signs.shape, *rest)
+    return sum(jnp.asarray(unit, inertia.dtype) * inertia[:, c, None, None] for c, unit in enumerate(units))
 
 
 def _product(matrix: Any, x: Any) -> Any:
