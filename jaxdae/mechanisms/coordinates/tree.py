@@ -302,7 +302,7 @@ class TreeCoordinates(BodyCoordinates):
         near = self.located(q)
         forces = self._pulled(self.space.screw.of_wrench(near.bodies, wrench))
         if self._is_last:
-            return sum((x * f for x, f in zip(near.columns[1:], forces[1:], strict=True)), near.columns[0] * forces[0])
+            return jnp.asarray(sum(x * f for x, f in zip(near.columns, forces, strict=True)))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
