@@ -6,15 +6,18 @@ world axis as the trailing one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxdae.batching.varying import varying_with
+from jaxdae.outlining import outlined
 
 
 def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
@@ -132,6 +135,97 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
         return jax.tree.map(lambda x: x[:, 0], columns(factors, tuple(side[:, None] for side in sides)))
 
     return solve
+
+
+def multiplied(matrices: Sequence[np.ndarray], entries: Sequence[Any]) -> list[list[Any]]:
+    """Returns the products C x (m,) of constant matrices C (m, n) and several x (n,), for each matrix those of all x.
+
+    In a batch the worlds are last in one product, and in what is made of the results then, too. Differentiable.
+    """
+    matrix, k = np.concatenate(matrices), len(entries)
+    forward, backward = _products(matrices), _products([matrix.T])
+    (m, n), dtype = matrix.shape, entries[0].dtype
+    given, found = jnp.zeros((k * n,), dtype), jnp.zeros((k * m,), dtype)
+    ends = np.cumsum([0, *(len(matrix) for matrix in matrices for _ in range(k))])
+
+    def solved(_: Any, b: Any) -> Any:
+        return jnp.concatenate([given, *forward(*(b[j * n : (j + 1) * n] for j in range(k)))])
+
+    def solved_transposed(_: Any, b: Any) -> Any:
+        parts = [b[k * n + begin : k * n + end] for begin, end in itertools.pairwise(ends)]
+        return jnp.concatenate([*backward(*(jnp.concatenate(parts[j::k]) for j in range(k))), found])
+
+    # The solution of a linear system is no more than a name: functions with a batching rule have no transpose in JAX 0.9, solutions do. It
+    # is one array, because JAX does not transpose those of which a part is not used.
+    solution = jax.lax.custom_linear_solve(lambda x: x, jnp.concatenate([*entries, found]), solved, solved_transposed)
+    parts = [solution[k * n + begin : k * n + end] for begin, end in itertools.pairwise(ends)]
+    return [parts[j : j + k] for j in range(0, len(parts), k)]
+
+
+def kept(tree: Any) -> Any:
+    """Returns arrays (n,) as they are; a batch makes one array of them with the worlds last, so that no reader computes any of them again.
+
+    Differentiable.
+    """
+    entries, structure = jax.tree.flatten(tree)
+    k, n = len(entries), entries[0].shape[0]
+
+    @ruled
+    def one(*entries: Any) -> Any:
+        return entries
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *entries: Any) -> Any:
+        if not any(batched):
+            return entries, (False,) * k
+        return tuple(x.T for x in together(*worlds_last(size, batched, entries))), (True,) * k
+
+    def same(_: Any, b: Any) -> Any:
+        return jnp.concatenate(one(*(b[j * n : (j + 1) * n] for j in range(k))))
+
+    found = jax.lax.custom_linear_solve(lambda x: x, jnp.concatenate(entries), same, same)  # A name, as in `multiplied`.
+    return jax.tree.unflatten(structure, [found[j * n : (j + 1) * n] for j in range(k)])
+
+
+@outlined
+def together(*entries: Any) -> Any:
+    """Returns arrays of one shape as one. A unit: what enters an array is otherwise computed number by number where that is done."""
+    return jnp.stack(entries)
+
+
+def _products(matrices: Sequence[np.ndarray]) -> Callable[..., Any]:
+    """Returns the function from entries to the products with all of these matrices, one after the other."""
+    count, matrix = len(matrices), np.concatenate(matrices)
+    ends = np.cumsum([len(matrix) for matrix in matrices])
+    is_choice = bool(np.all(matrix.sum(axis=1) <= 1.0))
+    chosen = np.where(matrix.any(axis=1), matrix.argmax(axis=1), matrix.shape[1])
+    rows, places = np.unique(matrix, axis=0, return_inverse=True)  # Equal rows are multiplied once.
+
+    @ruled
+    def one(*entries: Any) -> Any:
+        stacked = jnp.stack(entries)
+        return tuple(row for matrix in matrices for row in stacked @ jnp.asarray(matrix.T, stacked.dtype))
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *entries: Any) -> Any:
+        if not any(batched):
+            return one(*entries), (False,) * (count * len(entries))
+        last = worlds_last(size, batched, entries)
+        if is_choice:
+            found = [jnp.concatenate([x, jnp.zeros_like(x[:1])])[chosen] for x in last]
+        else:
+            products = _multiplied_last(jnp.asarray(rows, last[0].dtype), *last)[places.reshape(-1)]
+            found = [products[:, k * size : (k + 1) * size] for k in range(len(last))]
+        parts = tuple(x[end - len(matrix) : end].T for matrix, end in zip(matrices, ends, strict=True) for x in found)
+        return parts, (True,) * len(parts)
+
+    return one
+
+
+@outlined
+def _multiplied_last(matrix: Any, *entries: Any) -> Any:
+    """Returns products (m, k worlds) with k entries (n, worlds); a unit as `together` is."""
+    return matrix @ jnp.concatenate(entries, axis=1)
 
 
 def as_many_as(tree: Any, *others: Any) -> Any:

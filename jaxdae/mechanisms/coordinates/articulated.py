@@ -34,7 +34,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import ruled, worlds_last
+from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels
 from jaxdae.mechanisms.space import Plane, Space
@@ -179,22 +179,26 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
     nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
 
     @ruled
-    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
+    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any, Any]:
+        columns, inertia = jnp.stack(columns, axis=1), jnp.stack(inertia, axis=1)
         if _is_large(levels):
-            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(levels, space, kind, columns, inertia, armature)
+            none = jnp.full((nodes, nodes), jnp.inf, dtype)
+            return columns, none, *_articulated(levels, space, kind, columns, inertia, armature)
         matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
-        return small_matrix.lower_cholesky(matrix), jnp.full((nodes, width), jnp.inf, dtype), jnp.full((nodes,), jnp.inf, dtype)
+        nothing = jnp.full((nodes, width), jnp.inf, dtype), jnp.full((nodes,), jnp.inf, dtype)
+        return columns, small_matrix.lower_cholesky(matrix), *nothing
 
     @factors.def_vmap
-    def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        if not any(batched):
-            return factors(*arguments), (False, False, False)
-        pushes, pivots = _articulated(levels, space, kind, *worlds_last(size, batched, arguments))
+    def worlds(size: int, batched: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
+        of_columns, of_inertia, of_armature = batched
+        if not any((*of_columns, *of_inertia, of_armature)):
+            return factors(columns, inertia, armature), (False, False, False, False)
+        columns, inertia = (jnp.stack(worlds_last(size, of, each), axis=1) for of, each in ((of_columns, columns), (of_inertia, inertia)))
+        pushes, pivots = _articulated(levels, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
         no_matrix = jnp.full((nodes, nodes), jnp.inf, dtype)
-        return (no_matrix, jnp.moveaxis(pushes, -1, 0), jnp.moveaxis(pivots, -1, 0)), (False, True, True)
+        return (worlds_back(columns), no_matrix, *worlds_back((pushes, pivots))), (True, False, True, True)
 
-    columns = jnp.stack(mass.columns, axis=1)
-    return columns, *factors(columns, jnp.stack(mass.inertia, axis=1), mass.armature)
+    return factors(tuple(mass.columns), tuple(mass.inertia), mass.armature)
 
 
 def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
@@ -251,12 +255,19 @@ def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> 
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:
-    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...): sums of constant matrices, which no entry is picked for."""
+    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...), whose entries are components, with a sign, or zero.
+
+    Of many worlds the components are picked, in runs of a world each. Of one world they would be picked number by number, and sums of
+    constant matrices are faster.
+    """
     count = inertia.shape[1]
     with jax.ensure_compile_time_eval():
         units = np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
     rest = (1,) * (inertia.ndim - 2)
-    return sum(jnp.asarray(unit, inertia.dtype).reshape(*unit.shape, *rest) * inertia[:, c, None, None] for c, unit in enumerate(units))
+    if rest:
+        signs = jnp.asarray(units.sum(0), inertia.dtype)
+        return inertia[:, np.abs(units).argmax(0)] * signs.reshape(*signs.shape, *rest)
+    return sum(jnp.asarray(unit, inertia.dtype) * inertia[:, c, None, None] for c, unit in enumerate(units))
 
 
 def _product(matrix: Any, x: Any) -> Any:

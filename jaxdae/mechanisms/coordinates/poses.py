@@ -64,7 +64,9 @@ class Entries(NamedTuple):
 
     def _placed(self, shape: Structure) -> Any:
         """Returns the function from the poses (entries, n) of all links in their parents to those about the origins of their trees."""
-        in_levels = partial(_in_a_scan, self.frame, shape)
+
+        def in_levels(own: Any) -> Any:
+            return jnp.stack(self.frame.of_array(composed_in_levels(self.frame, shape, self.frame(*own).array())))
 
         def doubled(own: Any) -> Any:
             return jnp.stack(_doubled(self, self.frame(*own), shape))
@@ -167,10 +169,10 @@ def _by_worlds(one: Callable[[Any], Any], many: Callable[[Any], Any]) -> Any:
     return placed
 
 
-def _in_a_scan(frame: Any, shape: Structure, own: Any) -> Any:
-    """Returns the poses of all links from those in their parents (entries, n, ...): a scan over levels. The program does not grow."""
+def composed_in_levels(frame: Any, shape: Structure, own: Any) -> Any:
+    """Returns the poses of all links from those in their parents, arrays (., ., n, ...), by a scan over levels."""
     first = jnp.asarray([parent == shape.count for parent in shape.parents])
-    own = jnp.moveaxis(frame(*own).array(), 2, 0)
+    own = jnp.moveaxis(own, 2, 0)
 
     def step(at: Any, above: Any) -> tuple[Any, Any]:
         own, is_first = at
@@ -179,11 +181,11 @@ def _in_a_scan(frame: Any, shape: Structure, own: Any) -> Any:
         return found, found
 
     found = shape.link_levels.outward(step, (own, first), jnp.zeros_like(own[0]))
-    return jnp.stack(frame.of_array(jnp.moveaxis(found, 0, 2)))
+    return jnp.moveaxis(found, 0, 2)
 
 
 def _unrolled(composed: Callable[[Any, Any], Any], shape: Structure, own: Any) -> Any:
-    """Returns what `_in_a_scan` does, of poses as one array (..., n, worlds): one level after the other, for the few links of `Arrays`.
+    """Returns what `composed_in_levels` does, one level after the other, of arrays (..., n, worlds) of the few links of `Arrays`.
 
     Args:
         composed: the poses of others that are given in poses, one by one.

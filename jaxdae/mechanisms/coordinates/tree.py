@@ -32,6 +32,7 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.batching.last import kept, multiplied
 from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocity
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
@@ -40,6 +41,7 @@ from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
 from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
 from jaxdae.mechanisms.coordinates.poses import poses_of, taken
+from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
@@ -136,6 +138,16 @@ class TreeCoordinates(BodyCoordinates):
 
     def near(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree, the place of its first link; `_near` knows its derivative."""
+        if not self._is_last:
+            return self._near(q)
+
+        def one(*given: Any) -> tuple[Any, ...]:
+            return tuple(dataclasses.replace(self, known=None, **dict(zip(DESIGN, given[:-1], strict=True)))._near(given[-1]))
+
+        return Near(*by_worlds(self.space, self.structure, one)(*(getattr(self, name) for name in DESIGN), q))
+
+    def _near(self, q: Coordinates) -> Near:
+        """Returns what `near` does, of one world as of many."""
         shape = self.structure
         poses = poses_of(self.space.frame, shape.count)
         links, places = poses.rooted(poses.of(self.fixed), poses.of(self._moved(q)), shape)
@@ -219,18 +231,25 @@ class TreeCoordinates(BodyCoordinates):
     def moving(self, near: Near, v: Velocity) -> Kinematics:
         """Returns what `kinematics` does, anew."""
         shape, screw = self.structure, self.space.screw
-        moving = jnp.stack(near.columns) * v
+        moving = self._times(near.columns, v)
         motion, links = (screw(*found) for found in self._pushed_on(moving, (shape.body_links, shape.column_links)))
-        rate = screw(*self._pushed(jnp.stack(links.cross(near.columns)) * v, shape.body_links))
+        rate = screw(*self._pushed(self._times(links.cross(near.columns), v), shape.body_links))
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
-        return Kinematics(frames, motion.at(near.bodies), rate.acceleration_at(near.bodies, motion))
+        twists, rates = motion.at(near.bodies), rate.acceleration_at(near.bodies, motion)
+        return Kinematics(frames, *(kept((twists, rates)) if self._is_last else (twists, rates)))
 
     def _pushed(self, entries: Any, links: Any) -> Any:
         """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links."""
         return self._pushed_on(entries, (links,))[0]
 
+    def _times(self, motions: Any, v: Any) -> Any:
+        """Returns motions times velocities as entries (k, nv), in a list where the worlds of batches are last in their sums."""
+        return [entry * v for entry in motions] if self._is_last else jnp.stack(motions) * v
+
     def _pushed_on(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
         """Returns what `_pushed` does, on the links of several lists."""
+        if self._is_last:
+            return multiplied([self.structure.carried[np.asarray(links, int)].astype(float) for links in wanted], list(entries))
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = self.structure.levels.pushed(entries.T)
@@ -239,14 +258,19 @@ class TreeCoordinates(BodyCoordinates):
         return [(sums if np.array_equal(at, np.arange(len(sums))) else with_ground[at]).T for at in numbers]
 
     def _pulled(self, entries: Any) -> Any:
-        """Returns sums (k, nv) of entries (k, n) of bodies over those that each velocity carries."""
+        """Returns sums (k, nv) of k entries (n,) of bodies over those that each velocity carries."""
+        if self._is_last:
+            return multiplied([self.structure.carried[np.asarray(self.structure.body_links, int)].T.astype(float)], entries)[0]
         if self._is_small:
-            return entries @ self._carried(self.structure.body_links, entries.dtype)
+            return jnp.stack(entries) @ self._carried(self.structure.body_links, entries[0].dtype)
         return self.structure.levels.pulled(self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
-        """Returns sums (k, nv) of entries (k, n) over the bodies that the last velocity of a link carries by itself."""
+        """Returns sums (k, nv) of k entries (n,) over the bodies that the last velocity of a link carries by itself."""
         columns = self.structure.last_columns[np.asarray(self.structure.body_links, int)]
+        if self._is_last:
+            return multiplied([np.eye(len(self.velocity_names) + 1)[:-1, columns]], entries)[0]
+        entries = jnp.stack(entries)
         nothing = jnp.zeros((entries.shape[0], len(self.velocity_names) + 1), entries.dtype)
         if len(set(columns)) < len(columns):
             return nothing.at[:, columns].add(entries)[:, :-1]
@@ -262,6 +286,11 @@ class TreeCoordinates(BodyCoordinates):
         """Whether sums over the tree are best made by products with 0/1 matrices."""
         return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
 
+    @property
+    def _is_last(self) -> bool:
+        """Whether the worlds of a batch are last in frames and in sums over the tree: of trees of some size in space."""
+        return self._is_small and len(self.velocity_names) >= self.articulated_from and isinstance(self.space, Space)
+
     def _carried(self, links: Any, dtype: Any) -> Any:
         """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
         return jnp.asarray(self.structure.carried[np.asarray(links, int)], dtype)
@@ -271,7 +300,9 @@ class TreeCoordinates(BodyCoordinates):
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,)."""
         near = self.located(q)
-        forces = self._pulled(jnp.stack(self.space.screw.of_wrench(near.bodies, wrench)))
+        forces = self._pulled(self.space.screw.of_wrench(near.bodies, wrench))
+        if self._is_last:
+            return jnp.asarray(sum(x * f for x, f in zip(near.columns, forces, strict=True)))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
@@ -303,7 +334,7 @@ class TreeCoordinates(BodyCoordinates):
         """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
         near = self.located(q)
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
-        own = type(bodies)(*self._at_columns(jnp.stack(bodies)))
+        own = type(bodies)(*self._at_columns(bodies))
         tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
         return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
 
@@ -400,13 +431,12 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
     """Returns `near` and its derivative: one sum over the tree, instead of the derivatives of frames in frames in frames."""
     (tree, q), (design, rate) = primals, tangents
     near = _near(tree, q)
-    parts = [(of.fixed, of.turning, of.sliding, of.held) for of in (tree, design)]
+    parts = [tuple(getattr(of, name) for name in DESIGN) for of in (tree, design)]
     moving = Moving.of(*parts)
     designed = None
     if moving.places:
         dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
-        names = ("fixed", "turning", "sliding", "held")
-        designed = dataclasses.replace(tree, **dict(zip(names, jax.tree.unflatten(moving.structure, dots), strict=True)))
+        designed = dataclasses.replace(tree, **dict(zip(DESIGN, jax.tree.unflatten(moving.structure, dots), strict=True)))
     if designed is None and is_still(rate):  # What moves, such as a damping, is no matter of frames.
         return near, jax.tree.map(jnp.zeros_like, near)
     return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)

@@ -1,0 +1,68 @@
+"""Sums over a tree and frames of many worlds, whose last axis is that of the worlds: the same as those of one world."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdae
+import jaxdae.mechanisms as jm
+from jaxdae.batching.last import kept, multiplied
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
+
+RNG = np.random.default_rng(3)
+SUMS = (np.asarray([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.asarray([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
+CHOICES = (np.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]), np.asarray([[0.0, 0.0, 1.0]]))
+WORLDS = 4
+
+
+@pytest.mark.parametrize("matrices", [SUMS, CHOICES], ids=["sums", "choices"])
+def test_products_with_constant_matrices(matrices):
+    x, y = jnp.asarray(RNG.normal(size=(WORLDS, 3))), jnp.asarray(RNG.normal(size=3))
+    found = jax.vmap(lambda x: multiplied(matrices, [x, y]))(x)
+    for matrix, (of_x, of_y) in zip(matrices, found, strict=True):
+        assert np.allclose(of_x, x @ matrix.T, rtol=1e-15)
+        assert np.allclose(of_y, np.broadcast_to(y @ matrix.T, of_y.shape), rtol=1e-15)
+    # Of one result alone, whose derivative does not know of the others.
+    back = jax.vmap(jax.grad(lambda x: jnp.sum(multiplied(matrices, [x, y])[1][0] ** 2)))(x)
+    assert np.allclose(back, 2.0 * (x @ matrices[1].T) @ matrices[1], rtol=1e-14)
+    along = jax.vmap(lambda x: jax.jvp(lambda x: multiplied(matrices, [x, x])[0][1], (x,), (y,))[1])(x)
+    assert np.allclose(along, np.broadcast_to(y @ matrices[0].T, along.shape), rtol=1e-15)
+
+
+def test_what_is_kept_is_the_same():
+    x, y = jnp.asarray(RNG.normal(size=(WORLDS, 3))), jnp.asarray(RNG.normal(size=3))
+    same = jax.vmap(lambda x: kept({"x": x, "y": y}))(x)
+    assert np.array_equal(same["x"], x)
+    assert np.array_equal(same["y"], np.broadcast_to(y, x.shape))
+    assert np.allclose(jax.vmap(jax.grad(lambda x: jnp.sum(kept((x**2, y))[0])))(x), 2.0 * x, rtol=1e-15)
+
+
+def branched():
+    """Returns a tree of 24 velocities: a free body with two limbs of hinges, a ball joint and a slider."""
+    bodies = [
+        jm.SpatialBody(f"link {k}", mass=1.0 + 0.1 * k, inertia=(0.1, 0.2, 0.15 + 0.005 * k), place=(0.3 * (k % 2), 0.1, 0.2 * k))
+        for k in range(17)
+    ]
+    point, axis = (0.1, 0.2, 0.3), (0.0, 0.6, 0.8)
+    joints = [js.Ball("ball", "link 0", "link 1", point), js.Prismatic("slider", "link 0", "link 2", axis, point)]
+    joints += [js.Revolute(f"hinge {k}", f"link {k - 2}", f"link {k}", np.roll(axis, k), (0.1, 0.2, 0.2 * k)) for k in range(3, 17)]
+    return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints), jm.Joints())
+
+
+def test_worlds_of_a_larger_tree_are_as_each_alone():
+    mechanism, q = branched()
+    nv = len(mechanism.names.velocities)
+    assert nv >= TreeCoordinates.articulated_from
+    q = jax.vmap(lambda xi: mechanism.retract(q, xi))(jnp.asarray(RNG.normal(size=(WORLDS, nv))))
+    v = jnp.asarray(RNG.normal(size=(WORLDS, nv)))
+
+    def seen(q, v):
+        a, _ = jaxdae.forward_dynamics(mechanism, jaxdae.State(jnp.zeros(()), q, v))
+        return a, mechanism.frames(q), mechanism.twists(q, v)
+
+    many, one_by_one = jax.jit(jax.vmap(seen))(q, v), jax.jit(seen)
+    alone = [one_by_one(q[k], v[k]) for k in range(WORLDS)]
+    for entries, *each in zip(*(jax.tree.leaves(found) for found in (many, *alone)), strict=True):
+        assert np.allclose(entries, np.stack(each), rtol=1e-11, atol=1e-12)
