@@ -99,7 +99,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def is_finite(value: object) -> TypeGuard[int | float]:
     """Returns whether a value of a config is a finite number; whole numbers that are too large for a double are none."""
-    return is_number(value) and abs(value) <= sys.float_info.max
+    return is_number(value) and bool(abs(value) <= sys.float_info.max)  # Of numbers of NumPy, too, a bool of Python.
 
 
 def is_whole(value: object) -> TypeGuard[int]:

@@ -140,26 +140,23 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
 def multiplied(matrices: Sequence[np.ndarray], entries: Sequence[Any]) -> list[list[Any]]:
     """Returns the products C x (m,) of constant matrices C (m, n) and several x (n,), for each matrix those of all x.
 
-    In a batch the worlds are last in one product, and in what is made of the results then, too. Differentiable.
+    In a batch the worlds are last in one product, and in what is made of the results then, too. Differentiable, but not to be called with
+    derivatives: reverse mode could not transpose it.
     """
-    matrix, k = np.concatenate(matrices), len(entries)
-    forward, backward = _products(matrices), _products([matrix.T])
-    (m, n), dtype = matrix.shape, entries[0].dtype
-    given, found = jnp.zeros((k * n,), dtype), jnp.zeros((k * m,), dtype)
-    ends = np.cumsum([0, *(len(matrix) for matrix in matrices for _ in range(k))])
+    products = _products(matrices)
 
-    def solved(_: Any, b: Any) -> Any:
-        return jnp.concatenate([given, *forward(*(b[j * n : (j + 1) * n] for j in range(k)))])
+    @jax.custom_jvp
+    def one(*entries: Any) -> tuple[Any, ...]:
+        return products(*entries)
 
-    def solved_transposed(_: Any, b: Any) -> Any:
-        parts = [b[k * n + begin : k * n + end] for begin, end in itertools.pairwise(ends)]
-        return jnp.concatenate([*backward(*(jnp.concatenate(parts[j::k]) for j in range(k))), found])
+    @one.defjvp
+    def one_jvp(primals: Any, tangents: Any) -> Any:
+        # A product of its own: functions with a batching rule have no transpose. Split and not sliced, see `measures.picked`.
+        rates = (jnp.unstack(jnp.stack(tangents) @ jnp.asarray(matrix.T, tangents[0].dtype)) for matrix in matrices)
+        return one(*primals), tuple(itertools.chain(*rates))
 
-    # The solution of a linear system is no more than a name: functions with a batching rule have no transpose in JAX 0.9, solutions do. It
-    # is one array, because JAX does not transpose those of which a part is not used.
-    solution = jax.lax.custom_linear_solve(lambda x: x, jnp.concatenate([*entries, found]), solved, solved_transposed)
-    parts = [solution[k * n + begin : k * n + end] for begin, end in itertools.pairwise(ends)]
-    return [parts[j : j + k] for j in range(0, len(parts), k)]
+    found, k = list(one(*entries)), len(entries)
+    return [found[j : j + k] for j in range(0, len(found), k)]
 
 
 def kept(tree: Any) -> Any:
@@ -168,23 +165,26 @@ def kept(tree: Any) -> Any:
     Differentiable.
     """
     entries, structure = jax.tree.flatten(tree)
-    k, n = len(entries), entries[0].shape[0]
 
     @ruled
-    def one(*entries: Any) -> Any:
+    def same(*entries: Any) -> Any:
         return entries
 
-    @one.def_vmap
+    @same.def_vmap
     def many(size: int, batched: Any, *entries: Any) -> Any:
         if not any(batched):
-            return entries, (False,) * k
-        return tuple(x.T for x in together(*worlds_last(size, batched, entries))), (True,) * k
+            return entries, (False,) * len(entries)
+        return tuple(x.T for x in jnp.unstack(together(*worlds_last(size, batched, entries)))), (True,) * len(entries)
 
-    def same(_: Any, b: Any) -> Any:
-        return jnp.concatenate(one(*(b[j * n : (j + 1) * n] for j in range(k))))
+    @jax.custom_jvp
+    def one(*entries: Any) -> Any:
+        return same(*entries)
 
-    found = jax.lax.custom_linear_solve(lambda x: x, jnp.concatenate(entries), same, same)  # A name, as in `multiplied`.
-    return jax.tree.unflatten(structure, [found[j * n : (j + 1) * n] for j in range(k)])
+    @one.defjvp
+    def one_jvp(primals: Any, tangents: Any) -> Any:
+        return one(*primals), tuple(tangents)
+
+    return jax.tree.unflatten(structure, one(*entries))
 
 
 @outlined

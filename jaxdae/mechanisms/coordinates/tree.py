@@ -182,9 +182,10 @@ class TreeCoordinates(BodyCoordinates):
         first = np.isin(shape.column_links, shape.roots)
         seen = jnp.where(first & (np.arange(moving.shape[0]) < count)[:, None], 0.0, moving)
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        pushed = {of: screw(*self._pushed(seen, of)) for of in dict.fromkeys(wanted)}
+        different = list(dict.fromkeys(wanted))
+        pushed = {of: screw(*found) for of, found in zip(different, self._plainly_pushed(seen, different), strict=True)}
         links, bodies, columns = (pushed[of] for of in wanted)
-        origins = self._pushed(jnp.where(first, moving[:count], 0.0), shape.body_links)
+        origins = self._plainly_pushed(jnp.where(first, moving[:count], 0.0), [shape.body_links])[0]
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
         if designed is None:
             return along
@@ -232,24 +233,24 @@ class TreeCoordinates(BodyCoordinates):
         """Returns what `kinematics` does, anew."""
         shape, screw = self.structure, self.space.screw
         moving = self._times(near.columns, v)
-        motion, links = (screw(*found) for found in self._pushed_on(moving, (shape.body_links, shape.column_links)))
-        rate = screw(*self._pushed(self._times(links.cross(near.columns), v), shape.body_links))
+        motion, links = (screw(*found) for found in self._pushed(moving, [shape.body_links, shape.column_links]))
+        rate = screw(*self._pushed(self._times(links.cross(near.columns), v), [shape.body_links])[0])
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
         twists, rates = motion.at(near.bodies), rate.acceleration_at(near.bodies, motion)
         return Kinematics(frames, *(kept((twists, rates)) if self._is_last else (twists, rates)))
-
-    def _pushed(self, entries: Any, links: Any) -> Any:
-        """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links."""
-        return self._pushed_on(entries, (links,))[0]
 
     def _times(self, motions: Any, v: Any) -> Any:
         """Returns motions times velocities as entries (k, nv), in a list where the worlds of batches are last in their sums."""
         return [entry * v for entry in motions] if self._is_last else jnp.stack(motions) * v
 
-    def _pushed_on(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Returns what `_pushed` does, on the links of several lists."""
+    def _pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
+        """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links, for the links of several lists."""
         if self._is_last:
             return multiplied([self.structure.carried[np.asarray(links, int)].astype(float) for links in wanted], list(entries))
+        return self._plainly_pushed(entries, wanted)
+
+    def _plainly_pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
+        """Returns what `_pushed` does, of derivatives too, which have to be transposed."""
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = self.structure.levels.pushed(entries.T)
