@@ -132,31 +132,31 @@ def test_a_thousand_worlds():
 
 
 def test_a_ball_in_joint_coordinates_is_a_quaternion():
-    names = after(3)
+    names = after(5)
     assert names["top"].names.coordinates == ("socket.qw", "socket.qx", "socket.qy", "socket.qz")
     np.testing.assert_allclose(names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], atol=1e-15)
 
 
 @pytest.mark.long
 def test_the_pole_is_upright_again():
-    np.testing.assert_allclose(after(4)["trajectory"].state.q[-1, 5], math.pi / 2, atol=1e-2)
+    np.testing.assert_allclose(after(6)["trajectory"].state.q[-1, 5], math.pi / 2, atol=1e-2)
 
 
 @pytest.mark.long
 def test_the_hand_is_at_its_goal():
-    names = after(5)
+    names = after(7)
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], atol=1e-2)
 
 
 @pytest.mark.long
 def test_the_length_is_found():
-    names = after(6)
+    names = after(8)
     assert names["found"].loss < 1e-3
 
 
 @pytest.mark.long
 def test_the_pole_is_upright_by_model_predictive_control():
-    names = after(8)
+    names = after(10)
     assert int(names["best"].status) == jd.Status.OK
     # From hanging, after 5 s.
     np.testing.assert_allclose(names["up"].state.q[-1, 5], math.pi / 2, atol=2e-2)

@@ -219,7 +219,7 @@ def test_statuses_say_what_went_wrong():
     open_ = dataclasses.replace(LIMITED, state=state([0.0, -1.2]))
     assert int(oc.ilqr(open_, ZERO, tolerance=1e-10).status) == jd.Status.INCONSISTENT_START
     # A motion that fails costs infinity for SciPy, and is no number anywhere else.
-    assert np.isinf(oc.as_scipy(open_, ZERO).fun(np.zeros(12)))
+    assert np.isinf(oc.as_scipy(LIMITED, ZERO).fun(np.full(12, np.nan)))
 
 
 def test_charts_are_exact_to_second_order():

@@ -182,8 +182,7 @@ class TreeCoordinates(BodyCoordinates):
         first = np.isin(shape.column_links, shape.roots)
         seen = jnp.where(first & (np.arange(moving.shape[0]) < count)[:, None], 0.0, moving)
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        different = list(dict.fromkeys(wanted))
-        pushed = {of: screw(*found) for of, found in zip(different, self._plainly_pushed(seen, different), strict=True)}
+        pushed = {of: screw(*self._plainly_pushed(seen, [of])[0]) for of in dict.fromkeys(wanted)}
         links, bodies, columns = (pushed[of] for of in wanted)
         origins = self._plainly_pushed(jnp.where(first, moving[:count], 0.0), [shape.body_links])[0]
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
