@@ -37,8 +37,10 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
+from jaxdae.batching.last import one_by_one
 from jaxdae.batching.varying import varying_with
 from jaxdae.openings import openings
+from jaxdae.saddle_point.singular_values import svd
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
 from jaxdae.typing import Leaf
@@ -209,7 +211,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     rows = jax.eval_shape(system.constraint, t, q).shape[0]
     if rows:
         jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * free
-        inverse = still(jnp.linalg.pinv(still(jacobian), rtol=_rank_tolerance(jacobian)))
+        inverse = still(_pseudoinverse(still(jacobian)))
         # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
         reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
@@ -232,6 +234,9 @@ def _rank_tolerance(matrix: Any) -> float:
     return 10.0 * max(matrix.shape) * float(jnp.finfo(matrix.dtype).eps)
 
 
+_pseudoinverse = one_by_one(lambda matrix: jnp.linalg.pinv(matrix, rtol=_rank_tolerance(matrix)))
+
+
 def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any) -> tuple[Any, Any]:
     """Returns coordinates that minimize |g| near the guess, and the number of iterations."""
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
@@ -247,8 +252,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any)
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def proposal(q: Any, damping: Any) -> Any:
-        decomposition: Any = jnp.linalg.svd(jacobian(q) * free, full_matrices=False)
-        left, s, right = decomposition
+        left, s, right = svd(jacobian(q) * free, full=False)
         kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -(right.T @ (gain * (left.T @ system.opening(t, q))))

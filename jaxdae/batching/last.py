@@ -42,28 +42,41 @@ def ruled(function: Callable[..., Any]) -> custom_vmap:
     return custom_vmap(jax.jit(function))
 
 
-def over_worlds(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays, with a batching rule that calls it once for all worlds.
+def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
+    """Returns a function of arrays, in place of which a rule is called where a batch has many of any of its arguments.
 
     Args:
-        function: takes arrays and returns a pytree of arrays; all of them may have one axis more at their ends.
+        function: takes arrays and returns a pytree of arrays.
+        rule: (size, batched, arguments) -> what the function returns of all worlds, their axis in front everywhere. Arguments that are
+            batched have theirs in front, too.
 
     Not to be differentiated, and no closure over traced arrays.
     """
 
+    # Positional arguments only: `custom_vmap` would take the defaults of others for arrays.
     @ruled
     def one(*arguments: Any) -> Any:
         return function(*arguments)
 
     @one.def_vmap
     def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        if not any(batched):
-            results = one(*arguments)
-            return results, jax.tree.map(lambda _: False, results)
-        results = worlds_back(function(*worlds_last(size, batched, arguments)))
-        return results, jax.tree.map(lambda _: True, results)
+        is_batch = any(batched)
+        results = rule(size, batched, arguments) if is_batch else one(*arguments)
+        return results, jax.tree.map(lambda _: is_batch, results)
 
     return one
+
+
+def over_worlds(function: Callable[..., Any], many: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Returns a function of arrays, with a batching rule that makes one call for all worlds.
+
+    Args:
+        function: takes arrays and returns a pytree of arrays.
+        many: what is called of all worlds, whose axis is the last of all arrays; by default the function, where it takes such arrays too.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+    return with_rule(function, lambda *batch: worlds_back((many or function)(*worlds_last(*batch))))
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,24 +92,15 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     Not to be differentiated, and no closure over traced arrays.
     """
 
-    @ruled
-    def one(*arguments: Any) -> Any:
-        return function(*arguments)
+    def by_turns(*every: Any) -> Any:
+        # A batch of batches comes through the rule again.
+        return jax.lax.map(lambda world: one(*world), every)
 
-    @one.def_vmap
-    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        if not any(batched):
-            results = one(*arguments)
-            return results, jax.tree.map(lambda _: False, results)
+    def rule(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> Any:
         every = [x if of else jnp.broadcast_to(x, (size, *x.shape)) for x, of in zip(arguments, batched, strict=True)]
+        return jax.lax.platform_dependent(*every, cpu=by_turns, default=jax.vmap(function))
 
-        def by_turns(*every: Any) -> Any:
-            # A batch of batches comes through the rule again.
-            return jax.lax.map(lambda world: one(*world), every)
-
-        results = jax.lax.platform_dependent(*every, cpu=by_turns, default=jax.vmap(function))
-        return results, jax.tree.map(lambda _: True, results)
-
+    one = with_rule(function, rule)
     return one
 
 
@@ -166,15 +170,10 @@ def kept(tree: Any) -> Any:
     """
     entries, structure = jax.tree.flatten(tree)
 
-    @ruled
-    def same(*entries: Any) -> Any:
-        return entries
+    def at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
+        return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
 
-    @same.def_vmap
-    def many(size: int, batched: Any, *entries: Any) -> Any:
-        if not any(batched):
-            return entries, (False,) * len(entries)
-        return tuple(x.T for x in jnp.unstack(together(*worlds_last(size, batched, entries)))), (True,) * len(entries)
+    same = with_rule(lambda *entries: entries, at_once)
 
     @jax.custom_jvp
     def one(*entries: Any) -> Any:
@@ -195,31 +194,26 @@ def together(*entries: Any) -> Any:
 
 def _products(matrices: Sequence[np.ndarray]) -> Callable[..., Any]:
     """Returns the function from entries to the products with all of these matrices, one after the other."""
-    count, matrix = len(matrices), np.concatenate(matrices)
+    matrix = np.concatenate(matrices)
     ends = np.cumsum([len(matrix) for matrix in matrices])
     is_choice = bool(np.all(matrix.sum(axis=1) <= 1.0))
     chosen = np.where(matrix.any(axis=1), matrix.argmax(axis=1), matrix.shape[1])
     rows, places = np.unique(matrix, axis=0, return_inverse=True)  # Equal rows are multiplied once.
 
-    @ruled
-    def one(*entries: Any) -> Any:
+    def of_one(*entries: Any) -> Any:
         stacked = jnp.stack(entries)
         return tuple(row for matrix in matrices for row in stacked @ jnp.asarray(matrix.T, stacked.dtype))
 
-    @one.def_vmap
-    def many(size: int, batched: Any, *entries: Any) -> Any:
-        if not any(batched):
-            return one(*entries), (False,) * (count * len(entries))
+    def at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
         last = worlds_last(size, batched, entries)
         if is_choice:
             found = [jnp.concatenate([x, jnp.zeros_like(x[:1])])[chosen] for x in last]
         else:
             products = _multiplied_last(jnp.asarray(rows, last[0].dtype), *last)[places.reshape(-1)]
             found = [products[:, k * size : (k + 1) * size] for k in range(len(last))]
-        parts = tuple(x[end - len(matrix) : end].T for matrix, end in zip(matrices, ends, strict=True) for x in found)
-        return parts, (True,) * len(parts)
+        return worlds_back(tuple(x[end - len(matrix) : end] for matrix, end in zip(matrices, ends, strict=True) for x in found))
 
-    return one
+    return with_rule(of_one, at_once)
 
 
 @outlined

@@ -26,6 +26,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree
 from jaxdae.control.minimal import state_constraints
+from jaxdae.saddle_point.singular_values import svd
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
@@ -54,7 +55,7 @@ def chart_at(system: AnySystem, state: State, dimension: int) -> Chart:
     jacobian = jax.jacfwd(state_constraints(system, state))(zero)
     if jacobian.shape[0] == 0:
         return Chart(jnp.eye(size, dtype=zero.dtype)[:, :dimension], jnp.zeros((size, 0), zero.dtype))
-    left, values, right = jnp.linalg.svd(jacobian, full_matrices=True)
+    left, values, right = svd(jacobian, full=True)
     rank = size - dimension
     correction = (right[:rank].T / values[:rank]) @ left[:, :rank].T
     return Chart(right[rank:].T, correction)

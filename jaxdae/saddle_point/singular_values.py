@@ -21,11 +21,17 @@ def rank_tolerance(dtype: Any) -> float:
 
 _full = one_by_one(partial(jnp.linalg.svd, full_matrices=True))
 _thin = one_by_one(partial(jnp.linalg.svd, full_matrices=False))
+_values = one_by_one(partial(jnp.linalg.svd, compute_uv=False))
 
 
 def svd(matrix: Array, full: bool) -> tuple[Array, Array, Array]:
     """Returns U, s, V^T of a matrix (m, n), whole or as many as min(m, n); not to be differentiated."""
     return (_full if full else _thin)(matrix)
+
+
+def singular_values(matrix: Array) -> Array:
+    """Returns s (min(m, n),) of a matrix (m, n), the largest first; not to be differentiated."""
+    return _values(matrix)
 
 
 @pytree

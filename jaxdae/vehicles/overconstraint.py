@@ -38,6 +38,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import LeastSquares, SchurComplement, pseudoinverse, solve_saddle_point
+from jaxdae.saddle_point.singular_values import singular_values
 from jaxdae.status import Status
 from jaxdae.system import default_tolerance
 from jaxdae.typing import Leaf
@@ -282,7 +283,7 @@ def _report(wheels: Wheels, twist: Any, rates: Any, norm: Any, rows: Any, needed
     across = jnp.where(held, across, 0.0)
     along = jnp.zeros_like(across) if rates is None else wheels.rolling() @ twist - wheels.radius * rates
     slip = jnp.stack([along, across], axis=1)
-    values = jnp.linalg.svd(jax.lax.stop_gradient(rows), compute_uv=False)
+    values = singular_values(jax.lax.stop_gradient(rows))
     values = jnp.concatenate([values, jnp.zeros((3 - values.shape[0],), values.dtype)]) if values.shape[0] < 3 else values
     limit = 16.0 * float(jnp.finfo(values.dtype).eps) * values[0]
     rank = jnp.sum(values > limit)

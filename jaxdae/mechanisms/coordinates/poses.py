@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae import small_matrix
-from jaxdae.batching.last import ruled, worlds_back, worlds_last
+from jaxdae.batching.last import over_worlds
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
-from jaxdae.mechanisms.coordinates.links import Structure
+from jaxdae.mechanisms.coordinates.links import BALL, COORDINATES, PLACE, Structure
 from jaxdae.outlining import outlined
 
 ARRAYS_UP_TO = 12
@@ -71,7 +71,7 @@ class Entries(NamedTuple):
         def doubled(own: Any) -> Any:
             return jnp.stack(_doubled(self, self.frame(*own), shape))
 
-        return _by_worlds(in_levels if shape.count > DOUBLED_UP_TO else doubled, in_levels)
+        return over_worlds(in_levels if shape.count > DOUBLED_UP_TO else doubled, in_levels)
 
 
 class Arrays(NamedTuple):
@@ -101,7 +101,7 @@ class Arrays(NamedTuple):
     def rooted(self, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
         """Returns the poses of all links about the origins of their trees, and the places of all links in their parents."""
         own, places = _own(self, fixed, moved, shape)
-        placed = _by_worlds(lambda own: _doubled(self, own, shape), partial(_unrolled, outlined(self.frame.composed), shape))
+        placed = over_worlds(lambda own: _doubled(self, own, shape), partial(_unrolled, outlined(self.frame.composed), shape))
         return placed(own), places
 
 
@@ -156,17 +156,21 @@ def _doubled(poses: Any, links: Any, shape: Structure) -> Any:
     return links
 
 
-def _by_worlds(one: Callable[[Any], Any], many: Callable[[Any], Any]) -> Any:
-    """Returns the function `one` of an array; batches take the form `many`, the same of an array whose last axis is that of the worlds."""
-    placed = ruled(one)
+def of_free_links(frame: Any, shape: Structure, q: Any) -> tuple[list[Any], np.ndarray]:
+    """Returns the frames of links with a place among their coordinates and of those with a quaternion, and the numbers of them all.
 
-    @placed.def_vmap
-    def worlds(size: int, batched: Any, own: Any) -> tuple[Any, bool]:
-        if not batched[0]:
-            return placed(own), False
-        return worlds_back(many(*worlds_last(size, batched, [own]))), True
-
-    return placed
+    Args:
+        frame: the class of frames.
+        shape: of the tree.
+        q: coordinates (nq, ...), with whatever axes at the end.
+    """
+    found = []
+    for kind in (PLACE, BALL):
+        where = shape.places(kind, COORDINATES)
+        zero, one = (make((len(where), *q.shape[1:]), q.dtype) for make in (jnp.zeros, jnp.ones))
+        place = [q[where[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
+        found.append(frame.of_pose(place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]))
+    return found, np.concatenate([shape.of_kind(PLACE), shape.of_kind(BALL)])
 
 
 def composed_in_levels(frame: Any, shape: Structure, own: Any) -> Any:

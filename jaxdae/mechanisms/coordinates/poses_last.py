@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.batching.last import ruled, together
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
-from jaxdae.mechanisms.coordinates.poses import composed_in_levels
+from jaxdae.mechanisms.coordinates.links import AXIS, COORDINATES, VELOCITIES, Structure
+from jaxdae.mechanisms.coordinates.poses import composed_in_levels, of_free_links
 
 DESIGN = ("fixed", "turning", "sliding", "held")
 """What of `TreeCoordinates` frames depend on."""
@@ -72,13 +72,7 @@ def _moved(frame: Any, shape: Structure, turning: Any, sliding: Any, q: Any) -> 
     others = [k for k, kind in enumerate(shape.kinds) if kind != AXIS]
     if not others:
         return frames
-    found = []
-    for kind in (PLACE, BALL):
-        where = shape.places(kind, COORDINATES)
-        zero, one = jnp.zeros((len(where), *q.shape[1:]), q.dtype), jnp.ones((len(where), *q.shape[1:]), q.dtype)
-        place = [q[where[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
-        found.append(frame.of_pose(place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]))
-    links = np.concatenate([shape.of_kind(PLACE), shape.of_kind(BALL)])
+    found, links = of_free_links(frame, shape, q)
     numbers = np.zeros(shape.count, int)
     numbers[links] = np.arange(len(links))
     is_other = np.isin(np.arange(shape.count), others)[:, None]

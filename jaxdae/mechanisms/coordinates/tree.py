@@ -40,7 +40,7 @@ from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
 from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
-from jaxdae.mechanisms.coordinates.poses import poses_of, taken
+from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
 from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
@@ -124,14 +124,8 @@ class TreeCoordinates(BodyCoordinates):
         others = [k for k, kind in enumerate(shape.kinds) if kind != AXIS]
         if not others:
             return frames
-        found = []
-        for kind in (PLACE, BALL):
-            where = shape.places(kind, COORDINATES)
-            zero, one = jnp.zeros((len(where),), q.dtype), jnp.ones((len(where),), q.dtype)
-            place = [q[where[:, k]] for k in range(3)] if kind == PLACE else [zero] * 3
-            found.append(frame.of_pose(place, [q[where[:, k]] for k in range(4)] if kind == BALL else [one, zero, zero, zero]))
+        found, links = of_free_links(frame, shape, q)
         own = jnp.concatenate([jnp.stack(one) for one in found], axis=1)
-        links = np.concatenate([shape.of_kind(PLACE), shape.of_kind(BALL)])
         placed = own @ jnp.asarray(np.eye(shape.count)[links], q.dtype)
         is_other = np.isin(np.arange(shape.count), others)
         return frame(*(jnp.where(is_other, entry, axis) for entry, axis in zip(placed, frames, strict=True)))
