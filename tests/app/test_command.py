@@ -293,17 +293,17 @@ def test_shells_complete_the_command(command, monkeypatch):
         assert (code, out.split(), err) == (0, expected.split(), "")
 
 
-@pytest.mark.parametrize(("release", "known"), [("0.9.2", True), ("0.11.0", False)])
+@pytest.mark.parametrize(("release", "known"), [("0.9.2", 2), ("0.11.2", 0), ("0.12.0.1", 1)])
 def test_flags_of_xla_are_added_where_jax_knows_them_and_the_user_said_nothing(monkeypatch, release, known):
     import importlib.metadata
 
-    from jaxdae.app.flags import SMALL_PROGRAMS, for_small_programs
+    from jaxdae.app.flags import EMITTERS, SCHEDULER, for_small_programs
 
     monkeypatch.setattr(importlib.metadata, "version", lambda package: release)
-    scheduler, emitters = SMALL_PROGRAMS
-    own = scheduler.replace("false", "true") + " a_word_that_is_no_flag"
-    for given, expected in (("", f"{scheduler} {emitters}"), (own, f"{emitters} {own}")):
+    flags = (SCHEDULER, EMITTERS)[:known]
+    own = SCHEDULER.replace("false", "true") + " a_word_that_is_no_flag"
+    for given, expected in (("", " ".join(flags)), (own, " ".join([*flags[1:], own]))):
         monkeypatch.setenv("XLA_FLAGS", given)
         for _ in range(2):
             for_small_programs()
-            assert os.environ["XLA_FLAGS"] == (expected if known else given)
+            assert os.environ["XLA_FLAGS"] == expected
