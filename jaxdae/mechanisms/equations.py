@@ -201,7 +201,7 @@ class Mechanism(System):
 
     def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
-        return dataclasses.replace(self, coordinates=self.coordinates.at(q, place))
+        return self if (known := self.coordinates.at(q, place)) is self.coordinates else dataclasses.replace(self, coordinates=known)
 
     @property
     def known_place(self) -> Any:
@@ -326,8 +326,7 @@ class Mechanism(System):
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
         motion = self.coordinates.kinematics(q, v)
-        total = self.applied(t, q, v, u, motion)
-        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        pulled, own = self.coordinates.pull(q, motion, self.applied(t, q, v, u, motion)), self.coordinates.efforts(q, v)
         if self.tendons is not None:
             pulled = pulled + self.tendons.pull(self.coordinates, motion, (t, q, v), u)
         return pulled if own is None else pulled + own
