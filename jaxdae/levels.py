@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.batching.varying import varying_with
+
 SUMMED_BY_PRODUCTS_UP_TO = 96
 """The number of nodes up to which sums over ancestors and descendants are products with 0/1 matrices, recursions beyond."""
 
@@ -246,6 +248,7 @@ class Levels:
             slots, dtype = self._slots[k], leaves[0].dtype
             if k == numbers[0]:
                 given = jax.tree.map(lambda x, width=slots.shape[1]: jnp.broadcast_to(x, (width, *x.shape)), nothing)
+                given = varying_with(given, leaves)
             else:
                 given = self._passed(given, k, dtype, inward=inward)
             rows = jax.tree.unflatten(structure, grids[k]), _finding(self._within(k), slots.shape[1], dtype)

@@ -64,6 +64,8 @@ class AnySystem(abc.ABC):
     """How many inputs the system reads; None where its author does not say."""
     coordinate_names: ClassVar[tuple[str, ...]] = ()
     """The names of the coordinates; those that are missing are numbered."""
+    known_place: Any = None
+    """What terms at one q share, for `at` of another one who is at the same q; None where there is nothing that it pays to keep."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
 
@@ -116,11 +118,8 @@ class AnySystem(abc.ABC):
         """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
         return self
 
-    def at(self, q: Coordinates) -> AnySystem:
-        """Returns the system for one who asks for several of its terms at q, this very object: what they share is computed once.
-
-        The same system everywhere, itself by default.
-        """
+    def at(self, q: Coordinates, place: Any = None) -> AnySystem:
+        """Returns the system for one who asks for several of its terms at q, this very object: they share `known_place`, or a given one."""
         return self
 
     @property

@@ -46,3 +46,28 @@ print("good")
 def test_every_device_rolls_out_its_own_worlds():
     done = two_devices.run(PROGRAM)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
+
+
+LARGER_TREE = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import jaxdae as jd
+from test_worlds_last import branched
+
+mechanism, q = branched()
+v = jnp.asarray(np.random.default_rng(0).normal(size=(2, 24)))
+states = jd.State(jnp.zeros(2), jnp.broadcast_to(q, (2, *q.shape)), v)
+layout = jd.Layout(mesh=jax.make_mesh((2,), ("worlds",)))
+found = jd.batch_rollout(mechanism, jd.SemiImplicitEuler(), states, dt=1e-3, steps=2, layout=layout).state
+alone = jd.rollout(mechanism, jd.SemiImplicitEuler(), jax.tree.map(lambda x: x[1], states), dt=1e-3, steps=2).state
+np.testing.assert_allclose(found.v[1], alone.v, atol=1e-12)
+print("good")
+"""
+
+
+@pytest.mark.long
+def test_every_device_rolls_out_its_own_worlds_of_a_larger_tree():
+    done = two_devices.run(LARGER_TREE)
+    assert done.stdout.endswith("good\n"), done.stderr[-2000:]

@@ -39,7 +39,7 @@ def test_what_is_kept_is_the_same():
     assert np.allclose(jax.vmap(jax.grad(lambda x: jnp.sum(kept((x**2, y))[0])))(x), 2.0 * x, rtol=1e-15)
 
 
-def branched():
+def branched(*loops):
     """Returns a tree of 24 velocities: a free body with two limbs of hinges, a ball joint and a slider."""
     bodies = [
         jm.SpatialBody(f"link {k}", mass=1.0 + 0.1 * k, inertia=(0.1, 0.2, 0.15 + 0.005 * k), place=(0.3 * (k % 2), 0.1, 0.2 * k))
@@ -48,7 +48,7 @@ def branched():
     point, axis = (0.1, 0.2, 0.3), (0.0, 0.6, 0.8)
     joints = [js.Ball("ball", "link 0", "link 1", point), js.Prismatic("slider", "link 0", "link 2", axis, point)]
     joints += [js.Revolute(f"hinge {k}", f"link {k - 2}", f"link {k}", np.roll(axis, k), (0.1, 0.2, 0.2 * k)) for k in range(3, 17)]
-    return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints), jm.Joints())
+    return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=[*joints, *loops]), jm.Joints())
 
 
 def test_worlds_of_a_larger_tree_are_as_each_alone():
@@ -66,3 +66,33 @@ def test_worlds_of_a_larger_tree_are_as_each_alone():
     alone = [one_by_one(q[k], v[k]) for k in range(WORLDS)]
     for entries, *each in zip(*(jax.tree.leaves(found) for found in (many, *alone)), strict=True):
         assert np.allclose(entries, np.stack(each), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("what", ["value", pytest.param("slope", marks=pytest.mark.long)])
+def test_where_a_step_ends_is_where_the_next_one_begins(what):
+    mechanism, q = branched(js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1)))
+    position = jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.PREVIOUS)
+    method = jaxdae.Projected(jaxdae.SemiImplicitEuler(), jaxdae.Projection(position, None))
+    # All move as one body at the start, which the loop allows.
+    v, dt = jnp.zeros(len(mechanism.names.velocities)).at[:6].set(RNG.normal(size=6)), 1e-3
+
+    def start(speed):
+        return jaxdae.State(jnp.zeros(()), q, speed * v)
+
+    assert method.begin(mechanism, start(1.0)).linearization.place is not None
+
+    def handed_on(speed):
+        end = jaxdae.rollout(mechanism, method, start(speed), dt=dt, steps=3).state
+        return jnp.concatenate([end.q[-1], end.v[-1]])
+
+    def found_anew(speed):
+        end = jax.lax.scan(lambda at, _: (method.step(mechanism, at, (), None, dt)[0], None), start(speed), length=3)[0]
+        return jnp.concatenate([end.q, end.v])
+
+    def of_two_worlds(function):
+        seen = function if what == "value" else jax.jacfwd(function)
+        return jax.jit(jax.vmap(seen))(jnp.asarray([0.5, 1.0]))
+
+    found = of_two_worlds(handed_on)
+    assert np.allclose(found, of_two_worlds(found_anew), rtol=1e-11, atol=1e-12)
+    assert not np.allclose(found[0], found[1], atol=1e-4)  # They move.

@@ -199,10 +199,14 @@ class Mechanism(System):
                 found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
         return found
 
-    def at(self, q: Coordinates) -> Mechanism:
+    def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
-        known = self.coordinates.at(q)
-        return self if known is self.coordinates else dataclasses.replace(self, coordinates=known)
+        return self if (known := self.coordinates.at(q, place)) is self.coordinates else dataclasses.replace(self, coordinates=known)
+
+    @property
+    def known_place(self) -> Any:
+        """Where the bodies are, for steps that hand it on."""
+        return self.coordinates.known_place
 
     # The equations.
 
@@ -322,8 +326,7 @@ class Mechanism(System):
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
         motion = self.coordinates.kinematics(q, v)
-        total = self.applied(t, q, v, u, motion)
-        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
+        pulled, own = self.coordinates.pull(q, motion, self.applied(t, q, v, u, motion)), self.coordinates.efforts(q, v)
         if self.tendons is not None:
             pulled = pulled + self.tendons.pull(self.coordinates, motion, (t, q, v), u)
         return pulled if own is None else pulled + own
@@ -350,10 +353,7 @@ class Mechanism(System):
             if group.acts:
                 block = fr.blocks(type(group).coordinate, group, pair, motion, t)
                 wrenches.append(self.virtual_work(block, pair, elements.efforts(group, pair, motion, t)))
-        total = wrenches[0]
-        for wrench in wrenches[1:]:
-            total = jax.tree.map(jnp.add, total, wrench)
-        return total
+        return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *wrenches)
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""

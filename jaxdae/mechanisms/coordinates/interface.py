@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,10 +100,19 @@ class BodyCoordinates(abc.ABC):
     """Whether q (+) xi is q + xi."""
     known: Known | None
     """What was located already, None where nothing was. It counts for the object `known.q` only, so that it is never out of date."""
+    _is_last: ClassVar[bool] = False
+    """Whether the worlds of a batch are last in what is located, which steps hand on then."""
 
-    def at(self, q: Coordinates) -> Any:
-        """Returns the coordinates, which know where bodies are at q."""
-        return self if self.known is not None and self.known.q is q else dataclasses.replace(self, known=Known(q, self.located(q)))  # pyright: ignore[reportArgumentType]
+    def at(self, q: Coordinates, place: Any = None) -> Any:
+        """Returns the coordinates, which know where bodies are at q: at a given `known_place`, where there is one."""
+        if self.known is not None and self.known.q is q:
+            return self
+        return dataclasses.replace(self, known=Known(q, self.located(q) if place is None else place))  # pyright: ignore[reportArgumentType]
+
+    @property
+    def known_place(self) -> Any:
+        """Where bodies are at the q of `at`, for steps that hand it on; None where it is found as fast as it is carried along."""
+        return None if self.known is None or not self._is_last else self.known.found
 
     def located(self, q: Coordinates) -> Any:
         """Returns where bodies are at q, in the form of these coordinates."""

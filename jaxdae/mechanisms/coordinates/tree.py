@@ -281,7 +281,7 @@ class TreeCoordinates(BodyCoordinates):
         return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
 
     @property
-    def _is_last(self) -> bool:
+    def _is_last(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the worlds of a batch are last in frames and in sums over the tree: of trees of some size in space."""
         return self._is_small and len(self.velocity_names) >= self.articulated_from and isinstance(self.space, Space)
 
