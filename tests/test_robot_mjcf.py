@@ -316,6 +316,20 @@ def test_what_flags_disable(tmp_path):
             assert robot.description.forces[0].most_input is None
 
 
+def test_a_weight_below_zero_is_carried_beside_others_only(tmp_path):
+    """MuJoCo counts the bodies that it carries by `gravcomp` above zero, and where there are none it carries no other one either."""
+    for beside, forces, what in (
+        ("", [], ["gravcomp below zero alone, with which MuJoCo carries nothing"]),
+        ('gravcomp="0.2"', [6.0, -15.0], []),
+    ):
+        bodies = "".join(f'<body {carried}><joint/><geom mass="3" size="0.1"/></body>' for carried in (beside, 'gravcomp="-0.5"'))
+        path = file(tmp_path, bodies, '<option gravity="0 0 -10"/>')
+        robot, theirs = robots.load(path), mujoco.MjModel.from_xml_path(str(path))
+        assert [one.force[2] for one in robot.description.forces] == pytest.approx(forces)
+        assert [one.what for one in robot.report.ignored if "gravcomp" in one.what] == what
+        assert bool(theirs.ngravcomp) == bool(forces)
+
+
 def test_controls_of_actuators_that_have_several(tmp_path):
     """Input k is control k, also behind an actuator with two of them; a weld without torque holds points."""
     body = BALL + BALL.replace('"b"', '"c"').replace('"j"', '"k"').replace('"g"', '"h"')
