@@ -234,7 +234,26 @@ def _rank_tolerance(matrix: Any) -> float:
     return 10.0 * max(matrix.shape) * float(jnp.finfo(matrix.dtype).eps)
 
 
-_pseudoinverse = one_by_one(lambda matrix: jnp.linalg.pinv(matrix, rtol=_rank_tolerance(matrix)))
+_inverted = one_by_one(lambda matrix: jnp.linalg.pinv(matrix, rtol=_rank_tolerance(matrix)))
+
+
+@jax.custom_jvp
+def _pseudoinverse(matrix: Any) -> Any:
+    """Returns A^+ of A, whose rows may depend on each other.
+
+    At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J. Numer. Anal. 10, 1973):
+
+        dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
+    """
+    return _inverted(matrix)
+
+
+@_pseudoinverse.defjvp
+def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
+    (a,), (change,) = primals, tangents
+    p = _pseudoinverse(a)
+    across, along = change.T - (change.T @ a) @ p, change.T - p @ (a @ change.T)
+    return p, -p @ (change @ p) + p @ (p.T @ across) + (along @ p.T) @ p
 
 
 def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any) -> tuple[Any, Any]:
@@ -298,7 +317,7 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
     lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
-    xi = jnp.linalg.pinv(scaled, rtol=_rank_tolerance(scaled)) @ residual
+    xi = _pseudoinverse(scaled) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)
 
 

@@ -8,6 +8,7 @@ import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
+import problems
 import pytest
 from problems import DoublePendulum, double_pendulum, double_pendulum_state, state
 from saddle_points import ROWS, SIZE, SOLVERS, numbers, random_factors
@@ -15,6 +16,7 @@ from small_systems import central
 
 import jaxdae as jd
 from jaxdae import Metric, Origin
+from jaxdae.control.riccati import solve_riccati
 from jaxdae.linearization import linearize
 from jaxdae.system import as_dense_mass
 
@@ -284,3 +286,13 @@ def test_a_batch_takes_its_svds_one_by_one():
     np.testing.assert_allclose(compiled(many), [[one(x) for x in row] for row in many], **ROUND_OFF)
     sloped = jax.vmap(jax.grad(lambda x: jnp.sum(jd.pseudoinverse(x) ** 2)))(many[0])
     np.testing.assert_allclose(sloped[1], jax.grad(lambda x: jnp.sum(jd.pseudoinverse(x) ** 2))(many[0, 1]), **ROUND_OFF)
+
+
+def test_batches_of_assembly_and_of_riccati_equations_take_theirs_one_by_one():
+    system, start = problems.pendulum("ivptest_pendulum"), problems.reference("ivptest_pendulum").start()
+    assembled = jax.jit(jax.vmap(lambda q: jd.initialize(system, q)[0].v)).lower(jnp.stack([start.q] * 3))
+    solved = jax.jit(jax.vmap(solve_riccati)).lower(*[jnp.ones((3, 2, 2))] * 3)
+    for lowered, shape in ((assembled, "1x2xf64"), (solved, "4x2xf64")):
+        calls = [line for line in lowered.as_text().splitlines() if "gesdd" in line]
+        assert calls
+        assert all(f"-> (tensor<{shape}>" in call for call in calls), calls

@@ -1,8 +1,10 @@
 """What goes with the package: one set of numbers in all files that repeat them, examples as data, nothing unknown beside them."""
 
+import os
 import pathlib
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -50,6 +52,15 @@ def test_versions_and_requirements_are_the_same_everywhere():
     assert {named(x) for x in PROJECT["build-system"]["requires"]} <= {named(x) for x in given["host"]}
     assert recipe()["build"]["python"]["entry_points"] == [f"{name} = {to}" for name, to in PROJECT["project"]["scripts"].items()]
     assert given["run"][0] == f"python {PROJECT['project']['requires-python']}"
+
+
+def test_the_command_as_a_module_says_what_is_missing(tmp_path):
+    program = [sys.executable, "-m", "jaxdae", "--version"]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == f"jaxdae {jaxdae.__version__}\n"
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
+    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jaxdae: the command needs the extra app, of which typer is missing: pip install 'jaxdae[app]'\n"
 
 
 def test_workflows_run_targets_that_the_makefile_has():

@@ -219,6 +219,7 @@ def file(tmp_path, body="", rest=""):
 
 
 BALL = '<body name="b"><joint name="j"/><geom name="g" size="0.1"/></body>'
+URDF_INERTIA = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
 REFUSED = {
     "an unknown element": ("<bdy/>", "", ":2: MuJoCo: XML Error: Schema violation: unrecognized element"),
     "an unknown joint": (BALL, '<actuator><motor joint="k"/></actuator>', "MuJoCo: Error: unknown transmission target 'k'"),
@@ -316,6 +317,20 @@ def test_what_flags_disable(tmp_path):
             assert robot.description.forces[0].most_input is None
 
 
+def test_a_weight_below_zero_is_carried_beside_others_only(tmp_path):
+    """MuJoCo counts the bodies that it carries by `gravcomp` above zero, and where there are none it carries no other one either."""
+    for beside, forces, what in (
+        ("", [], ["gravcomp below zero alone, with which MuJoCo carries nothing"]),
+        ('gravcomp="0.2"', [6.0, -15.0], []),
+    ):
+        bodies = "".join(f'<body {carried}><joint/><geom mass="3" size="0.1"/></body>' for carried in (beside, 'gravcomp="-0.5"'))
+        path = file(tmp_path, bodies, '<option gravity="0 0 -10"/>')
+        robot, theirs = robots.load(path), mujoco.MjModel.from_xml_path(str(path))
+        assert [one.force[2] for one in robot.description.forces] == pytest.approx(forces)
+        assert [one.what for one in robot.report.ignored if "gravcomp" in one.what] == what
+        assert bool(theirs.ngravcomp) == bool(forces)
+
+
 def test_controls_of_actuators_that_have_several(tmp_path):
     """Input k is control k, also behind an actuator with two of them; a weld without torque holds points."""
     body = BALL + BALL.replace('"b"', '"c"').replace('"j"', '"k"').replace('"g"', '"h"')
@@ -349,9 +364,16 @@ def test_bounds_of_actuators():
         )
 
 
-def test_a_urdf_in_the_order_of_mujoco():
-    """MuJoCo's own reader of the same file has the joints where `to_mujoco` puts them."""
+@pytest.mark.parametrize("joints", [None, "cadb", "bdca"])
+def test_a_urdf_in_the_order_of_mujoco(joints, tmp_path):
+    """MuJoCo's own reader of the same file has the joints where `to_mujoco` puts them, also where they come in another order than links."""
     path = pathlib.Path(__file__).parents[1] / "configs" / "models" / "gripper_arm.urdf"
+    if joints:
+        links = "".join(f'<link name="{name}">{URDF_INERTIA}</link>' for name in "rabcd")
+        above = {"a": "r", "b": "r", "c": "r", "d": "b"}
+        hinges = (f'<joint name="{k}{k}" type="continuous"><parent link="{above[k]}"/><child link="{k}"/></joint>' for k in joints)
+        path = tmp_path / "r.urdf"
+        path.write_text(f'<robot name="r">{links}{"".join(hinges)}</robot>')
     robot = robots.load(path)
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
     theirs = mujoco.MjModel.from_xml_path(str(path))

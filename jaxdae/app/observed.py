@@ -72,15 +72,15 @@ def _power(system: Any, state: Any, lam: Any, u: Any) -> Any:
     """Returns what enters a mechanism other than from its potential, in W.
 
     That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move. Where M depends on
-    q, f holds what the motion at constant v takes, whose power is that of M' in the kinetic energy.
+    q, as with the inertia of motors on slides in any coordinates, f holds what the motion at constant v takes, whose power is that of M' in
+    the kinetic energy.
     """
     t, q, v = state.t, state.q, state.v
     force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype) if u is None else u)
 
     def stored(s: Any) -> Any:
         moved = system.retract(q, s * v)
-        energy = system.potential_energy(t + s, moved)
-        return energy if naming.is_absolute(system) else energy + system.kinetic_energy(moved, v)
+        return system.potential_energy(t + s, moved) + system.kinetic_energy(moved, v)
 
     zero, one = jnp.zeros_like(t), jnp.ones_like(t)
     from_forces = v @ force + jax.jvp(stored, (zero,), (one,))[1]

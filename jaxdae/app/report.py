@@ -35,7 +35,12 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ("largest violation, all worlds and steps", f"{numbers['largest_violation']:.3g} m or rad"),
         ("largest velocity violation", f"{numbers['largest_velocity_violation']:.3g} m/s or rad/s"),
         *(
-            [("energy balance error, nominal world", f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J")]
+            [
+                (
+                    f"energy balance error, nominal world{', work between saved states by interpolation' if config.save_every > 1 else ''}",
+                    f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J",
+                )
+            ]
             if config.mechanism.order == "second"
             else []
         ),

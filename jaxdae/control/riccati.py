@@ -37,12 +37,15 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae.batching.axes import worlds_first
+from jaxdae.batching.last import one_by_one
 
 Matrix = Float[Array, "n n"]
 
 _SIGN_ITERATIONS = 30
 """Newton's iteration halves the distance of eigenvalues from the imaginary axis, on a logarithmic scale of the spectrum, then converges
 quadratically; with the determinant's scaling 30 corrections suffice for ratios of up to some 1e8."""
+
+_least_squares = one_by_one(lambda left, right: jnp.linalg.lstsq(left, right)[0])
 
 
 def solve_lyapunov(a: Matrix, q: Matrix) -> Matrix:
@@ -78,7 +81,7 @@ def _riccati(a: Matrix, g: Matrix, q: Matrix) -> Matrix:
     eye = jnp.eye(n, dtype=a.dtype)
     left = jnp.concatenate([sign[:n, n:], sign[n:, n:] + eye])
     right = jnp.concatenate([sign[:n, :n] + eye, sign[n:, :n]])
-    x = jnp.linalg.lstsq(left, -right)[0]
+    x = _least_squares(left, -right)
     x = 0.5 * (x + x.T)
 
     x = x + solve_lyapunov(a - g @ x, _residual(a, g, q, x))

@@ -34,7 +34,8 @@ def ilqr(
         controls: the guess (stages, nu), moved into the limits.
         curvature: which second derivatives: `Curvature.GAUSS_NEWTON` (iLQR) or `Curvature.EXACT` (as DDP).
         iterations: at most so many passes (static); the last one finds that nothing is left to do.
-        tolerance: of the projected gradient, relative to 1 + |J|; sqrt(eps) by default.
+        tolerance: of the projected gradient, relative to 1 + |J|, where a J below zero counts with that of the guess at most;
+            sqrt(eps) by default.
         feasibility: of constraints, in their units; sqrt(eps) by default.
         damping: mu at the start, in units of cost by the square of those of inputs.
         penalty: of constraints at the start.
@@ -71,7 +72,8 @@ def multiple_shooting(
             None for the motion under the inputs.
         curvature: which second derivatives.
         iterations: at most so many passes (static).
-        tolerance: of the projected gradient, relative to 1 + |J|; sqrt(eps) by default.
+        tolerance: of the projected gradient, relative to 1 + |J|, where a J below zero counts with that of the guess at most;
+            sqrt(eps) by default.
         feasibility: of constraints and gaps; sqrt(eps) by default.
         damping: mu at the start.
         penalty: of constraints at the start.

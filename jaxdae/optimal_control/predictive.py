@@ -40,6 +40,7 @@ class Plan:
         controls: the inputs of the stages from then on (stages, nu).
         multipliers: of the constraints.
         cost: what the plan costs ().
+        violation: the largest constraint that the plan leaves open ().
         status: OK while every plan was made, else the first reason why one was not ().
         failures: how many plans were not made ().
     """
@@ -48,6 +49,7 @@ class Plan:
     controls: Leaf
     multipliers: Leaf
     cost: Leaf
+    violation: Leaf
     status: Leaf
     failures: Leaf
 
@@ -57,7 +59,9 @@ class ModelPredictive:
     """A law with memory that solves an optimal control problem at every sampling instant; runs inside of `Sampled(integrator, law, every)`.
 
     A plan that cannot be made, because the motion fails or is not finite, leaves the one before in place, shifted; `Plan.status` and
-    `Plan.failures` in the memory of the trajectory say so.
+    `Plan.failures` in the memory of the trajectory say so. A plan with open constraints is followed, because the next one goes on from it;
+    `Plan.violation` says how far they are open. Constraints that no inputs within the limits keep, such as an end that the horizon does not
+    reach, stay open with multipliers that grow from plan to plan: the inputs then swing, or rest. Such an end belongs into the cost.
 
     Attributes:
         problem: over the time to come; its system is the model, its start is replaced by the state of the instant. Where rows are dependent
@@ -86,9 +90,8 @@ class ModelPredictive:
         """Returns the first guess as a plan."""
         checked_count("ModelPredictive.iterations", self.iterations)
         problem, controls = checked_problem(dataclasses.replace(self.problem, state=state), self.guess)
-        zero = jnp.zeros((), jnp.int32)
-        multipliers = no_multipliers(problem, controls, self.penalty)
-        return Plan(state.t, controls, multipliers, jnp.zeros((), controls.dtype), zero, zero)
+        none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), controls.dtype)
+        return Plan(state.t, controls, no_multipliers(problem, controls, self.penalty), zero, zero, none, none)
 
     def update(self, t: Any, state: State, memory: Plan, dt: Any) -> tuple[Input, Plan]:
         """Returns the first input (nu,) of the new plan, and the plan."""
@@ -111,8 +114,9 @@ class ModelPredictive:
         stages_kept, final_kept = jax.tree.map(lambda x, y: jnp.where(made, x, y), new, fallback)
         kept = Multipliers(stages_kept, final_kept, old.penalty)
         status: Any = jnp.where((memory.status == Status.OK) & ~made, found.status, memory.status)
-        cost = jnp.where(made, found.cost, memory.cost)
-        return controls[0], Plan(state.t, controls, kept, cost, status.astype(jnp.int32), memory.failures + (~made).astype(jnp.int32))
+        cost, violation = jnp.where(made, found.cost, memory.cost), jnp.where(made, found.violation, memory.violation)
+        failures = memory.failures + (~made).astype(jnp.int32)
+        return controls[0], Plan(state.t, controls, kept, cost, violation, status.astype(jnp.int32), failures)
 
 
 def shifted(values: Array, stages: Array) -> Array:

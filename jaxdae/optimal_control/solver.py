@@ -11,7 +11,8 @@ One pass of the loop is
 
 A trajectory is stationary where no input within its limits would lower the cost J. That is so where the projected gradient, the largest
 |dJ/du| of entries that stand at no limit or could leave it downward, is at most  tolerance (1 + |J|),  and the largest gap at most the
-feasibility. With constraints J is the augmented Lagrangian. Its tolerance is loose at first, and a tenth of that with every new set of
+feasibility. A cost below zero counts with |J| of the guess at most, so that one without a lower bound does not end as if it had one. With
+constraints J is the augmented Lagrangian. Its tolerance is loose at first, and a tenth of that with every new set of
 multipliers; the penalty grows tenfold where the rows did not fall to a quarter.
 
 Trials that fail, in a step or because a cost is not finite, cost infinity.
@@ -141,6 +142,7 @@ class _At:
     Attributes:
         trial: the trajectory.
         value: J () with the terms of the constraints.
+        first: |J| of the guess ().
         multipliers: of the constraints.
         expansion: about the trajectory, or the one before where it moved.
         swept: the last sweep.
@@ -159,6 +161,7 @@ class _At:
 
     trial: Leaf
     value: Leaf
+    first: Leaf
     multipliers: Leaf
     expansion: Leaf
     swept: Leaf
@@ -252,6 +255,7 @@ def _begin(problem: Problem, trial: Trial, options: Options, multipliers: Any, i
     return _At(
         trial=trial,
         value=value,
+        first=jnp.abs(value),
         multipliers=multipliers,
         expansion=expansion,
         swept=swept,
@@ -295,7 +299,7 @@ def _pass(problem: Problem, shooting: Shooting, limits: Any, options: Options, c
     gradient = projected(limits, controls, expansion.gradient)
     gaps = jnp.linalg.norm(expansion.gap, axis=1)
     opened = violation(problem, states, controls)
-    scale = 1.0 + jnp.abs(at.value)
+    scale = 1.0 + jnp.maximum(at.value, jnp.minimum(-at.value, at.first))
     closed = jnp.max(gaps) <= options.feasibility
     resting = (gradient <= options.tolerance * scale) | (at.value <= options.enough)
     done = closed & resting & (opened <= options.feasibility)

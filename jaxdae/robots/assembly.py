@@ -61,7 +61,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         graph: links and joints.
         options: what is asked for.
         others: further joints that close loops, of `jaxdae.mechanisms.spatial`, between links.
-        by_names: whether Pinocchio orders joints of such a file by their names.
+        by_names: whether Pinocchio orders joints of such a file by their names, and MuJoCo by their places in it.
 
     Raises:
         RobotFileError: what moves without inertia, and loops that cannot be closed.
@@ -102,7 +102,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         ignored=graph.ignored,
         loops=(*reports, *(Loop(one.name, one.type_key(), one.a, one.b, len(one.rows), len(one.rows)) for one in others)),
         notes=(*graph.notes, *notes),
-        tree=_carried(tree, graph.links, named),
+        tree=_carried(tree, graph, named, by_joints=by_names),
         by_names=by_names,
         mass=float(sum(body.mass for body in bodies)),
         controls=graph.controls[:count],
@@ -341,8 +341,10 @@ def _free_names(tree: Tree, graph: Graph, others: Sequence[Any]) -> dict[str, st
     return {link: f"{link} free" if link in taken else link for link in tree.free}
 
 
-def _carried(tree: Tree, links: Mapping[str, Link], free: Mapping[str, str]) -> tuple[Carried, ...]:
-    number = {link: k for k, link in enumerate(links)}
+def _carried(tree: Tree, graph: Graph, free: Mapping[str, str], by_joints: bool) -> tuple[Carried, ...]:
+    # MuJoCo hangs the links of a URDF on each other as it comes to the joints.
+    links, order = graph.links, [joint.child for joint in graph.joints] if by_joints else list(graph.links)
+    number = {link: order.index(link) if link in order else -1 for link in graph.links}
     found = [Carried(GROUND, link, free[link], "free", False, False, links[link].pose.rotation, number[link]) for link in tree.free]
     for branch in tree.branches:
         kind = "fixed" if branch.joint.kind is js.Weld else "ball" if branch.joint.kind is js.Ball else "axes"

@@ -13,8 +13,9 @@ place and the axes of that frame, r the place of p in it, and R_r the axes of th
 
     p = c + Q r,    R = Q R_r,    p' = c' + Q (omega_Q x r),    omega = R_r^T omega_Q.
 
-Both engines have a free base at the head, and order joints along the tree. Where the tree branches, MuJoCo goes by the order of links in
-the file, and Pinocchio, with URDF, by the names of joints. Pinocchio has the cosine and sine of a continuous joint in place of its angle.
+Both engines have a free base at the head, and order joints along the tree. Where the tree branches, MuJoCo goes by the order of bodies in
+the file, with URDF by that of joints, and Pinocchio, with URDF, by the names of joints. Pinocchio has the cosine and sine of a continuous
+joint in place of its angle.
 
 References:
     MuJoCo: https://mujoco.readthedocs.io/en/stable/overview.html#floating-objects

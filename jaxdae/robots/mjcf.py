@@ -270,9 +270,12 @@ class _Reading:
         line = self._at("bodies", k)
         axes = quaternion_matrix(model.body_iquat[k])
         inertia = axes @ np.diag(model.body_inertia[k]) @ axes.T
-        link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, float(model.body_gravcomp[k]))
+        carried = float(model.body_gravcomp[k]) if model.ngravcomp else 0.0
+        link = Link(name, line, pose, float(model.body_mass[k]), np.array(model.body_ipos[k]), inertia, carried)
         first, count = int(model.body_jntadr[k]), int(model.body_jntnum[k])
         above = self.bodies[parent]
+        if model.body_gravcomp[k] and not model.ngravcomp:
+            self.unused.append(("gravcomp below zero alone, with which MuJoCo carries nothing", line))
         if model.body_mocapid[k] >= 0:
             self.unused.append(("mocap", line))
         if model.body_plugin[k] >= 0:

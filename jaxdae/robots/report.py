@@ -38,7 +38,7 @@ class Carried(NamedTuple):
         reversed: whether the joint leads from the child to the parent.
         wraps: whether it turns without limits.
         turned: the rotation of the child in the parent (3, 3) in the pose of the file.
-        number: of the link in the file.
+        number: of the link in the file, or of its joint in a URDF.
     """
 
     parent: str

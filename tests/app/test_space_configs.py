@@ -15,6 +15,7 @@ from jaxdae.app import build, describing, naming, structure
 from jaxdae.app.closing import notes
 from jaxdae.app.config import load
 from jaxdae.app.objective import objective
+from jaxdae.app.observed import observe
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
@@ -537,3 +538,21 @@ def test_the_balance_of_energy_knows_of_inertia_that_depends_on_the_coordinates(
     for _, _, summary, saved in both.values():
         assert saved["work"][-1] < -1e-3
         assert summary.energy_balance_error < 1e-6 * summary.energy_scale
+
+
+def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
+    """In absolute coordinates as well, where the slide of two bodies that turn makes M depend on q."""
+    bodies = [jm.Body("left", 1.0, 0.3, (0.3, -0.2, 0.4)), jm.Body("right", 2.0, 0.4, (1.1, 0.6, -1.2))]
+    rail = jm.Prismatic("rail", "left", "right", axis=(1.0, 2.0), at=(0.2, 0.8), damping=0.2, armature=0.5)
+    mechanism, q = jm.planar_mechanism(bodies, [rail], gravity=(0.0, -9.81))
+    with jax.enable_x64(True):
+        start, _ = jd.initialize(mechanism, q, np.arange(1.0, 7.0))
+        found = observe((None, None), True, mechanism, jd.RungeKutta.rk4(), (jax.tree.map(lambda x: x[None, None], start), ()), 0.1)
+        a = found["a"][0, 0]
+
+        def energy(h):
+            return jd.energy(mechanism, jd.State(start.t, mechanism.retract(start.q, h * start.v), start.v + h * a))
+
+        gained = jax.jvp(energy, (0.0,), (1.0,))[1]
+    assert abs(gained) > 0.1
+    np.testing.assert_allclose(found["power"], gained, rtol=1e-12)

@@ -294,6 +294,20 @@ def test_model_predictive_control_in_a_batch_rollout(limited):
 
 
 @pytest.mark.long
+def test_costs_without_a_bound_and_ends_out_of_reach_are_told():
+    cart, start = cart_pole()
+    endless = oc.Problem(system=cart, integrator=EULER, state=start, dt=0.05, steps=2, running=lambda at, u: u[0])
+    found = oc.ilqr(endless, jnp.zeros((2, 1)), iterations=30)
+    assert int(found.status) == jd.Status.NOT_CONVERGED
+    assert float(found.gradient) == 1.0
+    far = hanging(lower=-1e-3, upper=1e-3, final=None, final_equality=lambda at: at.q[:1] - 0.5)
+    plan = oc.ModelPredictive(problem=far, guess=ZERO).init(far.system, far.state)
+    _, plan = jax.jit(lambda plan: oc.ModelPredictive(problem=far, guess=ZERO).update(0.05, far.state, plan, 0.05))(plan)
+    assert int(plan.failures) == 0
+    assert 0.49 < float(plan.violation) < 0.51
+
+
+@pytest.mark.long
 def test_awkward_starts_limits_and_guesses_in_one_program(limited):
     """Guesses at a limit, limits that leave no choice, starts that are NaN or off the rod, each beside the others."""
     lowest = LIMITED.state
