@@ -19,6 +19,10 @@ from jax.custom_batching import custom_vmap
 from jaxdae.batching.varying import varying_with
 from jaxdae.outlining import outlined
 
+_PART = 64
+"""How many worlds repeat steps together on a CPU: what they carry and compute stays in the cache. A pose of a rover with 16 velocities,
+each of 1024: 21.2 us where all go together, 19 by 256, 15.5 by 64."""
+
 
 def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
     """Returns arguments with a world axis, of which the batched ones have theirs in front, at the end."""
@@ -256,7 +260,8 @@ def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
 def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
 
-    In a batch the worlds are last in all that is carried, which `jax.lax.while_loop` would have first, and each stops by itself.
+    In a batch the worlds are last in all that is carried, which `jax.lax.while_loop` would have first, and each stops by itself. Large
+    batches are taken in parts on a CPU.
 
     Args:
         first: (*arguments) -> what is carried, a pytree.
@@ -270,13 +275,11 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     def one(*arguments: Any) -> Any:
         return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments))
 
-    @one.def_vmap
-    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        leaves, structure = jax.tree.flatten(arguments)
-        axes = [-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched)]
+    def at_once(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
+        """Returns the results of so many worlds, whose axis is the first of all results and of the leaves with an axis."""
         moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
         mapped = partial(jax.vmap, out_axes=-1, axis_size=size)
-        begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=tuple(axes))(*moved)
+        begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=axes)(*moved)
         step = mapped(lambda carried, *x: body(carried, *jax.tree.unflatten(structure, x)), in_axes=(-1, *axes))
 
         def some_go_on(carried: Any) -> Any:
@@ -289,7 +292,31 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
 
         still = mapped(goes_on, in_axes=-1)
         begun = varying_with(begun, moved)
-        results = worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
+        return worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
+
+    def by_parts(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
+        """Returns what `at_once` does, `_PART` worlds after the other; the last one fills up what does not divide."""
+        parts = -(-size // _PART)
+        numbers = np.minimum(np.arange(parts * _PART), size - 1)
+        many = [x if axis is None else x[numbers].reshape(parts, _PART, *x.shape[1:]) for x, axis in zip(leaves, axes, strict=True)]
+
+        def of_part(own: Any) -> Any:
+            rest = iter(own)
+            return at_once(_PART, structure, axes, [x if axis is None else next(rest) for x, axis in zip(many, axes, strict=True)])
+
+        found = jax.lax.map(of_part, tuple(x for x, axis in zip(many, axes, strict=True) if axis is not None))
+        return jax.tree.map(lambda x: x.reshape(parts * _PART, *x.shape[2:])[:size], found)
+
+    @one.def_vmap
+    def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        leaves, structure = jax.tree.flatten(arguments)
+        axes = tuple(-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched))
+        whole = partial(at_once, size, structure, axes)
+        results = (
+            whole(leaves)
+            if size <= _PART
+            else jax.lax.platform_dependent(leaves, cpu=partial(by_parts, size, structure, axes), default=whole)
+        )
         return results, jax.tree.map(lambda _: True, results)
 
     return one

@@ -14,6 +14,8 @@ that of the normal, so that Newton's method in it begins well from the normal un
 with N the change of n with the place and H the second derivatives of h; of a vertical wheel on a road h(x) that is 1 - r h'' / W^3. It is
 positive as long as the wheel is curved more than what it stands in. Else it touches at two places or more, and the formulas are those of
 one of them.
+A correction  d <- d - e tan(delta) / delta',  made a unit vector, turns d by -delta / delta' to first order, without an arc
+tangent, a cosine or a sine.
 
 *Iteration, sphere.* The same holds with all directions in the surface. F' of the iteration is similar to I - r S with S the shape operator;
 its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
@@ -65,6 +67,10 @@ _ACCURACY = 0.6
 
 _SLOWEST = 0.2
 """The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
+
+
+_FLATTEST = 0.1
+"""The cosine of the angle between d and the normal below which a correction is shortened: at a right angle its tangent is infinite."""
 
 
 class Contact(NamedTuple):
@@ -145,8 +151,8 @@ def rim_correction(terrain: Terrain, center: Vector, axle: Vector, radius: Any, 
     change = _turned(terrain, place, normal, across).times(-radius)
     ratio = sine / cosine
     rate = 1.0 - (change.dot(across) + ratio * change.dot(direction)) / (cosine * (1.0 + ratio * ratio))
-    step = jnp.arctan2(sine, cosine) / jnp.maximum(rate, _SLOWEST)
-    turned = _unit(direction.times(jnp.cos(step)) - across.times(jnp.sin(step)))
+    tangent = sine / (jnp.maximum(cosine, _FLATTEST) * jnp.maximum(rate, _SLOWEST))
+    turned = _unit(direction - across.times(tangent))
     return turned, Contact(place, normal, (place.z - height) * normal.z, rate)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.requirements import offers
 from jaxdae.typing import Leaf
 
@@ -100,7 +100,7 @@ class Hills(Terrain):
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m."""
         kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
-        return jnp.sum(amplitudes * cos_sin(kx * x + ky * y + phase)[1])
+        return jnp.sum(amplitudes * kept_cos_sin(kx * x + ky * y + phase)[1])
 
     def mistakes(self) -> Iterable[str]:
         """Yields lists of different length."""

@@ -8,9 +8,9 @@ Three contacts, or as many as the suspension has freedoms left, make all gaps ze
 ground: then gaps remain, and are reported. The iteration is that of Gauss and Newton, which is not differentiated; the derivative is that
 of the conditions of the minimum, with the second derivatives of the gaps where these are not zero.
 
-The contacts are found along with the pose: every correction of y is followed by one correction of each contact from where it was last. A
-gap does not change with the contact to first order, so that a contact which lags behind by e has a gap that is wrong by e^2, and the
-iteration converges as fast as with contacts that are found anew each time. With the slopes S of the gaps and H of the other rows, h,
+The contacts are found along with the pose: before every correction of y each contact is corrected once from where it was last. It is wrong
+by e^2 then, with e what the last correction of y moved it by; a gap does not change with the contact to first order, and is wrong by e^4.
+So the iteration converges as fast as with contacts that are found anew each time. With the slopes S of the gaps and H of the other rows, h,
 a correction d is that of
 
     [ S^T S + H^T H   H^T ] [ d  ]     [ S^T gap + H^T h ]
@@ -32,6 +32,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import repeated_by_worlds
+from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
@@ -273,7 +274,12 @@ def _first_guesses(group: Any, pair: measures.Pairs, motion: measures.Kinematics
 def _touched(group: Any, pair: measures.Pairs, motion: measures.Kinematics, guess: Any) -> tuple[Any, Any, measures.Blocks]:
     """Returns better guesses of the contacts, the vertical gaps (k,), and the derivatives of these in the twists of both bodies."""
     a, b = measures.ends(pair, motion)
-    better, contact = jax.vmap(lambda wheel, guess, a, b: wheel.corrected(guess, a, b))(group, guess, a, b)
+
+    def touched(wheel: Any, a: Any, b: Any, guess: Any) -> tuple[Any, Any]:
+        better = wheel.corrected(guess, a, b)[0]
+        return better, wheel.corrected(better, a, b)[1]  # The correction itself is not computed.
+
+    better, contact = jax.vmap(touched)(group, a, b, guess)
     upward = a.turned(contact.normal).times(1.0 / contact.normal.z)
     return better, contact.clearance / contact.normal.z, pushing(a, b, [(upward, a.place + a.turned(contact.place))])
 
@@ -302,10 +308,11 @@ def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
     vz, wx, wy, wz = (rows[:, names.index(f"{body}.{name}")] for name in ("vz", "omega_x", "omega_y", "omega_z"))
     own = [rows[:, names.index(f"{coordinates[k]}_rate")] for k in where[1]]
     # omega_body = (roll', 0, 0) + Rx(roll)^T (0, pitch', 0).
-    return jnp.stack([vz, wy * jnp.cos(y[2]) - wz * jnp.sin(y[2]), wx, *own], axis=1)
+    cos, sin = kept_cos_sin(y[2])
+    return jnp.stack([vz, wy * cos - wz * sin, wx, *own], axis=1)
 
 
 def _quaternion(yaw: Any, pitch: Any, roll: Any) -> Any:
     """Returns wxyz (4,) of Rz(yaw) Ry(pitch) Rx(roll)."""
-    (cy, sy), (cp, sp), (cr, sr) = ((jnp.cos(0.5 * angle), jnp.sin(0.5 * angle)) for angle in (yaw, pitch, roll))
+    (cy, cp, cr), (sy, sp, sr) = kept_cos_sin(0.5 * jnp.stack([yaw, pitch, roll]))
     return jnp.stack([cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy])
