@@ -185,7 +185,7 @@ class Levels:
         def less_parents(sums: Any) -> Any:
             return sums - jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[np.asarray(self.parents, int)]
 
-        return jax.lax.custom_linear_solve(less_parents, entry, lambda _, b: self._summed(b, inward=False), lambda _, b: self._summed(b))
+        return jax.lax.custom_linear_solve(less_parents, entry, lambda _, b: _summed(self, b, False), lambda _, b: _summed(self, b, True))
 
     def pulled(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that it carries."""
@@ -195,15 +195,7 @@ class Levels:
         def less_children(sums: Any) -> Any:
             return sums - jax.ops.segment_sum(sums, np.asarray(self.parents, int), self.count + 1)[:-1]
 
-        return jax.lax.custom_linear_solve(less_children, entry, lambda _, b: self._summed(b), lambda _, b: self._summed(b, inward=False))
-
-    def _summed(self, entry: Any, *, inward: bool = True) -> Any:
-        """Returns the sums over all that each node carries, or over all that carry it, by a recursion."""
-
-        def step(own: Any, given: Any) -> tuple[Any, Any]:
-            return (own + given,) * 2
-
-        return (self.inward if inward else self.outward)(step, entry, jnp.zeros_like(entry[0]))
+        return jax.lax.custom_linear_solve(less_children, entry, lambda _, b: _summed(self, b, True), lambda _, b: _summed(self, b, False))
 
     def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False) -> Any:
         """Returns what a recursion from the leaves to the roots leaves at every node.
@@ -270,6 +262,16 @@ class Levels:
             return jax.tree.map(lambda x: _picked(x, places, width, inward=inward), given)
         above = _finding(places, width, dtype)
         return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))  # A unit: the program has it once for all sums of the same kind.
+def _summed(levels: Levels, entry: Any, inward: bool) -> Any:
+    """Returns the sums over all that each node carries, or over all that carry it, by a recursion."""
+
+    def step(own: Any, given: Any) -> tuple[Any, Any]:
+        return (own + given,) * 2
+
+    return (levels.inward if inward else levels.outward)(step, entry, jnp.zeros_like(entry[0]))
 
 
 def _ordered(entry: Any, numbers: np.ndarray) -> Any:

@@ -9,7 +9,6 @@ import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.batching.last import kept, multiplied
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 
 RNG = np.random.default_rng(3)
 SUMS = (np.asarray([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.asarray([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
@@ -54,7 +53,7 @@ def branched(*loops):
 def test_worlds_of_a_larger_tree_are_as_each_alone():
     mechanism, q = branched()
     nv = len(mechanism.names.velocities)
-    assert nv >= TreeCoordinates.articulated_from
+    assert nv >= mechanism.coordinates.articulated_from
     q = jax.vmap(lambda xi: mechanism.retract(q, xi))(jnp.asarray(RNG.normal(size=(WORLDS, nv))))
     v = jnp.asarray(RNG.normal(size=(WORLDS, nv)))
 

@@ -142,7 +142,8 @@ class TreeRoot(MassFactors):
 
     def scaled_rows(self, jacobian: JacobianOperator) -> JacobianOperator:
         """Returns F = J R^-T, dense."""
-        return DenseRows(self._solved(jacobian.as_dense().T, inward=True).T)
+        rows = jacobian.as_dense()
+        return DenseRows(self._solved(rows.T, inward=True).T if rows.shape[0] else rows)
 
     def _solved(self, b: Any, *, inward: bool) -> Any:
         """Returns R^-1 B or R^-T B (nv, m)."""

@@ -21,6 +21,11 @@ from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import is_there, real
 
+ARTICULATED_FROM, ARTICULATED_FROM_WITH_LOOPS = 10, 24
+"""The number of velocities from which solvers get M as articulated bodies. Semi-implicit Euler on CPU, microseconds a step of each of 64,
+with a matrix and with articulated bodies: chains of hinges in space 1.6 and 1.7 with 8, 3.0 and 2.3 with 12, 7.1 and 3.5 with 20; ladders of
+four-bars with projections, whose rows a matrix takes all at once, 7.6 and 11 with 12, 30 and 33 with 21."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Joints:
@@ -69,7 +74,8 @@ class Joints:
         for edge in tree.edges:
             making.hang(edge)
         carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
-        return making.coordinates(names), making.start(), tree.loops, carrying
+        form = making.coordinates(names, ARTICULATED_FROM_WITH_LOOPS if tree.loops else ARTICULATED_FROM)
+        return form, making.start(), tree.loops, carrying
 
 
 class _Making:
@@ -146,8 +152,8 @@ class _Making:
         others = {BALL: _quaternion, PLACE: lambda frame: frame.place.array()}
         return [next(scalars) if step.kind == AXIS else others[step.kind](pose) for step in steps]
 
-    def coordinates(self, bodies: Sequence[str]) -> TreeCoordinates:
-        """Returns the coordinates of all links that were hung."""
+    def coordinates(self, bodies: Sequence[str], articulated_from: int) -> TreeCoordinates:
+        """Returns the coordinates of all links that were hung; see `TreeCoordinates.articulated_from`."""
         ground = len(self.steps)
         structure = Structure(
             parents=tuple(ground if parent is None else parent for parent in self.parents),
@@ -170,6 +176,7 @@ class _Making:
             held=_stacked([self.carriers[body][1] for body in bodies]),
             damping=self._along("damping"),
             armature=self._along("armature"),
+            articulated_from=articulated_from,
             **{name: self._along(name, 1.0 if name == "friction_speed" else 0.0) for name in self._optional()},
         )
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,7 @@ class TreeCoordinates(BodyCoordinates):
     Attributes:
         space: the plane or space (static).
         structure: the shape of the tree (static).
+        articulated_from: the number of velocities from which solvers get M as articulated bodies (static).
         fixed: the frame of each link at coordinate zero in its parent, a `Frame` of arrays (links,).
         turning: by how much a unit of each velocity turns its link: (nv,) in the plane, (nv, 3) in the axes of the link in space.
         sliding: by how much it slides: (nv, 2) or (nv, 3), in the axes of the link.
@@ -78,11 +79,9 @@ class TreeCoordinates(BodyCoordinates):
         known: `near` at some q, see `BodyCoordinates`.
     """
 
-    articulated_from: ClassVar[int] = 24
-    """The number of velocities from which solvers get M as articulated bodies; a matrix is faster below."""
-
     space: Plane | Space = static()
     structure: Structure = static()
+    articulated_from: int = static()
     fixed: Leaf
     turning: Leaf
     sliding: Leaf
