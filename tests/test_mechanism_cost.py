@@ -68,8 +68,5 @@ def program(links):
 
 @pytest.mark.long
 def test_programs_of_batches_are_as_long_for_many_bodies_as_for_few():
-    few, most, some, many = (program(links) for links in (7, 20, 30, 256))
-    assert max(some, many) <= 1.2 * min(some, many)
-    # Matrices of up to 20 rows are factorized without loops: 3699 operations with 20 bodies, 2455 with 7; 256 have 3233.
-    assert few <= many <= 3304
-    assert most <= 3750
+    found = [program(links) for links in (7, 20, 30, 64, 256)]
+    assert max(found) <= 1.2 * min(found)
