@@ -12,7 +12,6 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-# Its picture takes longer than one waits for: `make gallery` draws it with all others, `docs/pictures.py` takes those that were run.
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "experiments").glob("*.py"))
 
 

@@ -1,11 +1,12 @@
-"""Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C), MJX and Pinocchio: a part of `make bench`.
+"""Mechanisms of many bodies, by absolute and by joint coordinates, beside MuJoCo (C), MJX, Pinocchio and frax: a part of `make bench`.
 
 Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in space, and the humanoid G1
 where the package example-robot-data is installed; float64, one core, microseconds a step of semi-implicit Euler at 1 ms, of one world and
 of each of 64. Where there are loops jaxdae projects positions and velocities in every step. MuJoCo runs the same bodies by `mj_step` with
 Euler, its constraints off where there are no loops, and closes those of the ladders by `connect`, hinges in space by two of them. MJX runs
-G1 with its constraints off. Where Pinocchio is installed its `aba` and `integrate` are called from Python for every step of a tree. All
-contenders of a size run in turn, and ratios are taken within a repetition.
+G1 with its constraints off. Where Pinocchio is installed its `aba` and `integrate` are called from Python for every step of a tree, and
+where frax is, trees of up to 64 bodies run in a scan of its `forward_dynamics` (pip install pin frax). All contenders of a size run in
+turn, and ratios are taken within a repetition.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from many_bodies_models import bricard, chain, g1, g1_file, g1_of_mujoco, ladder, links, mjcf, tree
+from many_bodies_models import bricard, chain, g1, g1_file, g1_of_mujoco, ladder, links, mjcf, tree, urdf
 from side_by_side import Accuracy, Contender, Group, markdown, measure
 
 import jaxdae
@@ -42,10 +43,15 @@ try:
     import pinocchio
 except ImportError:
     pinocchio: Any = None
+try:
+    import frax
+except ImportError:
+    frax: Any = None
 
 DT = 1e-3  # s
 WORLDS = 64
 CHAINS, LADDERS, QUICK = (8, 64, 256, 1024), (1, 4, 32, 128, 256), 64
+FRAX_UP_TO = 64  # its matrices are dense
 
 
 def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
@@ -98,6 +104,30 @@ def of_pinocchio(description: str, steps: int) -> Contender:
     return Contender("Pinocchio, from Python", run, steps, Accuracy(np.nan, np.nan))
 
 
+def of_frax(description: str, worlds: int, steps: int) -> Contender:
+    """Returns frax with one or more worlds of a tree, a URDF."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.urdf"
+        file.write_text(description)
+        robot = frax.Robot(str(file))
+    still = jnp.zeros(robot.nv)
+    start = still if worlds == 1 else jnp.zeros((worlds, robot.nv))
+
+    def rolled(q: Any) -> Any:
+        def step(at: Any, _: Any) -> Any:
+            q, v = at
+            v = v + DT * robot.forward_dynamics(q, v, still, None)
+            return (robot.integrate(q, v, DT), v), None
+
+        return jax.lax.scan(step, (q, still), None, length=steps)[0][0]
+
+    begin = time.perf_counter()
+    compiled = jax.jit(jax.vmap(rolled) if worlds > 1 else rolled).lower(start).compile()
+    spent = time.perf_counter() - begin
+    label = f"frax, {'one world' if worlds == 1 else f'each of {worlds}'}"
+    return Contender(label, lambda: jax.block_until_ready(compiled(start)), steps * worlds, Accuracy(np.nan, np.nan), spent)
+
+
 def of_jaxdae(
     name: str,
     description: jm.Description,
@@ -146,9 +176,12 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
     found = [of_mujoco(mujoco.MjModel.from_xml_string(model), steps)]
     if pinocchio is not None and not loops:
         found.append(of_pinocchio(model, max(10, steps // 4)))
+    batches = (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,)
+    if frax is not None and not loops and size <= FRAX_UP_TO:
+        found += [of_frax(urdf(places, joints), worlds, max(10, steps // worlds)) for worlds in batches]
     solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
-        for worlds in (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,):
+        for worlds in batches:
             project = loops or name == "absolute"
             found.append(of_jaxdae(name, description, coordinates, worlds, max(10, steps // worlds), project=project, solver=solver))
         if redundant:

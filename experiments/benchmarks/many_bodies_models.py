@@ -118,6 +118,33 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
     )
 
 
+def urdf(places: Places, joints: Hinges) -> str:
+    """Returns a tree as a URDF whose z axis is the y axis of the others: frax has gravity along z.
+
+    Args:
+        places: of the mass centers.
+        joints: the hinges, none of which closes a loop.
+    """
+
+    def text(values: Any) -> str:
+        return " ".join(repr(float(x)) for x in values)
+
+    inertia = " ".join(f'i{axis}{axis}="{value}"' for axis, value in zip("xyz", INERTIA, strict=True))
+    still = f'<inertial><origin xyz="0 0 0" rpy="0 0 0"/><mass value="1"/><inertia {inertia} ixy="0" ixz="0" iyz="0"/></inertial>'
+    lines, hinges = [f'<link name="ground">{still}</link>'], {"ground": np.zeros(3), **{b: np.asarray(at) for _, b, _, at in joints}}
+    for k, (a, b, axis, at) in enumerate(joints):
+        turned = ("0 0 0", f"{0.5 * np.pi!r} 0 0")[a == "ground"]
+        x, y, z = np.asarray(at) - hinges[a]
+        origin = (x, -z, y) if a == "ground" else (x, y, z)
+        lines.append(
+            f'<link name="{b}"><inertial><origin xyz="{text(np.asarray(places[b]) - at)}" rpy="0 0 0"/><mass value="1"/>'
+            f'<inertia {inertia} ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="j{k}" type="revolute"><parent link="{a}"/>'
+            f'<child link="{b}"/><origin xyz="{text(origin)}" rpy="{turned}"/><axis xyz="{text(axis)}"/>'
+            '<limit lower="-1000" upper="1000" effort="1" velocity="1"/></joint>'
+        )
+    return f'<robot name="tree">{"".join(lines)}</robot>'
+
+
 def g1_file() -> Path | None:
     """Returns the URDF file of a humanoid with 29 joints; None where the package example-robot-data is not installed."""
     return next((path for folder in site.getsitepackages() if (path := Path(folder) / G1).exists()), None)
