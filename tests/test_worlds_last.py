@@ -7,7 +7,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import kept, multiplied
+from jaxdae.batching.last import kept, multiplied, repeated_by_worlds
 from jaxdae.mechanisms import spatial as js
 
 RNG = np.random.default_rng(3)
@@ -95,3 +95,13 @@ def test_where_a_step_ends_is_where_the_next_one_begins(what):
     found = of_two_worlds(handed_on)
     assert np.allclose(found, of_two_worlds(found_anew), rtol=1e-11, atol=1e-12)
     assert not np.allclose(found[0], found[1], atol=1e-4)  # They move.
+
+
+def test_worlds_that_are_taken_in_parts_are_as_each_alone():
+    halved = repeated_by_worlds(lambda x: (x, 0), lambda at: at[0] > 1.0, lambda at, x: (0.5 * at[0], at[1] + 1))
+    x = RNG.uniform(0.1, 500.0, 130)  # two parts, and a third that is filled up
+    times = np.maximum(np.ceil(np.log2(x)), 0.0)
+    found = jax.jit(jax.vmap(halved))(x)
+    np.testing.assert_array_equal(found, (x * 0.5**times, times))
+    inside = jax.jit(jax.vmap(jax.vmap(halved)))(np.stack([x, x[::-1]]))
+    np.testing.assert_array_equal(inside, np.stack([found, np.asarray(found)[:, ::-1]], axis=1))
