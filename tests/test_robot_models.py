@@ -205,7 +205,7 @@ def test_pinocchio_orders_joints_by_name_and_mujoco_as_in_the_file(tmp_path):
     with pytest.raises(ValueError, match=r"Pinocchio: positions must have the shape \(10,\), got \(9,\)"):
         robots.from_pinocchio(robot.report, mechanism, q[:-1])
     absolute, _ = jm.mechanism(robot.description)
-    with pytest.raises(TypeError, match=r"the mechanism has no joint coordinate of 'b': build it of this robot with jm\.Joints\(\)"):
+    with pytest.raises(TypeError, match=r"the mechanism has no joint coordinate of 'a': build it of this robot with jm\.Joints\(\)"):
         robots.to_mujoco(robot.report, absolute, state)
 
 
