@@ -241,6 +241,8 @@ _inverted = one_by_one(lambda matrix: jnp.linalg.pinv(matrix, rtol=_rank_toleran
 def _pseudoinverse(matrix: Any) -> Any:
     """Returns A^+ of A, whose rows may depend on each other.
 
+    `jaxdae.pseudoinverse` solves for its columns one by one: the same numbers, in up to five times the time of `initialize`.
+
     At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J. Numer. Anal. 10, 1973):
 
         dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.

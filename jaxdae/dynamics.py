@@ -85,8 +85,11 @@ def _forward_dynamics(
     linearization: Linearization | None,
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
-    system = located(system, state.q, *((linearization.solver, linearization.place) if linearization else (solver,)))
-    at = linearization or linearize(system, state, solver, compliance)
+    if linearization:
+        system, at = located(system, state.q, linearization.solver, linearization.place), linearization
+    else:
+        system = located(system, state.q, solver)
+        at = linearize(system, state, solver, compliance)
     with jax.named_scope("constraint_terms"):
         target = stabilization.target(TermsOnDemand(system, state, at.jacobian), at.mass)
     with jax.named_scope("force"):

@@ -119,7 +119,10 @@ class AnySystem(abc.ABC):
         return self
 
     def at(self, q: Coordinates, place: Any = None) -> AnySystem:
-        """Returns the system for one who asks for several of its terms at q, this very object: they share `known_place`, or a given one."""
+        """Returns the system for one who asks for several of its terms at q, this very object: what they share is computed once.
+
+        The same system everywhere, itself by default. `place` is the `known_place` of another one at the same q, not to be computed again.
+        """
         return self
 
     @property

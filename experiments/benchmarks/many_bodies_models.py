@@ -73,6 +73,10 @@ def bricard(_: int) -> tuple[Places, Hinges]:
     return places, [(names[k], names[k + 1], tuple(axes[k]), tuple(points[k])) for k in range(6)]
 
 
+def _text(values: Any) -> str:
+    return " ".join(repr(float(x)) for x in values)
+
+
 def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> str:
     """Returns the same bodies as a tree of MuJoCo, all with axes of the world at the start, and `connect` for what closes loops.
 
@@ -92,9 +96,6 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
             children[a].append((b, axis, place))
             hung.add(b)
 
-    def text(values: Any) -> str:
-        return " ".join(repr(float(x)) for x in values)
-
     lines: list[str] = []
     stack: list[Any] = [(child, "ground") for child in reversed(children["ground"])]
     while stack:
@@ -103,12 +104,14 @@ def mjcf(places: Places, joints: Hinges, dt: float, *, hinged: bool = False) -> 
             lines.append("</body>")
             continue
         (name, axis, place), parent = item
-        lines.append(f'<body name="{name}" pos="{text(at[name] - at[parent])}"><joint axis="{text(axis)}" pos="{text(place - at[name])}"/>')
-        lines.append(f'<inertial pos="0 0 0" mass="1" diaginertia="{text(INERTIA)}"/>')
+        lines.append(
+            f'<body name="{name}" pos="{_text(at[name] - at[parent])}"><joint axis="{_text(axis)}" pos="{_text(place - at[name])}"/>'
+        )
+        lines.append(f'<inertial pos="0 0 0" mass="1" diaginertia="{_text(INERTIA)}"/>')
         stack += ["end", *((child, name) for child in reversed(children[name]))]
     closed = "".join(
         f'<connect body1="{b if b != "ground" else a}" {f"""body2="{a}" """ if "ground" not in (a, b) else ""}'
-        f'anchor="{text(np.asarray(place) - at[b if b != "ground" else a])}"/>'
+        f'anchor="{_text(np.asarray(place) - at[b if b != "ground" else a])}"/>'
         for a, b, place in loops
     )
     flags = "" if loops else '<flag constraint="disable"/>'
@@ -125,21 +128,20 @@ def urdf(places: Places, joints: Hinges) -> str:
         places: of the mass centers.
         joints: the hinges, none of which closes a loop.
     """
-
-    def text(values: Any) -> str:
-        return " ".join(repr(float(x)) for x in values)
-
     inertia = " ".join(f'i{axis}{axis}="{value}"' for axis, value in zip("xyz", INERTIA, strict=True))
-    still = f'<inertial><origin xyz="0 0 0" rpy="0 0 0"/><mass value="1"/><inertia {inertia} ixy="0" ixz="0" iyz="0"/></inertial>'
-    lines, hinges = [f'<link name="ground">{still}</link>'], {"ground": np.zeros(3), **{b: np.asarray(at) for _, b, _, at in joints}}
+
+    def link(name: str, center: Any) -> str:
+        inertial = f'<origin xyz="{_text(center)}" rpy="0 0 0"/><mass value="1"/><inertia {inertia} ixy="0" ixz="0" iyz="0"/>'
+        return f'<link name="{name}"><inertial>{inertial}</inertial></link>'
+
+    lines, hinges = [link("ground", np.zeros(3))], {"ground": np.zeros(3), **{b: np.asarray(at) for _, b, _, at in joints}}
     for k, (a, b, axis, at) in enumerate(joints):
         turned = ("0 0 0", f"{0.5 * np.pi!r} 0 0")[a == "ground"]
         x, y, z = np.asarray(at) - hinges[a]
         origin = (x, -z, y) if a == "ground" else (x, y, z)
         lines.append(
-            f'<link name="{b}"><inertial><origin xyz="{text(np.asarray(places[b]) - at)}" rpy="0 0 0"/><mass value="1"/>'
-            f'<inertia {inertia} ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="j{k}" type="revolute"><parent link="{a}"/>'
-            f'<child link="{b}"/><origin xyz="{text(origin)}" rpy="{turned}"/><axis xyz="{text(axis)}"/>'
+            f'{link(b, np.asarray(places[b]) - at)}<joint name="j{k}" type="revolute"><parent link="{a}"/><child link="{b}"/>'
+            f'<origin xyz="{_text(origin)}" rpy="{turned}"/><axis xyz="{_text(axis)}"/>'
             '<limit lower="-1000" upper="1000" effort="1" velocity="1"/></joint>'
         )
     return f'<robot name="tree">{"".join(lines)}</robot>'

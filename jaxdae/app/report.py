@@ -17,6 +17,7 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
         projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
+    between = ", work between saved states by interpolation" if config.save_every > 1 else ""
     found = [
         (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}"),
         (
@@ -37,7 +38,7 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         *(
             [
                 (
-                    f"energy balance error, nominal world{', work between saved states by interpolation' if config.save_every > 1 else ''}",
+                    f"energy balance error, nominal world{between}",
                     f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J",
                 )
             ]

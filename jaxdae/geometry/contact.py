@@ -68,7 +68,6 @@ _ACCURACY = 0.6
 _SLOWEST = 0.2
 """The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
 
-
 _FLATTEST = 0.1
 """The cosine of the angle between d and the normal below which a correction is shortened: at a right angle its tangent is infinite."""
 

@@ -201,7 +201,8 @@ class Mechanism(System):
 
     def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
-        return self if (known := self.coordinates.at(q, place)) is self.coordinates else dataclasses.replace(self, coordinates=known)
+        known = self.coordinates.at(q, place)
+        return self if known is self.coordinates else dataclasses.replace(self, coordinates=known)
 
     @property
     def known_place(self) -> Any:
@@ -326,7 +327,8 @@ class Mechanism(System):
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns gravity, springs, dampers, torques and forces, minus what the motion at constant v takes, (nv,), in N and N m."""
         motion = self.coordinates.kinematics(q, v)
-        pulled, own = self.coordinates.pull(q, motion, self.applied(t, q, v, u, motion)), self.coordinates.efforts(q, v)
+        total = self.applied(t, q, v, u, motion)
+        pulled, own = self.coordinates.pull(q, motion, total), self.coordinates.efforts(q, v)
         if self.tendons is not None:
             pulled = pulled + self.tendons.pull(self.coordinates, motion, (t, q, v), u)
         return pulled if own is None else pulled + own
@@ -353,7 +355,10 @@ class Mechanism(System):
             if group.acts:
                 block = fr.blocks(type(group).coordinate, group, pair, motion, t)
                 wrenches.append(self.virtual_work(block, pair, elements.efforts(group, pair, motion, t)))
-        return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *wrenches)
+        total = wrenches[0]
+        for wrench in wrenches[1:]:
+            total = jax.tree.map(jnp.add, total, wrench)
+        return total
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""

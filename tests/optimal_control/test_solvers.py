@@ -13,7 +13,7 @@ import pytest
 import scipy.optimize
 from control_problems import cart_pole
 from problems import state
-from small_systems import without_typechecker
+from small_systems import Oscillator, without_typechecker
 
 import jaxdae as jd
 from jaxdae import control as jc
@@ -40,19 +40,6 @@ class Pushed(jd.System):
 
     def constraint(self, t, q):
         return 0.5 * jnp.stack([q @ q - 1.0])
-
-
-@jd.pytree
-class Slider(jd.System):
-    """A free mass of 1 kg on a line, pushed by the input."""
-
-    n_inputs = 1
-
-    def mass_matrix(self, q):
-        return jnp.eye(1, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return u
 
 
 def running(at, u):
@@ -308,7 +295,8 @@ def test_model_predictive_control_in_a_batch_rollout(limited):
 
 @pytest.mark.long
 def test_costs_without_a_bound_and_ends_out_of_reach_are_told():
-    endless = oc.Problem(system=Slider(), integrator=EULER, state=state([0.0]), dt=0.1, steps=5, running=lambda at, u: u[0])
+    free = Oscillator(mass=jnp.array([1.0]), stiffness=jnp.asarray(0.0))
+    endless = oc.Problem(system=free, integrator=EULER, state=state([0.0]), dt=0.1, steps=5, running=lambda at, u: u[0])
     found = oc.ilqr(endless, ZERO[:5])
     assert int(found.status) == jd.Status.NOT_CONVERGED
     assert float(found.gradient) == 1.0

@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,8 +100,6 @@ class BodyCoordinates(abc.ABC):
     """Whether q (+) xi is q + xi."""
     known: Known | None
     """What was located already, None where nothing was. It counts for the object `known.q` only, so that it is never out of date."""
-    _is_last: ClassVar[bool] = False
-    """Whether the worlds of a batch are last in what is located, which steps hand on then."""
 
     def at(self, q: Coordinates, place: Any = None) -> Any:
         """Returns the coordinates, which know where bodies are at q: at a given `known_place`, where there is one."""
@@ -112,7 +110,7 @@ class BodyCoordinates(abc.ABC):
     @property
     def known_place(self) -> Any:
         """Where bodies are at the q of `at`, for steps that hand it on; None where it is found as fast as it is carried along."""
-        return None if self.known is None or not self._is_last else self.known.found
+        return None
 
     def located(self, q: Coordinates) -> Any:
         """Returns where bodies are at q, in the form of these coordinates."""

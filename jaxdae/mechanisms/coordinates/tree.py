@@ -217,6 +217,11 @@ class TreeCoordinates(BodyCoordinates):
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
         return _kinematics(self.plain, self.located(q), v)
 
+    @property
+    def known_place(self) -> Near | None:
+        """Where bodies are at the q of `at`, where the worlds of batches are last in it."""
+        return self.known.found if self.known is not None and self._is_last else None
+
     def locate(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree."""
         return _near(self, q)
@@ -280,7 +285,7 @@ class TreeCoordinates(BodyCoordinates):
         return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
 
     @property
-    def _is_last(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _is_last(self) -> bool:
         """Whether the worlds of a batch are last in frames and in sums over the tree: of trees of some size in space."""
         return self._is_small and len(self.velocity_names) >= self.articulated_from and isinstance(self.space, Space)
 
