@@ -156,7 +156,7 @@ def test_worlds_models_in_models_and_other_files(tmp_path):
 def test_what_acts_and_what_follows(tmp_path):
     spring = "<spring_stiffness>4</spring_stiffness><spring_reference>0.5</spring_reference>"
     dynamics = f"<dynamics><damping>2</damping><friction>3</friction>{spring}</dynamics>"
-    limit = "<limit><lower>-1e16</lower><upper>2</upper><effort>-1</effort></limit>"
+    limit = "<limit><lower>-inf</lower><upper>2</upper><velocity>1e16</velocity><effort>-1</effort></limit>"
     mimic = "<mimic joint='j'><multiplier>2</multiplier><offset>0.1</offset><reference>0.3</reference></mimic>"
     weightless = link("c", inside="<gravity>false</gravity>" + BOX)
     text = of(
@@ -228,6 +228,10 @@ MISTAKES = {
         "the axes of joint 'j' must be at right angles",
     ),
     "a gearbox of nothing": (of(LINKS, joint("gearbox")), "the gearbox 'j' needs a <gearbox_reference_body> that is a link"),
+    "a loose frame": (
+        of(LINKS, "<frame name='f' attached_to='zz'/>", joint(child="f")),
+        "the child of joint 'j' is the frame 'f', which is attached to no link",
+    ),
     "limits": (
         of(LINKS, joint(inside="<axis><limit><lower>1</lower><upper>0</upper></limit></axis>")),
         "the joint 'j' has the lower limit 1 above the upper one 0",

@@ -258,7 +258,8 @@ def test_what_acts_in_balls(tmp_path):
     robot = robots.load(path, base="floating")
     assert [(force.a, force.b, force.damping) for force in robot.description.forces] == [("a", "b", 2.0)]
     assert [one.what for one in robot.report.ignored] == ["dynamics spring_stiffness"]
-    path.write_text(of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2"/>')))
+    path.write_text(of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2" velocity="inf"/>')))
+    assert robots.load(path).report.limits == {"j": {"lower": 1.0, "upper": 2.0}}
     assert "the start is beyond the limits of: j" in robots.load(path).report.notes
 
 

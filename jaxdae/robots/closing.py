@@ -66,6 +66,8 @@ def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
         loops: joints of `jaxdae.mechanisms.spatial` between links.
     """
     check_loops(graph, loops)
+    if not loops:
+        return graph, []
     frames = {name: _frame(link.pose) for name, link in graph.links.items()}
     poses = {name: link.pose for name, link in graph.links.items()} | {GROUND: HERE}
     frames |= {name: _frame(poses[link].then(pose)) for name, (link, pose) in graph.frames.items() if name not in frames}
@@ -98,14 +100,15 @@ def _pose(frame: Frame) -> Pose:
 
 def open_at_file(description: Description) -> dict[str, float]:
     """Returns the largest row in m and rad of each joint that closes a loop, at the start poses of the bodies, by name."""
-    frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies}
+    closing = [joint for joint in description.joints if joint.name in description.loops and joint.rows]
+    ends = {end for joint in closing for end in (joint.a, joint.b)}
+    frames: dict[str, Any] = {body.name: body.frame() for body in description.bodies if body.name in ends}
     frames[GROUND] = Frame(*(real(x) for x in Frame.GROUND))
     numbers = {name: k for k, name in enumerate(frames)}
     found = {}
-    for joint in description.joints:
-        if joint.name in description.loops and joint.rows:
-            rows = joint.placed(frames, numbers).opening(frames[joint.a], frames[joint.b], real(0.0))
-            found[joint.name] = max(abs(float(row)) for row in rows)
+    for joint in closing:
+        rows = joint.placed(frames, numbers).opening(frames[joint.a], frames[joint.b], real(0.0))
+        found[joint.name] = max(abs(float(row)) for row in rows)
     return found
 
 

@@ -1,13 +1,13 @@
 """Whether the bodies of a robot have enough mass and inertia: whether its mass matrix is positive definite.
 
 With the twists of links about the origin, V = (omega, velocity of what is at the origin), the motion of a body is the sum S_j v_j over the
-joints that carry it, and
+joints that carry it. With I^c the spatial inertia about the origin of all that joint j carries,
 
-    M = sum over bodies J_b^T I_b J_b,      J_b: the columns S_j of those that carry b,      I_b: its spatial inertia about the origin.
+    M_jj = S_j^T I^c S_j + armature_j,      D_j = S_j^T I^A S_j + armature_j.
 
-Eliminating from the leaves, as the articulated-body algorithm does, the pivot of a velocity is the inertia that it moves when all that it
-carries is free: what is not positive there, beside M_jj, names a joint with nothing to move. Single bodies may go without mass, such as
-between the hinges of a wrist.
+I^A is the articulated inertia, what resists when the joints that j carries are free: from the leaves on, each of these takes away
+I^A S S^T I^A / D, and what is left counts for its carrier. D_j is the pivot of M when it is eliminated from the leaves: where it is not
+positive, beside M_jj, joint j has nothing to move. Single bodies may go without mass, such as between the hinges of a wrist.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7.
@@ -68,23 +68,21 @@ def without_inertia(
         bodies: the spatial inertia of what each carries by itself, by its number.
         armature: of each, in kg m^2 or kg.
     """
-    size = sum(part.shape[1] for part in own)
-    starts = np.concatenate([[0], np.cumsum([part.shape[1] for part in own])]).astype(int)
-    jacobians: dict[int, np.ndarray] = {-1: np.zeros((6, size))}
-    mass = np.zeros((size, size))
-    for k, part in enumerate(own):
-        jacobians[k] = jacobians[carriers[k]].copy()
-        jacobians[k][:, starts[k] : starts[k + 1]] = part
-        if k in bodies:
-            mass += jacobians[k].T @ bodies[k] @ jacobians[k]
-        mass[range(starts[k], starts[k + 1]), range(starts[k], starts[k + 1])] += armature[k]
-    diagonal = np.diag(mass).copy()
+    # Of all that a joint carries: I^c, moving as one body, and I^A, whose joints are free.
+    whole = np.zeros((len(own), 6, 6))
+    for k, inertia in bodies.items():
+        whole[k] = inertia
+    freed = whole.copy()
     failed = set()
-    for row in reversed(range(size)):
-        joint = int(np.searchsorted(starts, row, side="right")) - 1
-        if not mass[row, row] > LEAST * abs(diagonal[row]) or not diagonal[row] > 0.0:
-            failed.add(joint)
-            continue
-        column = mass[:row, row].copy()
-        mass[:row, :row] -= np.outer(column, column) / mass[row, row]
+    for k in reversed(range(len(own))):
+        for motion in reversed(own[k].T):
+            resisting = freed[k] @ motion
+            pivot, diagonal = motion @ resisting + armature[k], motion @ whole[k] @ motion + armature[k]
+            if pivot > LEAST * abs(diagonal) and diagonal > 0.0:
+                freed[k] -= np.outer(resisting, resisting) / pivot
+            else:
+                failed.add(k)
+        if carriers[k] >= 0:
+            whole[carriers[k]] += whole[k]
+            freed[carriers[k]] += freed[k]
     return sorted(failed)

@@ -198,11 +198,12 @@ def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str
         given = "" if end is None else (end.content.strip() or end.attributes.get("link", ""))
         link = GROUND if given == "world" else frames.link_of(scope.full(given))
         if link is None:
-            line, known = (
-                (node if end is None else end).line,
-                [one.removeprefix(scope.prefix) for one in frames.entries if one.startswith(scope.prefix)],
-            )
-            source.wrong(line, f"the {side} of joint {node.attributes.get('name')!r} is the unknown link {given!r}{hint(given, known)}")
+            line, said = (node if end is None else end).line, f"the {side} of joint {node.attributes.get('name')!r} is"
+            known = [one.removeprefix(scope.prefix) for one in frames.entries if one.startswith(scope.prefix)]
+            if given in known:
+                source.wrong(line, f"{said} the frame {given!r}, which is attached to no link")
+            else:
+                source.wrong(line, f"{said} the unknown link {given!r}{hint(given, known)}")
         found.append(link)
     if None in found:
         return None
@@ -288,7 +289,7 @@ def _limits(source: Source, joint: Node, nodes: Sequence[Node | None]) -> dict[s
     for node, suffix in zip(nodes, ("", "2"), strict=False):
         limit = None if node is None else node.first("limit")
         values = {
-            key: source.value(one, 0.0)
+            key: source.value(one, 0.0, endless=True)
             for key in ("lower", "upper", "velocity", "effort")
             if limit is not None and (one := limit.first(key))
         }

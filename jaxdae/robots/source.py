@@ -142,8 +142,8 @@ class Source:
             self.wrong(node.line, f"<{node.tag}> has no {name}")
         return value
 
-    def numbers(self, node: Node | None, name: str, default: Sequence[float]) -> np.ndarray:
-        """Returns an attribute of as many finite numbers as the default has; the default where it is missing."""
+    def numbers(self, node: Node | None, name: str, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
+        """Returns an attribute of as many finite numbers, or `endless` ones, as the default has; the default where it is missing."""
         if node is None or name not in node.attributes:
             return np.asarray(default, float)
         text = node.attributes[name]
@@ -151,15 +151,16 @@ class Source:
             values = np.asarray([float(word) for word in text.split()])
         except ValueError:
             values = np.asarray([np.nan])
-        if values.shape != (len(default),) or not np.all(np.isfinite(values)):
-            count = "a finite number" if len(default) == 1 else f"{len(default)} finite numbers"
+        if values.shape != (len(default),) or np.any(np.isnan(values)) or not (endless or np.all(np.isfinite(values))):
+            kind = "" if endless else "finite "
+            count = f"a {kind}number" if len(default) == 1 else f"{len(default)} {kind}numbers"
             self.wrong(node.line, f"{name} of <{node.tag}> must be {count}, got {text!r}")
             return np.asarray(default, float)
         return values
 
-    def number(self, node: Node | None, name: str, default: float = 0.0) -> float:
-        """Returns an attribute that is one finite number."""
-        return float(self.numbers(node, name, (default,))[0])
+    def number(self, node: Node | None, name: str, default: float = 0.0, *, endless: bool = False) -> float:
+        """Returns an attribute that is one finite number, or an `endless` one."""
+        return float(self.numbers(node, name, (default,), endless=endless)[0])
 
     def needed(self, inside: Node, tag: str, name: str) -> float:
         """Returns an attribute of a child, one finite number that must be there."""
@@ -168,18 +169,18 @@ class Source:
             self.wrong(inside.line if node is None else node.line, f"<{inside.tag}> has no <{tag} {name}=...>")
         return self.number(node, name)
 
-    def values(self, node: Node | None, default: Sequence[float]) -> np.ndarray:
-        """Returns the text of an element, as many finite numbers as the default has; the default where there is no element or no text."""
+    def values(self, node: Node | None, default: Sequence[float], *, endless: bool = False) -> np.ndarray:
+        """Returns the text of an element, as `numbers`; the default where there is no element or no text."""
         if node is None or not node.content.strip():
             return np.asarray(default, float)
         words = Node(node.tag, {"text": node.content.strip()}, node.line)
-        return self.numbers(words, "text", default)
+        return self.numbers(words, "text", default, endless=endless)
 
-    def value(self, node: Node | None, default: float) -> float:
-        """Returns the text of an element, one finite number; the default where there is no element."""
+    def value(self, node: Node | None, default: float, *, endless: bool = False) -> float:
+        """Returns the text of an element, one finite number, or an `endless` one; the default where there is no element."""
         if node is not None and not node.content.strip():
             self.wrong(node.line, f"<{node.tag}> has no number")
-        return float(self.values(node, (default,))[0])
+        return float(self.values(node, (default,), endless=endless)[0])
 
     def truth_of(self, node: Node, name: str) -> bool:
         """Returns an attribute that is true or false; false where it is missing."""

@@ -234,9 +234,10 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     for key, value in acting.items():
         if value < 0.0:
             source.wrong(node.line, f"the {key} of joint {name!r} must not be negative, got {value:g}")
-    limits = {key: source.number(limit, key) for key in _LIMITS if limit is not None and key in limit.attributes}
+    limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
         source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
+    limits = {key: value for key, value in limits.items() if np.isfinite(value)}
     followed, mimic = node.first("mimic"), None
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
         source.wrong(followed.line, f"the joint {name!r} is {kind}: only revolute and prismatic joints can mimic others")
