@@ -208,8 +208,11 @@ def _adaptive_rollout(
     def entry(t: Any, time: Any, y: Any, held: Any) -> tuple[State, Any]:
         # At the end of an interval the input is the one that was held in it, as in `rollout`; the law gives that of the next one.
         controls = law if held is None else held
-        reached = jnp.isfinite(time) & goes
-        t, (q, v) = jax.tree.map(lambda x, y: jnp.where(reached, x, y[0]), (t, y), (last_time, last))
+        saved = jnp.isfinite(time) & goes
+        # The start is reached without a step, also where none is accepted, and nothing saved.
+        reached = saved | (goes & (t <= state.t))
+        q, v = jax.tree.map(lambda x, y: jnp.where(saved, x, y[0]), y, last)
+        t = jnp.where(reached, t, last_time[0])
         at = ours.projected_state(system, integrator.projection, solver, State(t, q, v), State(t, q, v))
         v, a, lam, moving = motion(system, at, controls, solver, integrator.stabilization)
         at = State(at.t, at.q, v)

@@ -58,8 +58,8 @@ _MEANINGS = {
     ),
     Status.STEP_BUDGET: (
         "adaptive steps did not reach the end of their interval, because max_steps of them were used up or they became too short for"
-        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a force that jumps, a singular"
-        " configuration, or max_steps too small for the interval"
+        " round-off; usual causes: tolerances that the precision cannot meet, a stiff spring or gain, a force that jumps or becomes NaN"
+        " just after the last good state, a singular configuration, or max_steps too small for the interval"
     ),
     Status.CONFLICTING_ROWS: (
         "the constraint rows contradict each other, or leave no motion although one is asked for; usual causes: wheels whose axes do not"

@@ -98,6 +98,17 @@ def test_an_entry_has_the_input_that_was_held_until_then(system, start):
         np.testing.assert_allclose(getattr(found.info, name), getattr(stepped.info, name), rtol=1e-12, atol=1e-14)
 
 
+def test_the_start_is_reached_without_a_step():
+    """No step of the first interval is accepted, for its input is NaN; the entry of the start has nothing to do with it."""
+    method, start, inputs = jd.Adaptive(method=TSIT5), state([0.3], [0.1]), jnp.array([[1.0], [jnp.nan], [1.0]])
+    found = jd.adaptive_rollout(Point(), method, start, inputs, times=jnp.array([0.0, 0.2, 0.5]), max_steps=64)
+    assert int(found.info.status[0]) == jd.Status.OK
+    assert jd.Status.OK not in found.info.status[1:]
+    for name in ("t", "q", "v"):
+        np.testing.assert_array_equal(getattr(found.state, name)[0], getattr(start, name))
+    np.testing.assert_array_equal(found.info.a[0], inputs[0])
+
+
 @jd.pytree
 class Fighting(Cart):
     """The same, with wheels that roll at two speeds each."""

@@ -11,9 +11,9 @@ One pass of the loop is
 
 A trajectory is stationary where no input within its limits would lower the cost J. That is so where the projected gradient, the largest
 |dJ/du| of entries that stand at no limit or could leave it downward, is at most  tolerance (1 + |J|),  and the largest gap at most the
-feasibility. A cost below zero counts with |J| of the guess at most, so that one without a lower bound does not end as if it had one. With
-constraints J is the augmented Lagrangian. Its tolerance is loose at first, and a tenth of that with every new set of
-multipliers; the penalty grows tenfold where the rows did not fall to a quarter.
+feasibility. A maximum or a saddle is stationary, too; a guess exactly on it is the end. A cost below zero counts with |J| of the guess
+at most, so that one without a lower bound does not end as if it had one. With constraints J is the augmented Lagrangian. Its tolerance is
+loose at first, and a tenth of that with every new set of multipliers; the penalty grows tenfold where the rows did not fall to a quarter.
 
 Trials that fail, in a step or because a cost is not finite, cost infinity.
 """

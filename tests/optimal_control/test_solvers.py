@@ -222,6 +222,16 @@ def test_statuses_say_what_went_wrong():
     assert np.isinf(oc.as_scipy(LIMITED, ZERO).fun(np.full(12, np.nan)))
 
 
+def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
+    """The cost is even about the lowest point, where it is largest: without a slope nothing but the damping tells."""
+    away = hanging(final=lambda at: 5.0 * (1.0 - at.q[0] ** 2) + 0.5 * at.v @ at.v)
+    found = jax.vmap(lambda u: oc.ilqr(away, u))(jnp.stack([ZERO, ZERO + 3e-3]))
+    np.testing.assert_array_equal(found.status, jd.Status.OK)
+    np.testing.assert_array_equal(found.controls[0], ZERO)
+    assert found.history.damping[0, 0] > 1e-6  # that of the start
+    assert found.cost[1] < 0.95 * found.cost[0]
+
+
 def test_charts_are_exact_to_second_order():
     system, at = Pushed(jnp.array(9.81)), jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6]))
     chart = chart_at(system, at, 2)
