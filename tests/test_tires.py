@@ -383,6 +383,10 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
     # With the center so high that inner wheels would pull they carry nothing.
     assert float(jnp.min(at(2.0)[0])) == 0.0
+    # Three iterations find the loads of a low car, and not those of a high one: its rollout says so.
+    drive = jax.jit(lambda h: jd.rollout(jv.LoadTransfer(mechanism, h, iterations=3), jd.SemiImplicitEuler(), state, dt=1e-3, steps=2).info)
+    assert drive(0.02).status.tolist() == [jd.Status.OK] * 2
+    assert drive(2.0).status.tolist() == [jd.Status.NONFINITE] * 2
     # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1 m/s between wheel and ground.
     single, there = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5, iterations=12), state))
     found = single.loads(there)
