@@ -340,6 +340,14 @@ def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
     np.testing.assert_allclose(loads, expected, rtol=1e-10)
 
 
+def test_single_tracks_of_no_length_are_named():
+    cars = {"wheelbase": jv.KinematicSingleTrack(0.0), "trailer": jv.KinematicSingleTrackTrailer(2.5, 0.0)}
+    for (field, car), size in zip(cars.items(), (5, 6), strict=True):
+        start = jd.State(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
+        with pytest.raises(ValueError, match=f"{field} must not be zero"):
+            jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+
+
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)
