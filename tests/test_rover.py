@@ -167,6 +167,16 @@ def test_placement_is_differentiable_where_gaps_are_left():
     for d in ((jnp.ones(()), jnp.zeros(())), (jnp.zeros(()), jnp.ones(()))):
         difference = (value(k + step * d[0], x + step * d[1]) - value(k - step * d[0], x - step * d[1])) / (2 * step)
         np.testing.assert_allclose(along(k, x, d), difference, atol=1e-8)
+    # Second derivatives, of worlds with gaps, one without and one that is not a number.
+    worlds = jnp.array([[0.15, 0.2], [0.0, 0.3], [np.nan, 0.2], [-0.1, 0.4]])
+    slope = jax.jit(jax.vmap(jax.grad(lambda p: found(*p))))
+    differences = np.stack([(slope(worlds + d) - slope(worlds - d)) / 2e-5 for d in 1e-5 * np.eye(2)], axis=1)
+    bent = jax.jit(jax.vmap(jax.hessian(lambda p: found(*p))))(worlds)
+    curved = np.array([0, 3])
+    np.testing.assert_allclose(bent[curved], differences[curved], atol=1e-8)
+    np.testing.assert_allclose(slope(worlds)[0], [along(k, x, d) for d in ((1.0, 0.0), (0.0, 1.0))], atol=1e-14)
+    assert np.all(np.isfinite(slope(worlds)[1]))
+    assert np.all(np.isnan(slope(worlds)[2]))
 
 
 @pytest.mark.long

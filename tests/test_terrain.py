@@ -57,6 +57,9 @@ def test_a_map_goes_through_its_heights_and_through_planes():
         np.testing.assert_allclose(slope(sloped, jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], atol=10 * EPS)
     whole, real = (jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float))
     np.testing.assert_array_equal(whole.z, real.z)
+    # A hole would be everywhere in z; here it is told where it is.
+    with pytest.raises(ValueError, match=r"HeightMap.through: .* 1 of 42 heights that are no finite numbers, the first at \[2, 3\]"):
+        jv.HeightMap.through(jnp.asarray(HEIGHTS).at[2, 3].set(jnp.nan), 0.5)
 
 
 @pytest.mark.parametrize("along", [0, pytest.param(1, marks=pytest.mark.long)])

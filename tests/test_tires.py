@@ -340,6 +340,14 @@ def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
     np.testing.assert_allclose(loads, expected, rtol=1e-10)
 
 
+def test_single_tracks_of_no_length_are_named():
+    cars = {"wheelbase": jv.KinematicSingleTrack(0.0), "trailer": jv.KinematicSingleTrackTrailer(2.5, 0.0)}
+    for (field, car), size in zip(cars.items(), (5, 6), strict=True):
+        start = jd.State(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
+        with pytest.raises(ValueError, match=f"{field} must not be zero"):
+            jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+
+
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)
@@ -383,6 +391,10 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     np.testing.assert_allclose(slope, central(lambda h: at(h)[0], 0.5, 1e-5), rtol=1e-6, atol=1e-3)
     # With the center so high that inner wheels would pull they carry nothing.
     assert float(jnp.min(at(2.0)[0])) == 0.0
+    # Three iterations find the loads of a low car, and not those of a high one: its rollout says so.
+    drive = jax.jit(lambda h: jd.rollout(jv.LoadTransfer(mechanism, h, iterations=3), jd.SemiImplicitEuler(), state, dt=1e-3, steps=2).info)
+    assert drive(0.02).status.tolist() == [jd.Status.OK] * 2
+    assert drive(2.0).status.tolist() == [jd.Status.NONFINITE] * 2
     # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1 m/s between wheel and ground.
     single, there = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5, iterations=12), state))
     found = single.loads(there)

@@ -270,6 +270,8 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
 
     Not to be differentiated, and no closure over traced arrays.
     """
+    # As units they are traced once: for one world, and for both sizes of batches.
+    first, body = jax.jit(first), jax.jit(body)
 
     @ruled
     def one(*arguments: Any) -> Any:

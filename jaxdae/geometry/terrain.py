@@ -184,7 +184,11 @@ class HeightMap(Terrain):
             heights: (nx, ny) in m.
             spacing: () or (2,) in m.
             origin: (2,) in m.
+
+        Raises:
+            ValueError: heights that are no finite numbers: one hole would make all of z such.
         """
+        check_terrain("HeightMap.through", cls(heights, spacing, origin))
         z = jnp.asarray(heights)
         # Whole numbers are heights like others.
         z = z if jnp.issubdtype(z.dtype, jnp.floating) else z.astype(jnp.result_type(float))

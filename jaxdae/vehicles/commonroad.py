@@ -65,6 +65,10 @@ class KinematicSingleTrack(KinematicSystem):
 
     n_inputs = 2
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.wheelbase != 0.0, "wheelbase must not be zero: its wheels would be at one place"
+
     @property
     def names(self) -> Names:
         """The names of state and inputs."""
@@ -89,6 +93,11 @@ class KinematicSingleTrackTrailer(KinematicSystem):
     trailer: Leaf
 
     n_inputs = 2
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.wheelbase != 0.0, "wheelbase must not be zero: its wheels would be at one place"
+        yield self.trailer != 0.0, "trailer must not be zero: the trailer would turn about its own axle"
 
     @property
     def names(self) -> Names:

@@ -36,7 +36,8 @@ class LoadTransfer(WithLoads):
     The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used.
     `loads(state, u)` returns it, in N and in the order of `tire_names`. A wheel that would have to pull carries nothing: then the others
     carry more than the weight, the vehicle would tip in truth, and `report(state, u)` says so.
-    So it does where the iteration has not ended. A rollout says neither: of all its states `jax.vmap(vehicle.report)` does.
+    A rollout does not say that: of all its states `jax.vmap(vehicle.report)` does. Where the last of the iterations changes loads by more
+    than a thousandth, forces are NaN, and a rollout ends with the status NONFINITE.
 
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all on a line.

@@ -18,6 +18,9 @@ from jaxdae.system import State
 from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
 from jaxdae.wrapper import Wrapper
 
+_SETTLED = 1e-3
+"""The last relative change of loads above which forces are none: steps with loads that were not found would look like any others."""
+
 
 @pytree
 class LoadReport:
@@ -72,8 +75,13 @@ class WithLoads(Wrapper):
         """Returns the loads that balance (k,) in N, negative where wheels would have to pull, and the last relative change () of them."""
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,) of the mechanism with these loads, in N and N m."""
-        return carrying(self.system, self.loads(State(t, q, v), u)).force(t, q, v, u)
+        """Returns f (nv,) of the mechanism with these loads, in N and N m.
+
+        NaN where the last correction changed the loads by more than a thousandth: a rollout ends with NONFINITE there.
+        """
+        wanted, change = self.balanced(State(t, q, v), u)
+        found = carrying(self.system, jnp.maximum(wanted, 0.0)).force(t, q, v, u)
+        return jnp.where(change <= _SETTLED, found, jnp.nan)
 
     def loads(self, state: State, u: Input = None) -> Array:
         """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""

@@ -6,7 +6,8 @@ With y = (z, pitch, roll, suspension) and the orientation Rz(yaw) Ry(pitch) Rx(r
 
 Three contacts, or as many as the suspension has freedoms left, make all gaps zero. Four wheels on a rigid body cannot all stand on uneven
 ground: then gaps remain, and are reported. The iteration is that of Gauss and Newton, which is not differentiated; the derivative is that
-of the conditions of the minimum, with the second derivatives of the gaps where these are not zero.
+of the conditions of the minimum, with the second derivatives of the gaps where these are not zero. They are most of the work of a
+derivative, and are computed where any world has gaps.
 
 The contacts are found along with the pose: before every correction of y each contact is corrected once from where it was last. It is wrong
 by e^2 then, with e what the last correction of y moved it by; a gap does not change with the contact to first order, and is wrong by e^4.
@@ -37,6 +38,7 @@ from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
 from jaxdae.mechanisms.values import hint
+from jaxdae.moving import Moving
 from jaxdae.status import Status
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.least_slip import constrained_normal_equations, is_on_terrain, without_wheels
@@ -94,7 +96,10 @@ def _report(mechanism: Mechanism, q: Any, t: Any, guesses: Any) -> TerrainReport
             beyond = (status == Status.OK) & ~jnp.all(good)
             status = jnp.where(beyond, jnp.asarray(failure, jnp.int32), status)
     names = tuple(name for group, _ in groups for name in group.names)
-    return TerrainReport(gap, inside, margin, jnp.sqrt(jnp.sum(gap**2)), status, names)
+    square = jnp.sum(gap**2)
+    closed = square == 0.0
+    norm: Any = jnp.where(closed, 0.0, jnp.sqrt(jnp.where(closed, 1.0, square)))  # Its derivative is finite where all gaps are zero.
+    return TerrainReport(gap, inside, margin, norm, status, names)
 
 
 def place_on_terrain(
@@ -145,29 +150,9 @@ def _where(mechanism: Mechanism, body: str, suspension: tuple[str, ...]) -> tupl
 
 @partial(jax.jit, static_argnums=4)
 def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> tuple[Any, TerrainReport]:
-    t, free = jnp.zeros((), q.dtype), 3 + len(where[1])
-    arguments = mechanism, q, place, yaw
-
-    def conditions(x: Any, arguments: Any, guesses: Any) -> Any:
-        """Returns the derivatives of |gap|^2 / 2 + mu . rows."""
-        y, mu = x[:free], x[free:]
-        mechanism, q, place, yaw = arguments
-
-        def measured(y: Any) -> tuple[Any, Any]:
-            placed = _at(y, q, place, yaw, where)
-            return _gaps(mechanism, placed, guesses), without_wheels(mechanism).constraint(t, placed)
-
-        value, pull = jax.vjp(measured, y)
-        return jnp.concatenate([pull((value[0], mu))[0], value[1]])
-
-    search = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))
-    y, mu, _, left, guesses, _ = search(*jax.lax.stop_gradient(arguments))
-
-    def tangent(linear: Any, rhs: Any) -> Any:
-        return jnp.linalg.solve(jax.jacobian(linear)(rhs), rhs)
-
-    x = jax.lax.custom_root(lambda x: conditions(x, arguments, guesses), jnp.concatenate([y, mu]), lambda _, x: x, tangent)
-    q = _at(x[:free], q, place, yaw, where)
+    t = jnp.zeros((), q.dtype)
+    x, left, guesses = _stood_on(where, mechanism, q, place, yaw)
+    q = _at(x[: 3 + len(where[1])], q, place, yaw, where)
     mechanism = mechanism.at(q)
     report = _report(mechanism, q, t, guesses)
     open_rows = jnp.max(jnp.abs(without_wheels(mechanism).constraint(t, q)), initial=0.0)
@@ -175,6 +160,77 @@ def _placed(mechanism: Mechanism, q: Any, place: Any, yaw: Any, where: Any) -> t
     found = (left <= limit) & (open_rows <= limit)
     status: Any = jnp.where(found, report.status, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
     return q, TerrainReport(report.gap, report.inside, report.margin, report.norm, status, report.names)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _stood_on(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
+    """Returns x = (y, mu), what was left to correct, and the directions from the contacts; x has a derivative."""
+    found = repeated_by_worlds(partial(_begun, where), _goes_on, partial(_corrected, where))(mechanism, q, place, yaw)
+    return jnp.concatenate([found.y, found.mu]), found.left, found.guesses
+
+
+def _stood_on_rule(where: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Returns the pose and its derivative, -K^-1 times that of the conditions, with K their derivative in x, which is symmetric."""
+    out = x, _, guesses = _stood_on(where, *primals)
+    moving = Moving.of(primals, tangents)
+
+    def conditions(x: Any, values: Any) -> Any:
+        return _conditions(where, x, guesses, *moving.filled(values))
+
+    def along(dx: Any) -> Any:
+        return jax.jvp(lambda x: conditions(x, moving.values), (x,), (dx,))[1]
+
+    def solve(_: Any, rhs: Any) -> Any:
+        return jnp.linalg.solve(_slopes_of_conditions(where, x, guesses, *primals), rhs)
+
+    change = jax.jvp(partial(conditions, x), (moving.values,), (moving.tangents,))[1]
+    dx = -jax.lax.custom_linear_solve(along, change, solve, symmetric=True)
+    return out, (dx, *jax.tree.map(jnp.zeros_like, out[1:]))
+
+
+_stood_on.defjvp(_stood_on_rule, symbolic_zeros=True)
+
+
+def _conditions(where: Any, x: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> Any:
+    """Returns the derivatives of |gap|^2 / 2 + mu . rows in y, and the rows."""
+    free = 3 + len(where[1])
+    value, pull = jax.vjp(lambda y: _measured(where, y, guesses, mechanism, q, place, yaw), x[:free])
+    return jnp.concatenate([pull((value[0], x[free:]))[0], value[1]])
+
+
+def _measured(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any]:
+    """Returns the gaps, and the rows that are no wheels, differentiable."""
+    at_y = _at(y, q, place, yaw, where)
+    return _gaps(mechanism, at_y, guesses), without_wheels(mechanism).constraint(jnp.zeros((), q.dtype), at_y)
+
+
+def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> Any:
+    """Returns the derivative of the conditions in x; not to be differentiated.
+
+        [ S^T S + B   H^T ]
+        [ H           0   ],      B: the second derivatives of gaps and rows, times gaps and mu.
+
+    B is zero where all wheels touch the ground, as they mostly do, and would be most of the work: it is computed where gaps are left.
+    """
+    free = 3 + len(where[1])
+
+    def begun(x: Any, guesses: Any, *arguments: Any) -> Any:
+        gap, slopes, _, rows, _ = _linearized(where, x[:free], guesses, *arguments)
+        zero = jnp.zeros((rows.shape[0],) * 2, x.dtype)
+        return jnp.block([[slopes.T @ slopes, rows.T], [rows, zero]]), x, jnp.concatenate([gap, x[free:]])
+
+    def goes_on(carried: Any) -> Any:
+        _, x, weights = carried
+        rounding = 64.0 * float(jnp.finfo(x.dtype).eps)
+        return jnp.max(jnp.abs(weights)) > rounding * (1.0 + jnp.max(jnp.abs(x[:free])))
+
+    def bent(carried: Any, _: Any, guesses: Any, *arguments: Any) -> Any:
+        # Of x as it is carried, and what is carried changes: the compiler takes what does not out of loops, and would always compute it.
+        matrix, x, weights = carried
+        second = jax.jacfwd(jax.grad(lambda y: weights @ jnp.concatenate(_measured(where, y, guesses, *arguments))))(x[:free])
+        return matrix + jnp.pad(second, (0, x.size - free)), jnp.zeros_like(x), jnp.zeros_like(weights)
+
+    return repeated_by_worlds(begun, goes_on, bent)(x, guesses, *arguments)[0]
 
 
 def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
@@ -229,17 +285,22 @@ def _corrected(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any
 
 def _correction(where: Any, at: _Search, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any]:
     """Returns a correction of y, the multipliers, and better guesses of the contacts."""
-    t, at_y = jnp.zeros((), q.dtype), _at(at.y, q, place, yaw, where)
+    gap, soft, row, hard, guesses = _linearized(where, at.y, at.guesses, mechanism, q, place, yaw)
+    change, mu = constrained_normal_equations(hard, -row, soft, -gap)
+    return change, mu, guesses
+
+
+def _linearized(where: Any, y: Any, guesses: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Returns the gaps and their slopes in y, the other rows and theirs, and better guesses of the contacts; not to be differentiated."""
+    t, at_y = jnp.zeros((), q.dtype), _at(y, q, place, yaw, where)
     here = mechanism.at(at_y)
     motion, rest = here.coordinates.at_rest(at_y), without_wheels(here)
-    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), at.guesses)]
+    found = [(pair, _touched(group, pair, motion, guess)) for (group, pair), guess in _guessed(_standing(here), guesses)]
     gap = jnp.concatenate([each[1] for _, each in found])
     slopes = jnp.concatenate([here.coordinates.dense_rows(at_y, motion, each[2], pair) for pair, each in found])
     row = rest.constraint(t, at_y)
     rows = rest.constraint_jacobian(t, at_y, jnp.zeros((slopes.shape[1],), at_y.dtype))[: row.shape[0]]
-    soft, hard = (_along(here, part, at.y, where) for part in (slopes, rows))
-    change, mu = constrained_normal_equations(hard, -row, soft, -gap)
-    return change, mu, [each[0] for _, each in found]
+    return gap, _along(here, slopes, y, where), row, _along(here, rows, y, where), [each[0] for _, each in found]
 
 
 def _standing(mechanism: Mechanism) -> list[tuple[Any, measures.Pairs]]:
