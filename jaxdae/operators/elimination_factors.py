@@ -2,6 +2,9 @@
 
 A front is the matrix of the unknowns of a node and of its border, own unknowns first. Arrays of nodes may have further axes at their ends,
 those of worlds.
+
+Kept are X and L^-T S, which stands in place of L: what eliminates the columns of [A; B] turns a unit matrix below them into it. Solutions
+are products with both then, y = S (L^-T S)^T b and x = (L^-T S) S (S y - X^T x of the border): the program has no part for each unknown.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -27,6 +31,10 @@ microseconds, by elimination and as a matrix: chains of hinges in the plane with
 and 109; in space with 25 rows 107 and 60, with 45 rows 169 and 166; ladders of four-bars with 56 rows 229 and 119. Programs with the matrix
 compile in a half to a quarter of the time."""
 
+_UNROLLED_UP_TO = 3
+"""The number of unknowns of a node up to which each of them has a program of its own in batches. A loop costs half a microsecond for each
+of them, which many worlds with many unknowns hide; one world has no loop."""
+
 
 @pytree
 class EliminationFactors:
@@ -35,7 +43,7 @@ class EliminationFactors:
     Attributes:
         order: who is eliminated when (static).
         inverse: the inverse of the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
-        columns: [L; X] of all nodes (nodes, own + border, own); infinite where the matrix is there.
+        columns: [L^-T S; X] of all nodes (nodes, own + border, own); infinite where the matrix is there.
     """
 
     order: Elimination = static()
@@ -112,30 +120,42 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:
-    """Returns [L; X] (nodes, own + border, own, ...) from the first columns of the fronts."""
+    """Returns [L^-T S; X] (nodes, own + border, own, ...) from the first columns of the fronts.
+
+    The columns have rows of one more below them, which turn into L^-T S as those of the border turn into X. What is left of the border
+    is found when all columns are done, in one pass over it.
+    """
     own, border = order.sizes
     worlds, sizes = columns.ndim - 3, columns.shape[3:]
     limit = small_matrix.rounding(len(order.connected), columns.dtype)
-    numbers = constant(np.arange(own + border), columns, worlds)
+    eye = constant(np.eye(own), columns, worlds)
 
     def step(mine: Any, given: Any) -> tuple[Any, Any]:
         columns, sign, passed, entries = mine
-        front = given + _padded(columns, border, 2)
-        done: list[Any] = []
-        for j in range(own):
-            pivot = sign[:, 0] * front[:, j, j]
-            regular: Any = jnp.where(pivot > limit * jnp.abs(entries[:, j]), pivot, jnp.nan)
+
+        def eliminate_one(pending: Any, at: Any) -> tuple[Any, Any]:
+            j, entry = at
+            column = jax.lax.dynamic_index_in_dim(pending, j, 2, keepdims=False)
+            pivot = sign[:, 0] * jax.lax.dynamic_index_in_dim(column, j, 1, keepdims=False)
+            regular: Any = jnp.where(pivot > limit * jnp.abs(entry), pivot, jnp.nan)
             # Empty places of a row have no sign, and their pivots are one.
             safe: Any = jnp.where(sign[:, 0] == 0.0, 1.0, regular)
-            column: Any = jnp.where(numbers >= j, sign * front[:, :, j] / jnp.sqrt(safe)[:, None], 0.0)
-            front = front - sign[:, None] * column[:, :, None] * column[:, None, :]
-            done.append(column)
-        rest = front[:, own:, own:]
+            column = sign * column / jnp.sqrt(safe)[:, None]
+            return pending - sign[:, None] * column[:, :, None] * column[:, None, :own], column
+
+        ones = jnp.broadcast_to(eye, (columns.shape[0], own, own, *sizes))
+        pending = jnp.concatenate([given[:, :, :own] + columns, ones], axis=1)
+        unroll = 1 if worlds and own > _UNROLLED_UP_TO else own
+        found = jax.lax.scan(eliminate_one, pending, (np.arange(own), jnp.moveaxis(entries, 1, 0)), unroll=unroll)[1]
+        beyond, inverse = found[:, :, own : own + border], found[:, :, own + border :]
+        rest = given[:, own:, own:]
+        for j in range(own):
+            rest = rest - sign[:, None] * beyond[j][:, :, None] * beyond[j][:, None]
         if order.aligned:
             gives = _padded(_padded(rest, own, 1), own, 2)
         else:
             gives = jnp.sum(jnp.sum(passed[:, :, :, None] * rest[:, None], axis=2)[:, :, None] * passed[:, None], axis=3)
-        return gives, jnp.stack(done, axis=2)
+        return gives, jnp.moveaxis(jnp.concatenate([inverse, beyond], axis=2), 0, 2)
 
     # What pivots are compared with: the diagonal before anything is subtracted.
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
@@ -149,33 +169,24 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
     own, border = order.sizes
     worlds, sizes = b.ndim - 1, b.shape[1:]
     padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
-    pivots = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
-    passed = constant(order.passed, b, worlds)
+    signs, passed = constant(order.signs[:, None], b, worlds), constant(order.passed, b, worlds)
 
     def down(mine: Any, given: Any) -> tuple[Any, Any]:
-        columns, pivots, passed, b = mine
-        front = given + _padded(b, border, 1)
-        done = []
-        for j in range(own):
-            done.append(front[:, j] / present(pivots[:, j]))
-            front = front - columns[:, :, j] * done[-1][:, None]
-        rest = front[:, own:]
-        return _padded(rest, own, 1) if order.aligned else jnp.sum(passed * rest[:, None], axis=2), jnp.stack(done, axis=1)
+        columns, sign, passed, b = mine
+        y = jnp.sum(columns[:, :own] * (given[:, :own] + b)[:, :, None], axis=1)
+        rest = given[:, own:] - jnp.sum(columns[:, own:] * (sign * y)[:, None], axis=2)
+        return _padded(rest, own, 1) if order.aligned else jnp.sum(passed * rest[:, None], axis=2), y
 
     def up(mine: Any, front: Any) -> tuple[Any, Any]:
-        columns, pivots, passed, y = mine
+        columns, sign, passed, y = mine
         beyond = front[:, :border] if order.aligned else jnp.sum(passed * front[:, :, None], axis=1)
-        rest = y - jnp.sum(columns[:, own:] * beyond[:, :, None], axis=1)
-        found: list[Any] = [None] * own
-        for j in reversed(range(own)):
-            later = [columns[:, k, j] * found[k] for k in range(j + 1, own)]
-            found[j] = (rest[:, j] - sum(later, jnp.zeros_like(rest[:, j]))) / present(pivots[:, j])
-        x = jnp.stack(found, axis=1)
+        rest = sign * (y - jnp.sum(columns[:, own:] * beyond[:, :, None], axis=1))
+        x = jnp.sum(columns[:, :own] * rest[:, None], axis=2)
         return jnp.concatenate([x, beyond], axis=1), x
 
     nothing = jnp.zeros((own + border, *sizes), b.dtype)
-    y = order.levels.inward(down, (columns, pivots, passed, padded[order.places]), nothing)
-    x = order.levels.outward(up, (columns, pivots, passed, y * constant(order.signs[:, None], b, worlds)), nothing)
+    y = order.levels.inward(down, (columns, signs, passed, padded[order.places]), nothing)
+    x = order.levels.outward(up, (columns, signs, passed, y), nothing)
     where = np.zeros(order.unknowns + 1, int)
     where[order.places.reshape(-1)] = np.arange(order.places.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]
