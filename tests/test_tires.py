@@ -395,6 +395,10 @@ def test_loads_follow_from_the_accelerations_that_they_make():
     drive = jax.jit(lambda h: jd.rollout(jv.LoadTransfer(mechanism, h, iterations=3), jd.SemiImplicitEuler(), state, dt=1e-3, steps=2).info)
     assert drive(0.02).status.tolist() == [jd.Status.OK] * 2
     assert drive(2.0).status.tolist() == [jd.Status.NONFINITE] * 2
+    # Without weight, and a center on the ground, nothing is carried, which is found at once.
+    light = jv.LoadTransfer(mechanism, 0.0, gravity=0.0)
+    assert not light.loads(state).any()
+    assert jnp.all(jnp.isfinite(light.force(state.t, state.q, state.v, None)))
     # In single precision as well: loads change by the rounding of slip speeds, 20 m/s times eps, over the 1 m/s between wheel and ground.
     single, there = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (jv.LoadTransfer(mechanism, 0.5, iterations=12), state))
     found = single.loads(there)

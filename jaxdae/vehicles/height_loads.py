@@ -95,13 +95,14 @@ class HeightLoads(WithLoads):
         still = jax.lax.stop_gradient((*args, None))
         nothing = jnp.zeros((rows.size,), state.q.dtype)
 
-        def inverse_slopes(x: Any) -> Any:
-            return jnp.linalg.inv(jax.jacfwd(missing)(x, still))
+        def guess(k: Any, at: Any) -> Any:
+            x, _ = at
+            (residual, slopes) = missing(x, still), jax.jacfwd(missing)(x, still)
+            inverse = jnp.linalg.inv(jnp.where(k == 0, jnp.eye(rows.size, dtype=x.dtype), slopes))
+            return jnp.where(k < 2, x - inverse @ residual, x), inverse
 
-        first = -missing(nothing, still)
-        # A first correction finds which wheels lift off.
-        better = first - inverse_slopes(first) @ missing(first, still)
-        inverse = inverse_slopes(better)
+        # The loads of tires without load, then a correction that finds which wheels lift off, then the slopes there.
+        better, inverse = jax.lax.fori_loop(0, 3, guess, (nothing, jnp.eye(rows.size, dtype=nothing.dtype)))
         return simplified_newton(
             lambda x, args: x - correction(missing(x, args), args),
             missing,

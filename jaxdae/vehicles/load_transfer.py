@@ -77,7 +77,8 @@ class LoadTransfer(WithLoads):
             wanted, _ = pair
             a, _ = forward_dynamics(carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
             better = at_acceleration(self._acceleration(q, state.v, a) - gravity)
-            return (better, jnp.max(jnp.abs(better - wanted)) / jnp.max(jnp.abs(better))), None
+            largest = jnp.max(jnp.abs(better))
+            return (better, jnp.max(jnp.abs(better - wanted)) / jnp.where(largest > 0.0, largest, 1.0)), None
 
         start = at_acceleration(-gravity), jnp.ones((), q.dtype)
         (wanted, change), _ = jax.lax.scan(improved, start, None, length=self.iterations)
