@@ -49,7 +49,12 @@ def checked_memory(memory: Any, begun: Any) -> Any:
 
 def _still(point: Point) -> Point:
     """Returns the point with its linearization constant under differentiation, and without that of a stage, which nobody needs any more."""
-    return Point(point.state, jax.lax.stop_gradient(point.linearization))
+    return Point(point.state, jax.lax.stop_gradient(point.linearization), estimate=point.estimate)
+
+
+def _motion(point: Point) -> tuple[Any, Any]:
+    """Returns what of a point belongs to the motion: the state, and the estimate where there is one."""
+    return point.state, point.estimate
 
 
 @jax.jit
@@ -66,7 +71,7 @@ def _attempt(arguments: Any) -> tuple[Point, Any, StepInfo]:
 def _good(status: Any, result: Any) -> Any:
     """Returns whether the step's result is finite, and whether it also reports OK in a world that was good before."""
     point, memory, info = result
-    floats = [x for x in jax.tree.leaves((point.state, memory)) if is_float(x)]
+    floats = [x for x in jax.tree.leaves((_motion(point), memory)) if is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
@@ -78,10 +83,10 @@ def _select(status: Any, old: tuple[Point, Any], result: Any) -> Any:
     # A method that says SINGULAR or CONFLICTING_ROWS knows better where the NaN comes from.
     told = finite | (info.status == Status.SINGULAR) | (info.status == Status.CONFLICTING_ROWS)
     now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
-    before = (old[0].state, old[1], jax.tree.map(jnp.zeros_like, info))
-    state, memory, info = jax.tree.map(lambda new, x: jnp.where(good, new, x), (point.state, memory, info), before)
+    before = (_motion(old[0]), old[1], jax.tree.map(jnp.zeros_like, info))
+    (state, estimate), memory, info = jax.tree.map(lambda new, x: jnp.where(good, new, x), (_motion(point), memory, info), before)
     info = dataclasses.replace(info, status=first_failure(status, now))
-    return Point(state, point.linearization), memory, info
+    return Point(state, point.linearization, estimate=estimate), memory, info
 
 
 @jax.custom_jvp
@@ -95,19 +100,19 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
 
     def step(*values: Any) -> Any:
         system, integrator, point, *rest = moving.filled(values)
-        point, memory, info = _attempt((system, integrator, point.moved(system, point.state), *rest))
-        results, structure = jax.tree.flatten((point.state, memory, info))
+        point, memory, info = _attempt((system, integrator, point.again(system), *rest))
+        results, structure = jax.tree.flatten((_motion(point), memory, info))
         return [x for x in results if is_float(x)], (results, structure, point.linearization)
 
     _, push, (results, structure, here) = jax.linearize(step, *moving.values, has_aux=True)
-    state, memory, info = jax.tree.unflatten(structure, results)
-    result, status, old = (Point(state, here), memory, info), arguments[4], arguments[2:4]
+    (state, estimate), memory, info = jax.tree.unflatten(structure, results)
+    result, status, old = (Point(state, here, estimate=estimate), memory, info), arguments[4], arguments[2:4]
     _, good = _good(status, result)
     pushed = iter(push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(moving.values, moving.tangents, strict=True)]))
 
     point, memory, info = out = worlds_first(_select(status, old, result))
-    old_dots = jax.tree.leaves((dots[2].state, dots[3]), is_leaf=is_still)
-    out_leaves, out_structure = jax.tree.flatten((point.state, memory, info))
+    old_dots = jax.tree.leaves((_motion(dots[2]), dots[3]), is_leaf=is_still)
+    out_leaves, out_structure = jax.tree.flatten((_motion(point), memory, info))
     dot_out: list[Any] = []
     for k, x in enumerate(out_leaves):
         if not is_float(x):
@@ -116,10 +121,10 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
         dot = next(pushed)
         kept = old_dots[k] if k < len(old_dots) and not is_still(old_dots[k]) else jnp.zeros_like(dot)
         dot_out.append(jnp.where(good, dot, kept))
-    state_dot, memory_dot, info_dot = jax.tree.unflatten(out_structure, dot_out)
+    (state_dot, estimate_dot), memory_dot, info_dot = jax.tree.unflatten(out_structure, dot_out)
     # Not selected by `good`: a leaf that all worlds share would have a tangent for each, which vmap does not expect.
     linear_dot = jax.tree.map(lambda x: jnp.zeros_like(x) if is_float(x) else zero_tangent(x), point.linearization)
-    return out, (Point(state_dot, linear_dot), memory_dot, info_dot)
+    return out, (Point(state_dot, linear_dot, estimate=estimate_dot), memory_dot, info_dot)
 
 
 _guarded.defjvp(_guarded_jvp, symbolic_zeros=True)

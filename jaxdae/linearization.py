@@ -98,13 +98,16 @@ class Point:
         linearization: the `Linearization` at the state, None where nobody made one.
         stage: that of the last stage of the step that ended here, for projections that are content with it (`Origin.STAGE`). It belongs to
             another state and never begins a step.
+        estimate: the coordinates (nq,) at which the linearization was made, where those of the state were corrected afterwards
+            (`Origin.SHARED`); None where these are those of the state. They belong to the motion as the state does.
 
-    Both follow from the motion and are no part of it: they are constant under differentiation, and nothing of them is saved.
+    Linearizations follow from the motion and are no part of it: they are constant under differentiation, and nothing of them is saved.
     """
 
     state: Leaf
     linearization: Leaf = None
     stage: Leaf = None
+    estimate: Leaf = None
 
     @property
     def t(self) -> Scalar:
@@ -126,11 +129,22 @@ class Point:
         """What the step that ended here factorized last, at its end or in its last stage."""
         return self.linearization or self.stage
 
+    @property
+    def origin(self) -> State:
+        """The state at which the linearization was made: where a step that begins here takes the dynamics of its first stage."""
+        return self.state if self.estimate is None else State(self.state.t, self.estimate, self.state.v)
+
+    def again(self, system: AnySystem) -> Point:
+        """Returns the point, linearized anew where it was linearized."""
+        if self.linearization is None:
+            return Point(self.state)
+        return Point(self.state, linearize(system, self.origin, self.linearization.solver), estimate=self.estimate)
+
     def moved(self, system: AnySystem, state: State) -> Point:
-        """Returns the point at another state, linearized anew where it was linearized here.
+        """Returns the point at another state, linearized there where it was linearized here.
 
         Args:
             system: the mechanical system.
             state: the other state.
         """
-        return Point(state) if self.linearization is None else Point(state, linearize(system, state, self.linearization.solver))
+        return dataclasses.replace(self, state=state, estimate=None if self.estimate is None else state.q).again(system)

@@ -95,6 +95,7 @@ def simplified_newton(
     *,
     transposed: Correction | None = None,
     moving: Residual | None = None,
+    begun: Any = None,
 ) -> tuple[Any, Any]:
     """Returns x with residual(x, args) = 0 after a fixed number of corrections, and the size () of the last one.
 
@@ -108,6 +109,7 @@ def simplified_newton(
         args: all that the root depends on; differentiable.
         transposed: (F, args) -> C^T F; None where C is symmetric.
         moving: (x, args) -> what of x moves the system, a pytree; None for all of it.
+        begun: x after the first correction, where the caller has it already; None where he has not.
 
     The size is the largest |change of a leaf| / (1 + |leaf|) over the leaves of what moves, in the largest entry; the error that is left
     is smaller by the ratio of convergence. It is constant under differentiation.
@@ -119,7 +121,7 @@ def simplified_newton(
     """
     # Without a correction the first guess would be returned, with a derivative as if it were a root.
     checked_count("iterations", iterations)
-    return _newton(update, residual, (correction, transposed or correction), moving or _all, iterations, x0, args)
+    return _newton(update, residual, (correction, transposed or correction), moving or _all, iterations, (x0, begun), args)
 
 
 def _all(x: Any, args: Any) -> Any:
@@ -133,17 +135,18 @@ def _newton(
     corrections: tuple[Correction, Correction],
     moving: Residual,
     iterations: int,
-    x0: Any,
+    start: tuple[Any, Any],
     args: Any,
 ) -> Any:
     def body(_: Any, carry: Any) -> Any:
         return carry[1], update(carry[1], args)
 
-    if iterations > _UNROLLED or sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT:
-        previous, x = jax.lax.fori_loop(0, iterations, body, varying_with((x0, x0), args))
+    (x0, begun), made = start, 0 if start[1] is None else 1
+    previous, x = (x0, x0) if begun is None else start
+    if iterations > made and (iterations > _UNROLLED or sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT):
+        previous, x = jax.lax.fori_loop(made, iterations, body, varying_with((previous, x), args))
     else:
-        previous = x = x0
-        for _ in range(iterations):
+        for _ in range(made, iterations):
             previous, x = x, update(x, args)
     return worlds_first((x, _relative(moving(previous, args), moving(x, args))))
 
@@ -168,8 +171,8 @@ def _newton_jvp(
     primals: Any,
     tangents: Any,
 ) -> tuple[Any, Any]:
-    x0, args = primals
-    still, size = jax.lax.stop_gradient(_newton(update, residual, corrections, moving, iterations, x0, args))
+    start, args = primals
+    still, size = jax.lax.stop_gradient(_newton(update, residual, corrections, moving, iterations, start, args))
     unflatten = ravel_pytree(still)[1]
 
     def refine(correction: Correction, looped: bool, multiply: Any, b: Any) -> Any:

@@ -139,6 +139,10 @@ class Origin(enum.Enum):
     STAGE = "stage"
     """J of the last stage of the step (of the previous state, for methods of one stage), whose factorization is there already; at the
     estimate where there is none: outside of `Projected`, with velocity-level or soft rows, or with a solver of its own."""
+    SHARED = "shared"
+    """At the estimate, and the next step begins with that: it takes frames, M, J, their factors and all forces at the estimate, and goes on
+    from the corrected positions. Velocities are projected at these with J of the estimate. A step without that projection, whose end nobody
+    asks for violations, finds out once where the bodies are. As `ESTIMATE` where `STAGE` is. See `jaxdae.integrators.projected`."""
 
 
 def _projector(
@@ -297,9 +301,15 @@ class PositionProjection:
         system = hard_rows(system, start)
         rows = jax.eval_shape(system.constraint, state.t, state.q).shape[0]
         at = _position_rows(_projector(self.metric, self.solver, system, start, at), rows)
-        args = (system, state.t, state.q, at.mass, at.jacobian, jax.lax.stop_gradient(at.factors))
+        factors = jax.lax.stop_gradient(at.factors)
+        args = (system, state.t, state.q, at.mass, at.jacobian, factors)
         guess = (jnp.zeros_like(state.v), jnp.zeros((rows,), state.q.dtype))
-        (xi, _), _ = newton.simplified_newton(_position_update, _position_residual, _position_correction, self.iterations, guess, args)
+        # Of the first correction the rows are those at the estimate, where the system may know its place already.
+        xi, lam = factors.solve(None, -jax.lax.stop_gradient(system.constraint(state.t, state.q)))
+        begun = (jax.lax.stop_gradient(xi), -jax.lax.stop_gradient(lam))
+        (xi, _), _ = newton.simplified_newton(
+            _position_update, _position_residual, _position_correction, self.iterations, guess, args, begun=begun
+        )
         return State(state.t, system.retract(state.q, xi), state.v)
 
 

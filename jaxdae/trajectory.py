@@ -355,7 +355,7 @@ def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: An
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
         new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
         # A failed world stops its clock.
-        at = Point(dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)), new.linearization)
+        at = dataclasses.replace(new, state=dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)))
         info = dataclasses.replace(
             now,
             violation=jnp.maximum(info.violation, now.violation),

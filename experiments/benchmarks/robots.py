@@ -4,9 +4,9 @@ Cassie (12 rows of rank 10) and the gripper Robotiq 2F-85 (two four-bars and gea
 microseconds of CPU time a step, of one world and of each of 1024 (64 at a time in one program), and by how much loops are open at most at
 the end of the motion. jaxdae takes semi-implicit Euler in joint coordinates and projects positions and velocities in every step, with one
 factorization a step, that at its end, which serves the next one: corrections of positions (`Origin.PREVIOUS`) and of velocities, and
-accelerations. "once" has J (v + h a) = -h gamma in place of a projection of velocities, and one correction of positions. MuJoCo is as it
-comes, but for limits and contacts; "fastest" is MJX with one iteration of Newton's method and of its line search, which suffice for
-equalities, and without its implicit treatment of damping.
+accelerations. "once" has J (v + h a) = -h gamma in place of a projection of velocities, and factorizes at the estimate: one correction of
+positions there, and the dynamics of the next step (`Origin.SHARED`). MuJoCo is as it comes, but for limits and contacts; "fastest" is MJX
+with one iteration of Newton's method and of its line search, which suffice for equalities, and without its implicit treatment of damping.
 
 Another table has opening and energy over 5 s in which nothing is lost or driven, of a gripper of our own with two parallelograms that
 swings upside down (without its limits the Robotiq soon reaches configurations where it locks): MuJoCo as it comes, and as stiff as it may
@@ -229,7 +229,7 @@ def of_jaxdae(name: str, subject: Subject, worlds: int, steps: int, method: Any)
 def ways(dt: float) -> tuple[tuple[str, Any], ...]:
     """Returns the methods by their names."""
     whole = jaxdae.Projection(jaxdae.PositionProjection(origin=jaxdae.Origin.PREVIOUS))
-    once = jaxdae.Projection(jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.STAGE), None)
+    once = jaxdae.Projection(jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.SHARED), None)
     euler = jaxdae.SemiImplicitEuler()
     damped = jaxdae.SemiImplicitEuler(stabilization=jaxdae.Baumgarte(0.5 / dt, 0.0))
     return ("", jaxdae.Projected(euler, whole)), (" once", jaxdae.Projected(damped, once))

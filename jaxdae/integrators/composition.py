@@ -134,4 +134,4 @@ class Composition(PointWrapping):
         first, last = (jax.tree.map(lambda x, k=k: x[k], infos) for k in (0, -1))
         info = dataclasses.replace(last, a=first.a, lam=first.lam, status=status, iterations=iterations)
         # Time in one sum: that of the parts would differ by rounding.
-        return Point(State(state.t + dt, new.q, new.v), new.linearization), memory, info
+        return Point(State(state.t + dt, new.q, new.v), new.linearization, estimate=new.estimate), memory, info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
@@ -22,13 +22,14 @@ class ExplicitEuler(PointMethod):
         stabilization: the target of the acceleration row.
     """
 
+    begins_at_estimate: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""
         state = point.state
-        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
+        (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         return Point(new, stage=point.linearization), memory, step_info(system, new, a, lam)
 
@@ -42,13 +43,14 @@ class SemiImplicitEuler(PointMethod):
         stabilization: the target of the acceleration row.
     """
 
+    begins_at_estimate: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""
         state = point.state
-        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
+        (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         v = state.v + dt * a
         new = State(state.t + dt, system.retract(state.q, dt * v), v)
         return Point(new, stage=point.linearization), memory, step_info(system, new, a, lam)

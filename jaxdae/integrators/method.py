@@ -81,6 +81,8 @@ class PointMethod(Method):
 
     takes_linearization: ClassVar[bool] = True
     """Whether a step that begins at a point with a linearization solves with it. Such a step keeps that of its last stage as well."""
+    begins_at_estimate: ClassVar[bool] = False
+    """Whether its first stage takes the dynamics at the origin of the point, where that is not its state; see `Point.estimate`."""
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the point at which a motion begins, linearized where the steps of the method end with a linearization.
@@ -201,7 +203,7 @@ def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -
     """
     still = jax.lax.stop_gradient((system, state, integrator, others))
     begun = of_points(integrator).begin(still[0], as_many_as(still[1], *still))
-    return Point(state, begun.linearization)
+    return Point(state, begun.linearization, estimate=None if begun.estimate is None else state.q)
 
 
 def samples_law(integrator: Any) -> bool:

@@ -6,6 +6,17 @@ kept (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", sectio
 The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on with
 the state, as a `Point`, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well, and with
 `Origin.STAGE` it uses that of the method's last stage.
+
+With `Origin.SHARED` it is the other way round: M and J are those of the estimate q_e at the end of the step, which the projection of
+positions moves by xi, and the next step goes on with them,
+
+    q = q_e (+) xi,    W xi = -J(q_e)^T mu,  g(q) = 0,            a = a(t, q_e, v),  and so on from (q, v),
+
+so that where the bodies are, M, J, and their factors are found once a step. |xi| is the local error of the positions in the directions of
+the constraints, O(h^(p+1)). By so much the accelerations of the first stage are off, velocities by O(h^(p+2)) in a step, and the order p is
+kept. J is as good as at the state: each correction gains a factor |xi|. Velocities are projected at q with that J. The accelerations that
+the step reports are those at q_e. The estimate belongs to the motion: it is differentiated with it, and a rollout that goes on from a state
+begins with q_e = q.
 """
 
 from __future__ import annotations
@@ -20,7 +31,7 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import Integrator, StepInfo, largest, step_info
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound
-from jaxdae.linearization import Point, linearize, located
+from jaxdae.linearization import Linearization, Point, linearize, located
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status, first_failure
@@ -84,18 +95,49 @@ class Projected(PointWrapping):
             "projection must be a Projection(position, velocity), with one of them None for the other alone",
         )
         yield not switches_rows(self.integrator), NOT_SWITCHING
+        yield (
+            not self._goes_on_at_estimate or self.inner.begins_at_estimate,
+            "Origin.SHARED needs an integrator that begins at the estimate: SemiImplicitEuler, ExplicitEuler or RungeKutta",
+        )
+
+    @property
+    def _goes_on_at_estimate(self) -> bool:
+        """Whether steps begin with what the projection of positions has made at the estimate."""
+        position = self.projection.position
+        return isinstance(position, PositionProjection) and position.origin is Origin.SHARED and _follows(position)
 
     def begin(self, system: AnySystem, state: State) -> Point:
         """Returns the start, linearized where steps and projections share a linearization."""
         point = self.inner.begin(system, state)
-        shares = point.linearization is None and self.inner.takes_linearization and _serves_both(system, state)
-        return Point(state, linearize(system, state, self.roles.solver)) if shares else point
+        if point.linearization is not None or not self.inner.takes_linearization or not _serves_both(system, state):
+            return point
+        estimate = state.q if self._goes_on_at_estimate else None
+        return Point(state, linearize(system, state, self.roles.solver), estimate=estimate)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         new, solver = end.state, self.roles.solver
         system = bound(system, new, u)
+        position = self.projection.position
+        if point.estimate is None:
+            new, here = self._projected(system, point, end)
+        else:
+            new, here = self._projected_at_estimate(system, point, end)
+        estimate = None if point.estimate is None else end.q
+        system = located(system, new.q, solver)
+        after = step_info(system, new, inner.a, inner.lam)
+        # What else the method reports stays: efforts of motors, rows that are on.
+        found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
+        info = dataclasses.replace(inner, **found)
+        if isinstance(position, PositionProjection):
+            info = dataclasses.replace(info, iterations=inner.iterations + position.iterations)
+        failed = projection_status(self.projection, info, new)
+        return Point(new, here, estimate=estimate), memory, dataclasses.replace(info, status=first_failure(inner.status, failed))
+
+    def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization | None]:
+        """Returns the projected end of a step from a point, and the linearization there where there was one at the point."""
+        new, solver = end.state, self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:
             with jax.named_scope("position_projection"):
@@ -109,11 +151,19 @@ class Projected(PointWrapping):
         if velocity is not None:
             with jax.named_scope("velocity_projection"):
                 new = velocity.project(system, new, point.state, here if _follows(self.projection.velocity) else None)
-        after = step_info(system, new, inner.a, inner.lam)
-        # What else the method reports stays: efforts of motors, rows that are on.
-        found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
-        info = dataclasses.replace(inner, **found)
-        if isinstance(position, PositionProjection):
-            info = dataclasses.replace(info, iterations=inner.iterations + position.iterations)
-        failed = projection_status(self.projection, info, new)
-        return Point(new, here), memory, dataclasses.replace(info, status=first_failure(inner.status, failed))
+        return new, here
+
+    def _projected_at_estimate(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization]:
+        """Returns the end of a step from a point, projected with the linearization at the end itself."""
+        new, solver = end.state, self.roles.solver
+        position, velocity = self.projection.resolved(solver)
+        system = located(system, new.q, solver)
+        with jax.named_scope("linearize"):
+            here = linearize(system, new, solver)
+        with jax.named_scope("position_projection"):
+            new = position.project(system, new, point.state, here)
+        if velocity is not None:
+            with jax.named_scope("velocity_projection"):
+                system = located(system, new.q, solver)
+                new = velocity.project(system, new, point.state, here if _follows(self.projection.velocity) else None)
+        return new, here

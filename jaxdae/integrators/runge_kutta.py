@@ -17,7 +17,7 @@ crank-rocker (9 and 8, with projections) is compiled in 0.85, steps take 1.1, an
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -114,6 +114,7 @@ class RungeKutta(PointMethod):
         Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999).
     """
 
+    begins_at_estimate: ClassVar[bool] = True
     tableau: Tableau = static(one_of=Tableau, default=RK4)
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
@@ -155,7 +156,7 @@ class RungeKutta(PointMethod):
     def _one_by_one(self, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Slopes, Rows, Any]:
         """Returns slopes, multipliers of the first stage, and the linearization at the last one where the first one has one."""
         state, last = point.state, point.linearization
-        (a, lam), _ = stage_dynamics(self, system, state, u, point.linearization, keep=False)
+        (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         rates, accelerations = [state.v], [a]
         for i, (row, c) in enumerate(zip(self.tableau.a[1:], self.tableau.c[1:], strict=True), start=2):
             keep = point.linearization is not None and i == len(self.tableau.b)
@@ -173,7 +174,7 @@ class RungeKutta(PointMethod):
         first, stages, dtype = 0 if known is None else 1, len(self.tableau.b), state.v.dtype
         slopes, before = jnp.zeros((2, stages, *state.v.shape), dtype), []
         if known is not None:
-            (a, lam), _ = stage_dynamics(self, system, state, u, known, keep=False)
+            (a, lam), _ = stage_dynamics(self, system, point.origin, u, known, keep=False)
             slopes, before = slopes.at[:, 0].set(jnp.stack([state.v, a])), [lam]
 
         def stage(carry: Any, at: Any) -> tuple[Any, Rows]:
