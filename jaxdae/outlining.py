@@ -5,7 +5,9 @@ solves with them five times, three quarters of the compile time are copies. Wher
 program of it. Its arguments and results are then arrays in memory, which is the other thing that it is good for: nothing that it returns is
 computed again by those who read it.
 
-Other devices copy as before: whether their compilers keep calls was not tried.
+Other devices copy as before: whether their compilers keep calls was not tried. So does XLA of JAX 0.9 with
+`--xla_cpu_use_fusion_emitters=false`, one of the flags of the command: a unit of a factorization of ten rows compiles in 0.39, 0.76 and 1.31
+s where it is called once, twice and four times, and in 0.62, 0.71 and 0.77 s without the flag. Calls are the same numbers either way.
 """
 
 from __future__ import annotations
