@@ -6,8 +6,8 @@ program of it. Its arguments and results are then arrays in memory, which is the
 computed again by those who read it.
 
 Other devices copy as before: whether their compilers keep calls was not tried. So does XLA of JAX 0.9 with
-`--xla_cpu_use_fusion_emitters=false`, one of the flags of the command: a unit of a factorization of ten rows compiles in 0.39, 0.76 and 1.31
-s where it is called once, twice and four times, and in 0.62, 0.71 and 0.77 s without the flag. Calls are the same numbers either way.
+`--xla_cpu_use_fusion_emitters=false`, one of the flags of the command: a unit of a factorization of ten rows compiles in 0.39, 0.76 and
+1.31 s where it is called once, twice and four times, and in 0.62, 0.71 and 0.77 s without the flag. The numbers are the same either way.
 """
 
 from __future__ import annotations

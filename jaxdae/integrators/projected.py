@@ -117,23 +117,20 @@ class Projected(PointWrapping):
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
-        new, solver = end.state, self.roles.solver
-        system = bound(system, new, u)
-        position = self.projection.position
-        if point.estimate is None:
-            new, here = self._projected(system, point, end)
-        else:
-            new, here = self._projected_at_estimate(system, point, end)
-        estimate = None if point.estimate is None else end.q
-        system = located(system, new.q, solver)
+        system = bound(system, end.state, u)
+        shared = point.estimate is not None
+        project = self._projected_at_estimate if shared else self._projected
+        new, here = project(system, point, end)
+        system = located(system, new.q, self.roles.solver)
         after = step_info(system, new, inner.a, inner.lam)
         # What else the method reports stays: efforts of motors, rows that are on.
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
         info = dataclasses.replace(inner, **found)
-        if isinstance(position, PositionProjection):
-            info = dataclasses.replace(info, iterations=inner.iterations + position.iterations)
+        if isinstance(self.projection.position, PositionProjection):
+            info = dataclasses.replace(info, iterations=inner.iterations + self.projection.position.iterations)
         failed = projection_status(self.projection, info, new)
-        return Point(new, here, estimate=estimate), memory, dataclasses.replace(info, status=first_failure(inner.status, failed))
+        info = dataclasses.replace(info, status=first_failure(inner.status, failed))
+        return Point(new, here, estimate=end.q if shared else None), memory, info
 
     def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization | None]:
         """Returns the projected end of a step from a point, and the linearization there where there was one at the point."""

@@ -97,7 +97,7 @@ class HeightLoads(WithLoads):
 
         def guess(k: Any, at: Any) -> Any:
             x, _ = at
-            (residual, slopes) = missing(x, still), jax.jacfwd(missing)(x, still)
+            residual, slopes = missing(x, still), jax.jacfwd(missing)(x, still)
             inverse = jnp.linalg.inv(jnp.where(k == 0, jnp.eye(rows.size, dtype=x.dtype), slopes))
             return jnp.where(k < 2, x - inverse @ residual, x), inverse
 
