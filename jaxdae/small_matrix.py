@@ -29,6 +29,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -186,11 +187,23 @@ def _eliminate(matrix: Array) -> tuple[Array, Array]:
         root = jnp.sqrt(jnp.where(pivot > limit * entries[j], pivot, jnp.nan))
         column = matrix[:, 0] / root
         row = jnp.concatenate([pending[0] / root, (1.0 / root)[None]])
-        columns.append(jnp.pad(column, [(j, 0), *padding]))
+        columns.append(column)
         rows.append(jnp.pad(row, [(0, size - 1 - j), *padding]))
         pending = jnp.pad(pending[1:], [(0, 0), (0, 1), *padding]) - column[1:, None] * row[None]
         matrix = matrix[1:, 1:] - column[1:, None] * column[None, 1:]
-    return jnp.stack(columns, axis=1), jnp.stack(rows)
+    j, i = np.triu_indices(size)
+    return _scattered(columns, (i, j)), jnp.stack(rows)
+
+
+def _scattered(parts: list[Array], places: tuple[np.ndarray, np.ndarray]) -> Array:
+    """Returns the matrix (n, n, worlds) with the entries of the parts, one after the other, at these rows and columns; zero elsewhere.
+
+    One reading of all parts: as padded columns they would be written twice, each by a kernel of its own that is to be compiled.
+    """
+    entries = jnp.concatenate([*parts, jnp.zeros_like(parts[0][:1])])
+    order = np.full((len(parts), len(parts)), len(entries) - 1)
+    order[places] = np.arange(len(entries) - 1)
+    return entries[order]
 
 
 def _once_unless_tiny(function: Callable[..., Array]) -> Callable[..., Array]:
