@@ -22,6 +22,7 @@ times its curvature. Of a four-bar of links of 1 to 2.5 m, by lengths, that is 1
 
     v = v_e - W^-1/2 (J W^-1/2)^+ [g'; w],      W = M + s J^T J,  s > 0.
 
+where velocities that are held have neither rows nor columns in M and J: the others move as if these were infinitely heavy.
 For M > 0 this is the projection with W = M, whatever s is, and so are its derivatives: s |J dv|^2 is the same for all corrections dv that
 have one J dv, so that the smallest of them in W is the smallest in M. What s adds is that massless coordinates do no harm where the
 constraints determine them: W > 0 wherever no motion that the constraints allow is massless.
@@ -315,7 +316,6 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
     residual = velocity_residual(system, state)
     if residual.shape[0] == 0:
         return state.v
-    # Columns of fixed velocities are dropped before scaling, so that they act as infinitely heavy.
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
     lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
@@ -324,8 +324,8 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
 
 
 def _weight(mass: Any, jacobian: Any, free: Any) -> Any:
-    """Returns W = M + s J^T J (nv, nv), with s such that both terms are of one size; velocities that are massless and held get a weight."""
+    """Returns W = M + s J^T J (nv, nv) over free velocities, with s such that both terms are of one size; those held stand apart."""
+    mass = mass * free[:, None] * free
     sizes = jax.lax.stop_gradient((jnp.trace(mass), jnp.sum(jacobian**2)))
     total, rows = (jnp.where(size > 0.0, size, 1.0) for size in sizes)
-    held = (free == 0.0) & (jnp.diagonal(mass) == 0.0)
-    return mass + (total / rows) * (jacobian.T @ jacobian) + jnp.diag(jnp.where(held, total, 0.0))
+    return mass + (total / rows) * (jacobian.T @ jacobian) + jnp.diag(total * (1.0 - free))

@@ -267,6 +267,22 @@ class TestVelocities:
         assert at.v[2] == 2.0
         np.testing.assert_allclose(mechanism.constraint_jacobian(at.t, at.q, at.v) @ at.v, 0.0, atol=1e-14)
 
+    def test_nearest_beside_those_that_are_held(self):
+        """Joint coordinates, whose mass matrix is dense: the smallest dv^T M dv with J dv = -J v that leaves held rates alone."""
+        bodies = [jm.Body(f"link{k}", 1.0 + k, 0.1 * (k + 1), (0.5 + k, 0.1 * k, 0.2 * k)) for k in range(5)]
+        joints = [jm.Revolute(f"pin{k}", bodies[k - 1].name if k else "ground", f"link{k}", at=(k, 0.1 * k)) for k in range(5)]
+        rod = jm.Rod("rod", "link4", "ground", at_a=(5.0, 0.5), at_b=(6.0, 3.0))
+        chain, q = jm.planar_mechanism(bodies, [*joints, rod], coordinates=jm.Joints())
+        wanted, held = np.array([0.3, -1.2, 0.7, 0.2, 1.5]), np.array([False, True, False, False, True])
+        at, _ = jd.initialize(chain, q, wanted, fixed_velocity=held)
+        free = ~held
+        mass = np.asarray(chain.mass_matrix(q))[np.ix_(free, free)]
+        row = np.asarray(chain.constraint_jacobian(at.t, q, at.v))[0]
+        along = np.linalg.solve(mass, row[free])
+        expected = wanted.copy()
+        expected[free] -= along * (row @ wanted) / (row[free] @ along)
+        np.testing.assert_allclose(at.v, expected, rtol=0.0, atol=1e-13)
+
     def test_redundant_rows(self):
         mechanism, q = parallelogram()
         at, _ = jd.initialize(mechanism, q, jnp.zeros(12).at[2].set(2.0), fixed_velocity=np.arange(12) == 2)

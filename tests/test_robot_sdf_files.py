@@ -212,6 +212,10 @@ MISTAKES = {
     "a link that is not": (of(LINKS, joint(child="bb")), "the child of joint 'j' is the unknown link 'bb'"),
     "itself": (of(LINKS, joint(child="a")), "the joint 'j' connects 'a' with itself"),
     "an axis of zero": (of(LINKS, joint(inside="<axis><xyz>0 0 0</xyz></axis>")), "the axis of joint 'j' is zero"),
+    "an axis in nothing": (
+        of(LINKS, joint(inside="<axis><xyz expressed_in='bb'>0 0 1</xyz></axis>")),
+        "the axis of joint 'j' is expressed in the unknown frame 'bb' (did you mean 'b'?)",
+    ),
     "words": (of(LINKS, joint(inside="<axis><xyz>0 x 0</xyz></axis>")), "text of <xyz> must be 3 finite numbers, got '0 x 0'"),
     "a pose in nothing": (
         of(link("a", "<pose relative_to='q'>0 0 0 0 0 0</pose>")),

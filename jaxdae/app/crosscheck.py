@@ -360,12 +360,19 @@ class _Check:
             yield self.document.problem(place, got, expected, "for example forces.motor.torque")
             return
         nominal = value_at(self.resolved, target)
-        if entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
+        if nominal is None and self._default(target) is None:
+            yield self.document.problem(place, f"{path!r}, which is not given", "a number for world 0", f"give {path} a value")
+        elif entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
             got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
             yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
         if driven.idle(self.resolved, target):
             yield driven.idle_problem(self.document, place, path)
         yield from self._pose(place, target)
+
+    def _default(self, target: Location) -> Any:
+        """Returns the default of a number of a joint or a force, None for that of the start pose; of any other number 0."""
+        kind = TYPES[self.space].get(str(value_at(self.resolved, (*target[:3], "type"))))
+        return 0.0 if kind is None or len(target) < 4 else kind.default_of(str(target[3]))
 
     def _pose(self, place: Location, target: Location) -> Iterator[Problem]:
         """A start pose that differs from world to world has to stay: its coordinate held, the joints of the body placed in bodies."""

@@ -258,8 +258,9 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
     if at is None or not (expressed or of_model):
         return axis / length
     frame = frames.pose(scope.full(expressed)) if expressed else frames.pose(scope.model_frame)
-    if frame is None:
-        source.wrong((xyz or joint).line, f"expressed_in names the unknown frame {expressed!r}")
+    if expressed and not frames.has(scope.full(expressed)):
+        text = f"the axis of joint {joint.attributes.get('name')!r} is expressed in the unknown frame {expressed!r}"
+        source.wrong((xyz or joint).line, f"{text}{hint(expressed, list(frames.entries))}")
         return default
     return at.rotation.T @ frame.rotation @ axis / length
 

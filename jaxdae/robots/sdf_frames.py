@@ -146,6 +146,10 @@ class Frames:
     def _entry(self, name: str) -> Entry | None:
         return self.entries.get(name) or self.joints.get(name)
 
+    def has(self, name: str) -> bool:
+        """Returns whether there is a frame of a full name; that of the world is empty."""
+        return name == "" or self._entry(name) is not None
+
     def pose(self, name: str) -> Pose:
         """Returns the pose of a frame in the world, of links before joints of the same name; notes unknown frames and circles."""
         return self._resolved(name, self.entries.get(name) or self.joints.get(name), name not in self.entries, ()) or HERE

@@ -82,7 +82,10 @@ class Proximal:
     Attributes:
         regularization: mu over the mean diagonal entry of the Delassus matrix, added to hard rows; None for eps^(1/2).
         iterations: how many solves share the factorization, at least 1. Each gains a factor mu / (s + mu) in a direction with eigenvalue s:
-            five of them reach round-off for eigenvalues down to 1e-6 of the mean in double precision.
+            five of them leave 1e-9 where s is 1e-6 of the mean in double precision, but 1e-3 where it is 1e-3 in single precision.
+
+    In single precision small eigenvalues of the Delassus matrix are lost: at 1e-4 of the mean a quarter of what is along them is missing.
+    Accelerations of Bricard's six-bar (5e-4) are wrong, and its rollouts end NOT_CONVERGED; `LeastSquares` and `NullSpace` reach 1e-5.
 
     Dependent rows are allowed. Accelerations are unique and their derivatives exact for consistent r; lam is the shortest, and its
     derivative is exact up to multipliers without force. Needs M positive definite. Nearly as fast as `SchurComplement`.

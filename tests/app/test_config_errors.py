@@ -176,6 +176,24 @@ def test_one_mistake_is_one_line_that_names_place_and_remedy(tmp_path, override)
         assert part in line
 
 
+def test_numbers_that_vary_have_a_value_for_world_0(tmp_path):
+    """A rest length that is left out is that of the start pose, which no number of the config says; a damping that is left out is zero."""
+    data = copy.deepcopy(FREE)
+    data["mechanism"]["forces"].append(
+        {"type": "linear_spring", "name": "cable", "a": "ground", "b": "rod", "at_a": [2, 0], "at_b": [1, 0]}
+    )
+    data["mechanism"]["forces"][-1]["stiffness"] = 3.0
+    for spread in ("std", "scatter"):
+        data["batch"] = {"size": 3, "vary": [{"path": "forces.cable.rest_length", spread: 0.1}]}
+        (line,) = messages(tmp_path, data)
+        assert "got 'forces.cable.rest_length', which is not given" in line
+        assert line.endswith("give forces.cable.rest_length a value")
+    data["batch"]["vary"] = [{"path": "forces.cable.damping", "distribution": "uniform", "low": 0.1, "high": 0.2}]
+    file = tmp_path / "good.yaml"
+    file.write_text(yaml.safe_dump(data))
+    load(str(file))
+
+
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path):
     text = """
 name: all at once

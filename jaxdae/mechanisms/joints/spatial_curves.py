@@ -35,7 +35,9 @@ class PointOnCurve(SpatialJoint):
     s is no coordinate: the nearest of some samples starts Newton's method, and s has the derivatives of an implicit function,
     ds/dp = r'(s) / (|r'|^2 + (r - p) . r''), so that the rows have exact derivatives of all orders. The directions across the curve are
     fixed ones, freed of their part along it: at the axes of a that are farthest from the tangent, so that they jump along some curves; the
-    constraint force does not. The ends do not hold the bead: beyond them the curve goes on as its function does.
+    constraint force does not. The ends do not hold the bead: beyond them the curve goes on as its function does, but samples are
+    between them. Where Newton's method finds no way from an end to the bead, as from 1 to 1.4 on y = x^3, a rollout ends NOT_CONVERGED, and
+    accelerations of such a state are wrong: give ends beyond the motion.
 
     Derivatives with respect to the numbers of the curve are exact as well. One evaluation of the rows costs some 80 of the curve.
     """

@@ -194,6 +194,8 @@ class Wheel(Joint):
             yield f"has the spin {self.spin!r} and no radius: a rolling row needs the radius in m"
         if self.spin is None and is_there(self.slip_ratio):
             yield "has a slip_ratio and no spin: only a rolling row slips along the heading"
+        if not self.lateral and is_there(self.slip_angle):
+            yield "has a slip_angle and lateral=False: only a lateral row slips across the heading"
         if self.spin is None and not self.lateral:
             yield "holds nothing: give lateral=True, or a spin and a radius"
         yield from slip_mistakes(self.slip_angle)
