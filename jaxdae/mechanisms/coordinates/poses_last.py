@@ -47,6 +47,8 @@ def _located(space: Any, shape: Structure, fixed: Any, turning: Any, sliding: An
     The last axis of all arrays is that of the worlds, or of length one.
     """
     frame, count = space.frame, shape.count
+    # Of a design the worlds may have some numbers of their own and share others, such as lengths and directions.
+    fixed, held = (frame(*jnp.broadcast_arrays(*each)) for each in (fixed, held))
     moved = frame(*together(*jnp.broadcast_arrays(*_moved(frame, shape, turning, sliding, q))))
     own = frame.composed(fixed.array(), moved.array())
     first = np.asarray([parent == count for parent in shape.parents])[:, None] & (np.arange(4) == 3)[:, None, None]
@@ -60,7 +62,8 @@ def _located(space: Any, shape: Structure, fixed: Any, turning: Any, sliding: An
     else:
         on_bodies = links[:, :, carriers]
     bodies = frame.of_array(frame.composed(on_bodies, held.array()))
-    columns = space.screw(*together(*space.screw.of_axis(frame.of_array(links[:, :, on_links]), turning, sliding)))
+    motions = space.screw.of_axis(frame.of_array(links[:, :, on_links]), turning, sliding)
+    columns = space.screw(*together(*jnp.broadcast_arrays(*motions)))
     origins = np.append(shape.roots, count)[carriers]
     return frame.of_array(links), bodies, columns, [_found(own[k, 3], origins) for k in range(3)]
 
