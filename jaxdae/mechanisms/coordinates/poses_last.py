@@ -62,8 +62,7 @@ def _located(space: Any, shape: Structure, fixed: Any, turning: Any, sliding: An
     else:
         on_bodies = links[:, :, carriers]
     bodies = frame.of_array(frame.composed(on_bodies, held.array()))
-    motions = space.screw.of_axis(frame.of_array(links[:, :, on_links]), turning, sliding)
-    columns = space.screw(*together(*jnp.broadcast_arrays(*motions)))
+    columns = space.screw(*together(*space.screw.of_axis(frame.of_array(links[:, :, on_links]), turning, sliding)))
     origins = np.append(shape.roots, count)[carriers]
     return frame.of_array(links), bodies, columns, [_found(own[k, 3], origins) for k in range(3)]
 
