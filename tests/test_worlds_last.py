@@ -1,5 +1,7 @@
 """Sums over a tree and frames of many worlds, whose last axis is that of the worlds: the same as those of one world."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +50,23 @@ def branched(*loops):
     joints = [js.Ball("ball", "link 0", "link 1", point), js.Prismatic("slider", "link 0", "link 2", axis, point)]
     joints += [js.Revolute(f"hinge {k}", f"link {k - 2}", f"link {k}", np.roll(axis, k), (0.1, 0.2, 0.2 * k)) for k in range(3, 17)]
     return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=[*joints, *loops]), jm.Joints())
+
+
+@pytest.mark.parametrize("owned", ["fixed", "held"])
+def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned):
+    mechanism, q = branched()
+    scales = jnp.asarray([1.0, 1.2, 0.7])
+
+    def seen(scale):
+        tree = mechanism.coordinates
+        frames = getattr(tree, owned)
+        scaled = frames._replace(**{name: scale * getattr(frames, name) for name in frames.PLACE})
+        return dataclasses.replace(tree, **{owned: scaled}).near(q)
+
+    found = jax.jit(jax.vmap(seen))(scales)
+    alone = jax.jit(seen)
+    for k, scale in enumerate(scales):
+        jax.tree.map(lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=0.0, atol=1e-13), found, alone(scale))
 
 
 def test_worlds_of_a_larger_tree_are_as_each_alone():

@@ -47,6 +47,8 @@ def _located(space: Any, shape: Structure, fixed: Any, turning: Any, sliding: An
     The last axis of all arrays is that of the worlds, or of length one.
     """
     frame, count = space.frame, shape.count
+    # Of a design the worlds may have some numbers of their own and share others, such as lengths and directions.
+    fixed, held = (frame(*jnp.broadcast_arrays(*each)) for each in (fixed, held))
     moved = frame(*together(*jnp.broadcast_arrays(*_moved(frame, shape, turning, sliding, q))))
     own = frame.composed(fixed.array(), moved.array())
     first = np.asarray([parent == count for parent in shape.parents])[:, None] & (np.arange(4) == 3)[:, None, None]
