@@ -11,8 +11,10 @@ derivative, and are computed where any world has gaps.
 
 The contacts are found along with the pose: before every correction of y each contact is corrected once from where it was last. It is wrong
 by e^2 then, with e what the last correction of y moved it by; a gap does not change with the contact to first order, and is wrong by e^4.
-So the iteration converges as fast as with contacts that are found anew each time. With the slopes S of the gaps and H of the other rows, h,
-a correction d is that of
+So the iteration converges as fast as with contacts that are found anew each time. All begin below their centers, those of discs as far as
+their planes allow: the first correction turns each to about the normal there, without a frame being known before.
+
+With the slopes S of the gaps and H of the other rows, h, a correction d is that of
 
     [ S^T S + H^T H   H^T ] [ d  ]     [ S^T gap + H^T h ]
     [ H               0   ] [ mu ] = - [ h               ],
@@ -33,6 +35,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import repeated_by_worlds
+from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.equations import Mechanism
@@ -255,10 +258,9 @@ class _Search(NamedTuple):
 def _begun(where: Any, mechanism: Mechanism, q: Any, place: Any, yaw: Any) -> _Search:
     """Returns the search at its first guess."""
     y = jnp.concatenate([q[where[0][2] : where[0][2] + 1], jnp.zeros((2,), q.dtype), q[np.asarray(where[1], int)]])
-    start = _at(y, q, place, yaw, where)
-    motion = mechanism.coordinates.at_rest(start)
-    guesses = [_first_guesses(group, pair, motion) for group, pair in _standing(mechanism)]
-    rows = jax.eval_shape(without_wheels(mechanism).constraint, jnp.zeros((), q.dtype), start)
+    zeros = [jnp.zeros((len(group.names),), q.dtype) for group, _ in _standing(mechanism)]
+    guesses = [Vector(zero, zero, jnp.ones_like(zero)) for zero in zeros]
+    rows = jax.eval_shape(without_wheels(mechanism).constraint, jnp.zeros((), q.dtype), q)
     mu = jnp.zeros(rows.shape, rows.dtype)
     infinite = jnp.asarray(jnp.inf, q.dtype)
     return _Search(y, mu, infinite, infinite, guesses, jnp.zeros((), jnp.int32))
@@ -323,12 +325,6 @@ def _still(mechanism: Mechanism, q: Any) -> measures.Kinematics:
 
 # Compiled as units, and one contact for everything that is asked of it.
 _unit = partial(jax.jit, static_argnums=1)
-
-
-@_unit
-def _first_guesses(group: Any, pair: measures.Pairs, motion: measures.Kinematics) -> Any:
-    """Returns first guesses of the directions from the contacts to the centers, vectors of stacked entries (k,)."""
-    return jax.vmap(lambda wheel, a, b: wheel.first_guess(a, b))(group, *measures.ends(pair, motion))
 
 
 @_unit

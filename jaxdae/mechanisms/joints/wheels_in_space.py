@@ -34,11 +34,9 @@ from jaxdae.geometry.contact import (
     ball_contact,
     ball_correction,
     ball_margin,
-    ball_start,
     rim_contact,
     rim_correction,
     rim_margin,
-    rim_start,
 )
 from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
@@ -69,10 +67,6 @@ class OnTerrain(SpatialJoint):
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Returns where it touches the terrain, in the frame of a; faster with a guess of the direction from there to the center."""
         raise NotImplementedError(f"{type(self).__name__}.contact")
-
-    def first_guess(self, a: Frame, b: Frame) -> Vector:
-        """Returns a guess of the direction from the contact to the center, in the frame of a."""
-        raise NotImplementedError(f"{type(self).__name__}.first_guess")
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
         """Returns a better direction from the contact to the center, and the contact if the given one is right, in the frame of a."""
@@ -165,10 +159,6 @@ class DiscOnTerrain(OnTerrain):
         axle = self.axle(a, b)
         return rim_contact(self.terrain, self.center(a, b), axle, self.radius, None if guess is None else _across(guess, axle))
 
-    def first_guess(self, a: Frame, b: Frame) -> Vector:
-        """Returns the direction of the normal under the center, in the plane of the disc."""
-        return rim_start(self.terrain, self.center(a, b), self.axle(a, b))
-
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
         """Returns a better direction, normal to the axle, and the contact if the given one, made so, is right."""
         axle = self.axle(a, b)
@@ -199,10 +189,6 @@ class SphereOnTerrain(OnTerrain):
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:
         """Returns where the sphere touches the terrain, in the frame of a."""
         return ball_contact(self.terrain, self.center(a, b), self.radius, guess)
-
-    def first_guess(self, a: Frame, b: Frame) -> Vector:
-        """Returns the direction of the normal under the center."""
-        return ball_start(self.terrain, self.center(a, b))
 
     def corrected(self, direction: Vector, a: Frame, b: Frame) -> tuple[Vector, Contact]:
         """Returns a better direction, and the contact if the given one is right."""
