@@ -165,7 +165,7 @@ class Levels:
 
     def _laid(self, entry: Any, *, placed: bool) -> list[Any]:
         """Returns an entry (nodes, ...), or (places, ...) where it is placed, as grids (levels, width, ...); zero in empty places."""
-        entry = entry if placed else _ordered(entry, self.in_places)
+        entry = entry if placed else ordered(entry, self.in_places)
         ends = np.cumsum([slots.size for slots in self._slots])
         return [entry[end - slots.size : end].reshape(*slots.shape, *entry.shape[1:]) for slots, end in zip(self._slots, ends, strict=True)]
 
@@ -173,7 +173,7 @@ class Levels:
         """Returns what `_laid` laid."""
         flat = [grid.reshape(slots.size, *grid.shape[2:]) for slots, grid in zip(self._slots, grids, strict=True)]
         entry = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
-        return entry if placed else _ordered(entry, self.places)
+        return entry if placed else ordered(entry, self.places)
 
     def pushed(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that carry it."""
@@ -274,7 +274,7 @@ def _summed(levels: Levels, entry: Any, inward: bool) -> Any:
     return (levels.inward if inward else levels.outward)(step, entry, jnp.zeros_like(entry[0]))
 
 
-def _ordered(entry: Any, numbers: np.ndarray) -> Any:
+def ordered(entry: Any, numbers: np.ndarray) -> Any:
     """Returns the rows of an entry (n, ...) with these numbers; zeros for the number n. A few runs of rows are copied as such."""
     count = entry.shape[0]
     if np.array_equal(numbers, np.arange(count)):

@@ -11,6 +11,7 @@ import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.batching.last import kept, multiplied, repeated_by_worlds
 from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
 
 RNG = np.random.default_rng(3)
 SUMS = (np.asarray([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.asarray([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
@@ -69,8 +70,12 @@ def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned):
         jax.tree.map(lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=0.0, atol=1e-13), found, alone(scale))
 
 
-def test_worlds_of_a_larger_tree_are_as_each_alone():
-    mechanism, q = branched()
+PIN = js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1))
+
+
+@pytest.mark.parametrize("loops", [(), (PIN,)], ids=["tree", "loop"])
+def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
+    mechanism, q = branched(*loops)
     nv = len(mechanism.names.velocities)
     assert nv >= mechanism.coordinates.articulated_from
     q = jax.vmap(lambda xi: mechanism.retract(q, xi))(jnp.asarray(RNG.normal(size=(WORLDS, nv))))
@@ -86,9 +91,29 @@ def test_worlds_of_a_larger_tree_are_as_each_alone():
         assert np.allclose(entries, np.stack(each), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.long
+def test_derivatives_of_worlds_with_a_loop_are_as_of_each_alone():
+    mechanism, q = branched(PIN)
+    assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities))), SweptRows)
+    nv = len(mechanism.names.velocities)
+    q = jax.vmap(lambda xi: mechanism.retract(q, xi))(jnp.asarray(RNG.normal(size=(2, nv))))
+    v, weights = jnp.asarray(RNG.normal(size=(2, nv))), jnp.asarray(RNG.normal(size=nv))
+
+    def slopes(q, v):
+        def acceleration(q):
+            return weights @ jaxdae.forward_dynamics(mechanism, jaxdae.State(jnp.zeros(()), q, v))[0]
+
+        return jax.jvp(acceleration, (q,), (jnp.ones_like(q),))[1], jax.grad(acceleration)(q)
+
+    many, one_by_one = jax.jit(jax.vmap(slopes))(q, v), jax.jit(slopes)
+    for k in range(2):
+        for found, right in zip((x[k] for x in many), one_by_one(q[k], v[k]), strict=True):
+            np.testing.assert_allclose(found, right, atol=1e-10 * np.abs(right).max())
+
+
 @pytest.mark.parametrize("what", ["value", pytest.param("slope", marks=pytest.mark.long)])
 def test_where_a_step_ends_is_where_the_next_one_begins(what):
-    mechanism, q = branched(js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1)))
+    mechanism, q = branched(PIN)
     position = jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.PREVIOUS)
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler(), jaxdae.Projection(position, None))
     # All move as one body at the start, which the loop allows.

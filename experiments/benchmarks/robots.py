@@ -7,6 +7,7 @@ factorization a step, that at its end, which serves the next one: corrections of
 accelerations. "once" has J (v + h a) = -h gamma in place of a projection of velocities, and factorizes at the estimate: one correction of
 positions there, and the dynamics of the next step (`Origin.SHARED`). MuJoCo is as it comes, but for limits and contacts; "fastest" is MJX
 with one iteration of Newton's method and of its line search, which suffice for equalities, and without its implicit treatment of damping.
+Programs return the state at the end alone, as rollouts do: what else a step finds need not be kept.
 
 Another table has opening and energy over 5 s in which nothing is lost or driven, of a gripper of our own with two parallelograms that
 swings upside down (without its limits the Robotiq soon reaches configurations where it locks): MuJoCo as it comes, and as stiff as it may
@@ -174,11 +175,13 @@ def of_mujoco(subject: Subject, steps: int) -> Contender:
     return Contender("MuJoCo C", run, steps)
 
 
-def rolled(begin: Callable[[Any], Any], step: Callable[[Any], Any], start: Any, worlds: int, steps: int) -> tuple[Any, float]:
-    """Returns the compiled program of steps of worlds from one start, and the CPU seconds of compiling; it returns the first world."""
+def rolled(
+    begin: Callable[[Any], Any], step: Callable[[Any], Any], end: Callable[[Any], Any], start: Any, worlds: int, steps: int
+) -> tuple[Any, float]:
+    """Returns the compiled program of steps of worlds from one start, and the CPU seconds of compiling; it returns the end of the first."""
 
     def one(state: Any) -> Any:
-        return jax.lax.fori_loop(0, steps, lambda _, at: step(at), begin(state))
+        return end(jax.lax.fori_loop(0, steps, lambda _, at: step(at), begin(state)))
 
     def all_worlds(state: Any) -> Any:
         if worlds == 1:
@@ -202,11 +205,11 @@ def of_mjx(subject: Subject, worlds: int, steps: int, *, fastest: bool) -> Conte
     model = subject.model(fastest=fastest)
     mx = mjx.put_model(model)
     start = mjx.make_data(mx).replace(qpos=jnp.asarray(subject.qpos), qvel=jnp.asarray(subject.qvel))
-    compiled, spent = rolled(lambda at: at, lambda at: mjx.step(mx, at), start, worlds, steps)
+    compiled, spent = rolled(lambda at: at, lambda at: mjx.step(mx, at), lambda at: (at.qpos, at.qvel), start, worlds, steps)
     data = mujoco.MjData(model)
 
     def run() -> float:
-        data.qpos[:] = np.asarray(jax.block_until_ready(compiled(start)).qpos)
+        data.qpos[:] = np.asarray(jax.block_until_ready(compiled(start))[0])
         return opening(model, data)
 
     return Contender(title(f"MJX{' fastest' if fastest else ''}", worlds), run, steps * worlds, spent)
@@ -216,11 +219,16 @@ def of_jaxdae(name: str, subject: Subject, worlds: int, steps: int, method: Any)
     """Returns jaxdae with a batch of worlds; what a step has factorized at its end serves the next one, as in rollouts."""
     system, start = subject.mechanism, subject.start
     compiled, spent = rolled(
-        lambda at: method.begin(system, at), lambda at: method.advance(system, at, (), None, subject.dt)[0], start, worlds, steps
+        lambda at: method.begin(system, at),
+        lambda at: method.advance(system, at, (), None, subject.dt)[0],
+        lambda at: at.state,
+        start,
+        worlds,
+        steps,
     )
 
     def run() -> float:
-        end = jax.block_until_ready(compiled(start)).state
+        end = jax.block_until_ready(compiled(start))
         return float(jnp.max(jnp.abs(system.constraint(end.t, end.q))))
 
     return Contender(title(f"jaxdae{name}", worlds), run, steps * worlds, spent)

@@ -15,7 +15,7 @@ rows of that level are then differentiated as those of any `System`, joint by jo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -292,22 +292,28 @@ class Mechanism(System):
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
-        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_operator(t, q, v)
+        if self._has_own_rows:
+            return super().jacobian_operator(t, q, v)
+        return self._rows_by(self.coordinates.block_rows if self._has_blocks else self.coordinates.matrix_rows, t, q, v)
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J as blocks, by autodiff where there are few bodies; never formed."""
-        return self._block_rows(t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
+        return self._rows_by(self.coordinates.block_rows, t, q, v) if self._has_blocks else super().jacobian_products(t, q, v)
 
     @property
     def _has_blocks(self) -> bool:
-        """Whether J is made of the blocks of joints; a subclass may have a J of its own."""
-        own = self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
+        """Whether J is made of the blocks of joints, matrix or not."""
         rows = sum(len(group.names) * (len(group.rows) + len(group.velocity_rows)) for group in self.joints.values())
-        return (len(self.body_names) >= self.blocks_from or rows > UNROLLED_UP_TO) and not own
+        return (len(self.body_names) >= self.blocks_from or rows > UNROLLED_UP_TO) and not self._has_own_rows
 
-    def _block_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
+    @property
+    def _has_own_rows(self) -> bool:
+        """Whether a subclass has a J of its own."""
+        return self._has_positions or type(self).constraint_jacobian is not Mechanism.constraint_jacobian
+
+    def _rows_by(self, of_joints: Callable[..., JacobianOperator], t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         motion = self.coordinates.kinematics(q, v)
-        joints = self.coordinates.block_rows(q, motion, self._terms(t, q, motion))
+        joints = of_joints(q, motion, self._terms(t, q, motion))
         return joints.stacked(DenseRows(velocity_rows_jacobian(self, t, q, v))) if self._has_velocities else joints
 
     def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:

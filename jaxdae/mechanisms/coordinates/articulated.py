@@ -11,7 +11,8 @@ and the recursions
     p_k = sum_c (p_c + U_c u_c / D_c),    u_k = b_k - S_k . p_k    (inward)      y = R^-1 b,   y_k = u_k / sqrt(D_k)
     x_k = y_k / sqrt(D_k) - U_k . a_parent / D_k,    a_k = a_parent + S_k x_k    (outward)      x = R^-T y
 
-are the two halves of x = M^-1 b: M = R R^T, with R upper triangular where parents come first. Everything is linear in the nodes.
+are the two halves of x = M^-1 b: M = R R^T, with R upper triangular where parents come first. Everything is linear in the nodes. With
+s = S / sqrt(D) and u = U / sqrt(D), which are what is kept, a half is a product and a sum for each node.
 
 One world with a matrix of moderate size is faster with LAPACK, which works on rows instead of numbers. Which of both is used is decided
 where JAX knows whether there is a batch, as in `jaxdae.small_matrix`, and by the size.
@@ -36,7 +37,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
 from jaxdae.typing import Leaf
@@ -110,27 +111,26 @@ class TreeMass(MassOperator):
 
     def factorize(self) -> TreeRoot:
         """Returns the factors, by articulated bodies or of the matrix."""
-        columns, *factors = _factorized(self)
-        return TreeRoot(self.levels, columns, *named(factors, FACTOR))
+        return TreeRoot(self.levels, *named(_factorized(self), FACTOR))
 
 
 @pytree
 class TreeRoot(MassFactors):
-    """M = R R^T as a matrix, or as the pushes U and the pivots D of articulated bodies.
+    """M = R R^T as a matrix, or as the motions, the pushes and the pivots of articulated bodies.
 
     Attributes:
         levels: the velocities as nodes (static).
-        columns: S (nv, k).
         lower: the Cholesky factor of the matrix (nv, nv), of one small world; else infinite.
-        pushes: U (nv, k), of a batch or a large world; else infinite.
-        pivots: D (nv,), of a batch or a large world; else infinite.
+        motions: s = S / sqrt(D) in the places of the levels (places, k), of a batch or a large world; else infinite.
+        pushes: u = U / sqrt(D), likewise.
+        inverse: 1 / sqrt(D) (nv,), likewise.
     """
 
     levels: Levels = static()
-    columns: Leaf
     lower: Leaf
+    motions: Leaf
     pushes: Leaf
-    pivots: Leaf
+    inverse: Leaf
 
     def scaled(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns R^-1 b."""
@@ -151,43 +151,42 @@ class TreeRoot(MassFactors):
         levels, large = self.levels, _is_large(self.levels)
 
         @ruled
-        def solved(columns: Any, lower: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+        def solved(lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
             if large:
-                return sweep(levels, columns, pushes, pivots, b)
+                return sweep(levels, motions, pushes, inverse, b)
             # The factor of the matrix is L with M = L L^T, that is R = L.
             return jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True, transpose_a=not inward)
 
         @solved.def_vmap
-        def many(size: int, batched: Any, columns: Any, lower: Any, pushes: Any, pivots: Any, b: Any) -> tuple[Any, bool]:
-            arguments = columns, lower, pushes, pivots, b
+        def many(size: int, batched: Any, lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> tuple[Any, bool]:
+            arguments = lower, motions, pushes, inverse, b
             if not batched[3]:  # Only right-hand sides are: several of one world.
                 wide = jnp.moveaxis(b, 0, -1)
-                several = solved(columns, lower, pushes, pivots, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
+                several = solved(lower, motions, pushes, inverse, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
                 return jnp.moveaxis(several, -1, 0), True
-            last = worlds_last(size, batched, arguments)
-            return jnp.moveaxis(sweep(levels, last[0], *last[2:]), -1, 0), True
+            _, *last = worlds_last(size, batched, arguments)
+            return jnp.moveaxis(sweep(levels, *last), -1, 0), True
 
-        return solved(self.columns, self.lower, self.pushes, self.pivots, b)
+        return solved(self.lower, self.motions, self.pushes, self.inverse, b)
 
 
 def _is_large(levels: Levels) -> bool:
     return levels.count > DENSE_UP_TO
 
 
-def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
-    """Returns columns, lower, pushes and pivots; in a batch by articulated bodies."""
+def _factorized(mass: TreeMass) -> tuple[Any, ...]:
+    """Returns what `TreeRoot` has, in a batch by articulated bodies."""
     levels, space, kind = mass.levels, mass.space, type(mass.inertia)
     nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
 
     @ruled
-    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any, Any]:
+    def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, ...]:
         columns, inertia = jnp.stack(columns, axis=1), jnp.stack(inertia, axis=1)
         if _is_large(levels):
-            none = jnp.full((nodes, nodes), jnp.inf, dtype)
-            return columns, none, *_articulated(levels, space, kind, columns, inertia, armature)
+            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(levels, space, kind, columns, inertia, armature)
         matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
-        nothing = jnp.full((nodes, width), jnp.inf, dtype), jnp.full((nodes,), jnp.inf, dtype)
-        return columns, small_matrix.lower_cholesky(matrix), *nothing
+        places = len(levels.in_places), width
+        return small_matrix.lower_cholesky(matrix), *(jnp.full(shape, jnp.inf, dtype) for shape in (places, places, (nodes,)))
 
     @factors.def_vmap
     def worlds(size: int, batched: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
@@ -195,15 +194,14 @@ def _factorized(mass: TreeMass) -> tuple[Any, Any, Any, Any]:
         if not any((*of_columns, *of_inertia, of_armature)):
             return factors(columns, inertia, armature), (False, False, False, False)
         columns, inertia = (jnp.stack(worlds_last(size, of, each), axis=1) for of, each in ((of_columns, columns), (of_inertia, inertia)))
-        pushes, pivots = _articulated(levels, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
-        no_matrix = jnp.full((nodes, nodes), jnp.inf, dtype)
-        return (worlds_back(columns), no_matrix, *worlds_back((pushes, pivots))), (True, False, True, True)
+        found = _articulated(levels, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
+        return (jnp.full((nodes, nodes), jnp.inf, dtype), *worlds_back(found)), (False, True, True, True)
 
     return factors(tuple(mass.columns), tuple(mass.inertia), mass.armature)
 
 
-def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any]:
-    """Returns U (nv, k, ...) and D (nv, ...) of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
+def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
+    """Returns s, u and 1 / sqrt(D) as `TreeRoot` has them, of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
 
     A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
     """
@@ -219,40 +217,40 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
         momentum = kind(*jnp.moveaxis(carried, 1, 0)).times(motion)
         entry = sum((x * p for x, p in zip(motion, momentum, strict=True)), armature)
         safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
-        # One division for each component, not for each entry of the matrix, which stays symmetric to the last bit.
-        part = push / jnp.sqrt(safe)[:, None]
-        return (shown - part[:, :, None] * part[:, None, :], carried), (push, safe)
+        inverse = 1.0 / jnp.sqrt(safe)
+        part = push * inverse[:, None]
+        return (shown - part[:, :, None] * part[:, None, :], carried), (part, inverse)
 
-    own = columns, inertia, armature, jnp.ones_like(armature)
+    own = tuple(ordered(x, levels.in_places) for x in (columns, inertia, armature, jnp.ones_like(armature)))
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])
-    return levels.inward(step, own, none)
+    pushes, inverse = levels.inward(step, own, none, placed=True)
+    return own[0] * inverse[:, None], pushes, ordered(inverse, levels.places)
 
 
-def _inward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-1 B (nv, m, ...)."""
-    roots = jnp.sqrt(pivots)
 
     def step(own: Any, below: Any) -> tuple[Any, Any]:
-        s, push, root, b = own
-        # Empty places have no pivot.
-        safe: Any = jnp.where(root == 0.0, 1.0, root)
-        u = (b - jnp.sum(s[:, :, None] * below, axis=1)) / safe[:, None]
-        return below + (push / safe[:, None])[:, :, None] * u[:, None], u
+        s, u, b = own
+        y = b - jnp.sum(s[:, :, None] * below, axis=1)
+        return below + u[:, :, None] * y[:, None], y
 
-    return levels.inward(step, (columns, pushes, roots, b), jnp.zeros_like(columns[0][:, None] * b[0][None]))
+    own = motions, pushes, ordered(b * inverse[:, None], levels.in_places)
+    found = levels.inward(step, own, jnp.zeros_like(motions[0][:, None] * b[0][None]), placed=True)
+    return ordered(found, levels.places)
 
 
-def _outward(levels: Levels, columns: Any, pushes: Any, pivots: Any, b: Any) -> Any:
+def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-T B (nv, m, ...)."""
-    roots: Any = jnp.sqrt(pivots)
-    scaled, ahead = b / roots[:, None], pushes / pivots[:, None]
 
     def step(own: Any, above: Any) -> tuple[Any, Any]:
-        s, push, b = own
-        x = b - jnp.sum(push[:, :, None] * above, axis=1)
-        return above + s[:, :, None] * x[:, None], x
+        s, u, y = own
+        z = y - jnp.sum(u[:, :, None] * above, axis=1)
+        return above + s[:, :, None] * z[:, None], z
 
-    return levels.outward(step, (columns, ahead, scaled), jnp.zeros_like(columns[0][:, None] * b[0][None]))
+    own = motions, pushes, ordered(b, levels.in_places)
+    found = levels.outward(step, own, jnp.zeros_like(motions[0][:, None] * b[0][None]), placed=True)
+    return ordered(found, levels.places) * inverse[:, None]
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.operators import DenseRows, JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 
@@ -207,6 +207,10 @@ class BodyCoordinates(abc.ABC):
             else:
                 rows += [self.term_rows(q, motion, terms) for terms in some]
         return jnp.concatenate(rows)
+
+    def matrix_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Returns the rows of several groups as a matrix, of one world in any case; batches may have them in another form, too."""
+        return DenseRows(self.group_rows(q, motion, groups))
 
     @abc.abstractmethod
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:

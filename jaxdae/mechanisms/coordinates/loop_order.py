@@ -31,6 +31,9 @@ from jaxdae.levels import Levels
 ELIMINATED_FROM = 24
 """The number of velocities from which rows and bodies are eliminated together where that is less work."""
 
+SWEPT_UP_TO = 24
+"""The number of levels of the tree up to which batches sweep rows through it, in a program that grows with them; Cassie has 14."""
+
 WIDE = 6
 """The number of directions in which bodies move, for the estimate of work."""
 
@@ -59,6 +62,16 @@ class LoopOrder:
             return False
         matrices = rows * nv * (nv + rows)
         return self.places * (WIDE + self.width) ** 2 * (1 + self.width) <= matrices
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether batches make J R^-T by a sweep, where they do not eliminate (`jaxdae.mechanisms.coordinates.loop_sweep`)."""
+        return bool(self.rows) and int(self.tree.depths.max()) < SWEPT_UP_TO
+
+    @functools.cached_property
+    def tree(self) -> Levels:
+        """The tree of the velocities."""
+        return Levels(self.parents)
 
     @property
     def rows(self) -> int:
@@ -207,7 +220,7 @@ class LoopOrder:
                     node = int(self.of_velocities[end])
                     is_met = node not in ways[row]
                     found[is_met].append((int(places[closings[row] if is_met else node]), int(self.slots[row]), row * sides + side))
-        of_open, of_closing = (_tables(at, (self.places, self.width), self.rows * sides) for at in found)
+        of_open, of_closing = (_by_slots(at, (self.places, self.width), self.rows * sides) for at in found)
         return of_open, of_closing
 
     @property
@@ -229,7 +242,7 @@ class LoopOrder:
             for row, own in enumerate(self.own)
             for k, node in enumerate(own)
         ]
-        return _tables(at, (self.places, self.width), self.rows * count)
+        return _by_slots(at, (self.places, self.width), self.rows * count)
 
     def padded(self, numbers: tuple[tuple[int, ...], ...], width: int) -> np.ndarray:
         """Returns numbers of nodes by row as an array (rows, width); the number of nodes where there are no more."""
@@ -237,15 +250,21 @@ class LoopOrder:
         return np.asarray([(*each, *[nothing] * (width - len(each))) for each in numbers], int).reshape(len(numbers), width)
 
 
-def _tables(at: list[tuple[int, int, int]], shape: tuple[int, int], nothing: int) -> list[np.ndarray]:
+def _by_slots(at: list[tuple[int, int, int]], shape: tuple[int, int], nothing: int) -> list[np.ndarray]:
     """Returns numbers by place and slot, in as many tables as some of these have numbers."""
+    flat = tables_of([(place * shape[1] + slot, number) for place, slot, number in at], shape[0] * shape[1], nothing)
+    return [table.reshape(shape) for table in flat]
+
+
+def tables_of(at: list[tuple[int, int]], size: int, nothing: int) -> list[np.ndarray]:
+    """Returns numbers by place (size,), in as many tables as some places have numbers; `nothing` where there is none."""
     tables: list[np.ndarray] = []
-    for place, slot, number in at:
-        table = next((table for table in tables if table[place, slot] == nothing), None)
+    for place, number in at:
+        table = next((table for table in tables if table[place] == nothing), None)
         if table is None:
-            table = np.full(shape, nothing)
+            table = np.full((size,), nothing)
             tables.append(table)
-        table[place, slot] = number
+        table[place] = number
     return tables
 
 

@@ -21,21 +21,24 @@ from jaxdae.levels import Levels
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import Terms
+from jaxdae.mechanisms.coordinates.links import Structure
 from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
+from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows, swept_rows
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf
 
 
-def order_of(levels: Levels, nodes: np.ndarray, groups: Sequence[Terms]) -> LoopOrder:
+def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
     """Returns the order in which the rows of groups are eliminated in a tree.
 
     Args:
-        levels: the velocities as nodes.
-        nodes: of each body, that of the ground last; the number of nodes for what stands still.
+        shape: of the tree.
         groups: what the rows see.
     """
+    # The node of each body, that of the ground last; the number of nodes for what stands still.
+    nodes = shape.last_columns[np.append(shape.body_links, shape.count)]
     ends: list[tuple[int, ...]] = []
     own: list[tuple[int, ...]] = []
     grounded: list[bool] = []
@@ -48,7 +51,7 @@ def order_of(levels: Levels, nodes: np.ndarray, groups: Sequence[Terms]) -> Loop
             ends.append(tuple(int(side[k]) for side in pushed))
             own.append(tuple(int(at[k]) for at in seen))
             grounded.append(not all(term.relative for term in terms.on_bodies))
-    return loop_order(levels.parents, tuple(ends), tuple(own), tuple(grounded))
+    return loop_order(shape.levels.parents, tuple(ends), tuple(own), tuple(grounded))
 
 
 def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
@@ -63,29 +66,45 @@ def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: A
         groups: what the rows see.
     """
     dtype, width = columns[0].dtype, len(columns)
-    sides, entries = (max(len(each) for each in numbers) for numbers in (order.ends, order.own))
-    pushes, seen = [], []
+    sides = max(len(each) for each in order.ends)
+    pushes = []
     for terms in groups:
         on_bodies = [
-            _forces(space, side, measures.frames_of(numbers, bodies))
-            for term in terms.on_bodies
-            for side, numbers in zip(term.block, term.pair.sides, strict=True)
+            jnp.stack([jnp.stack(force, axis=-1) for force in side], axis=1).reshape(-1, width) for side in _forces(space, bodies, terms)
         ]
-        on_velocities = [term.entries for term in terms.on_velocities]
-        rows = len(on_bodies[0]) if on_bodies else len(on_velocities[0])
+        rows = len(on_bodies[0]) if on_bodies else len(terms.on_velocities[0].entries)
         on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
-        on_velocities += [jnp.zeros((rows,), dtype)] * (entries - len(on_velocities))
         pushes.append(jnp.stack(on_bodies, axis=1) if sides else jnp.zeros((rows, 0, width), dtype))
-        seen.append(jnp.stack(on_velocities, axis=1) if entries else jnp.zeros((rows, 0), dtype))
-    return LoopRows(
-        levels, jnp.stack(columns, axis=1), jnp.concatenate(pushes), jnp.concatenate(seen), order.ends, order.own, order.grounded
-    )
+    seen = _entries(order, groups, dtype)
+    return LoopRows(levels, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded)
 
 
-def _forces(space: Plane | Space, side: Any, frames: Any) -> Any:
-    """Returns the forces (rows, width) with which the rows of a group push on the bodies of one side, about the origin of the tree."""
-    forces = [space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)]
-    return jnp.stack([jnp.stack(force, axis=-1) for force in forces], axis=1).reshape(-1, len(space.screw._fields))
+def pushed_rows(order: LoopOrder, space: Plane | Space, matrix: Any, bodies: Any, groups: Sequence[Terms]) -> SweptRows:
+    """Returns J of groups as a matrix, which is there, and as pushes; see `loop_rows`."""
+    width = len(space.screw._fields)
+    forces = [_forces(space, bodies, terms) or [[[jnp.zeros_like(terms.on_velocities[0].entries)] * width]] for terms in groups]
+    return swept_rows(order, matrix, forces, _entries(order, groups, matrix.dtype))
+
+
+def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
+    """Returns the forces with which the rows of each element push on the body of each side, about the origin of the tree."""
+    sides = [
+        (side, measures.frames_of(numbers, bodies))
+        for term in terms.on_bodies
+        for side, numbers in zip(term.block, term.pair.sides, strict=True)
+    ]
+    return [[space.screw.of_wrench(frames, space.twist(*row)) for row in zip(*side, strict=True)] for side, frames in sides]
+
+
+def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
+    """Returns the entries of the rows of groups in velocities by themselves (nc, own)."""
+    count, found = max(len(each) for each in order.own), []
+    for terms in groups:
+        given = [term.entries for term in terms.on_velocities]
+        rows = len(given[0]) if given else len(terms.on_bodies[0].pair.a) * len(terms.on_bodies[0].block[0][0])
+        given += [jnp.zeros((rows,), dtype)] * (count - len(given))
+        found.append(jnp.stack(given, axis=1) if count else jnp.zeros((rows, 0), dtype))
+    return jnp.concatenate(found)
 
 
 @pytree

@@ -39,7 +39,7 @@ from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
-from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
+from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_rows
 from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
 from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
@@ -184,7 +184,8 @@ class TreeCoordinates(BodyCoordinates):
         on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
         turned = screw.of_axis(on_links, designed.turning, designed.sliding)
         held = jax.jvp(on_bodies.then, (self.held,), (designed.held,))[1]
-        return along._replace(columns=_sum(along.columns, turned), bodies=_sum(along.bodies, held))
+        columns, bodies = (jax.tree.map(jnp.add, *each) for each in ((along.columns, turned), (along.bodies, held)))
+        return along._replace(columns=columns, bodies=bodies)
 
     def _designed(self, q: Coordinates, near: Near, designed: Any) -> Any:
         """Returns the motions (k, nv) of all links where their fixed frames and axes change, each at the last of its velocities."""
@@ -374,13 +375,18 @@ class TreeCoordinates(BodyCoordinates):
 
     def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
         """Returns the rows of several groups: as pushes on links where M and J are best eliminated together, else as a matrix."""
-        order = order_of(
-            self.structure.levels, self.structure.last_columns[np.append(self.structure.body_links, self.structure.count)], groups
-        )
+        order = order_of(self.structure, groups)
         if not order.pays:
-            return DenseRows(self.group_rows(q, motion, groups))
+            return self.matrix_rows(q, motion, groups)
         near = self.located(q)
         return loop_rows(order, self.space, self.structure.levels, near.columns, near.bodies, groups)
+
+    def matrix_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Returns the rows of several groups as a matrix; those of trees of some size in space as pushes on links, too."""
+        rows = self.group_rows(q, motion, groups)
+        if not (self._is_last and rows.shape[0] and order_of(self.structure, groups).sweeps):
+            return DenseRows(rows)
+        return pushed_rows(order_of(self.structure, groups), self.space, rows, self.located(q).bodies, groups)
 
     # How coordinates move.
 
@@ -408,10 +414,6 @@ class TreeCoordinates(BodyCoordinates):
         turned = jax.vmap(quat_difference)(q0[balls_q], q1[balls_q])
         back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
-
-
-def _sum(a: Any, b: Any) -> Any:
-    return jax.tree.map(jnp.add, a, b)
 
 
 # Compiled as units: force, mass matrix and rows need them, and JAX then traces each of them once.
