@@ -14,6 +14,7 @@ from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.loop_order import loop_order
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
 from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
+from jaxdae.operators import DenseRows
 
 EPS = float(jnp.finfo(float).eps)
 GROUND = 11
@@ -47,7 +48,7 @@ def some_tree(seed):
 
 def swept(rows):
     """Returns the rows as a matrix and pushes, of which batches make J R^-T."""
-    return SweptRows(rows.as_dense(), rows.pushes, rows.entries, rows.order)
+    return SweptRows(DenseRows(rows.as_dense()), rows.pushes, rows.entries, rows.order)
 
 
 BOTH_WAYS = pytest.mark.parametrize("way", [lambda rows: rows, swept], ids=["eliminated", "swept"])
@@ -106,14 +107,14 @@ def test_solutions_are_those_of_matrices_in_one_world_and_in_batches(way):
 def test_scaled_rows_of_many_worlds_are_one_matrix_in_all_their_forms():
     rng = np.random.default_rng(4)
     mass, rows = jax.tree.map(lambda *leaves: jnp.stack(leaves), *((mass, swept(rows)) for mass, rows in map(some_tree, range(2))))
-    x, y = (jnp.asarray(rng.normal(size=(2, size))) for size in rows.matrix.shape[:0:-1])
+    x, y = (jnp.asarray(rng.normal(size=(2, size))) for size in rows.dense.matrix.shape[:0:-1])
 
     def seen(mass, rows, x, y):
         scaled = rows.eliminated(mass, None).scaled_jacobian
         return mass.as_dense(), scaled.as_dense(), scaled.gram(), scaled.times(x), scaled.transpose_times(y)
 
     for k, (matrix, dense, gram, of_x, of_y) in enumerate(zip(*jax.jit(jax.vmap(seen))(mass, rows, x, y), strict=True)):
-        jacobian, scale = np.asarray(rows.matrix[k]), 100 * EPS * np.linalg.cond(matrix)
+        jacobian, scale = np.asarray(rows.dense.matrix[k]), 100 * EPS * np.linalg.cond(matrix)
         np.testing.assert_allclose(gram, jacobian @ np.linalg.solve(matrix, jacobian.T), atol=scale * np.abs(gram).max())
         for found, right in ((gram, dense @ dense.T), (of_x, dense @ x[k]), (of_y, y[k] @ dense)):
             np.testing.assert_allclose(found, right, atol=100 * EPS * np.abs(right).max())

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
@@ -182,18 +182,57 @@ def sweep_of(order: LoopOrder) -> Sweep:
 
 
 @pytree
-class SweptRows(DenseRows):
+class SweptRows(JacobianOperator):
     """J as a matrix, and as pushes on nodes, of which batches make F.
 
     Attributes:
+        dense: J as a matrix; what is not about F is left to it.
         pushes: of each row on its nodes, about the origins of the trees (nc, sides, k); constant under differentiation, as factors are.
         entries: of each row in velocities by themselves (nc, own), likewise.
         order: which nodes these are (static).
     """
 
+    dense: DenseRows
     pushes: Leaf
     entries: Leaf
     order: LoopOrder = static()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Returns (nc, nv)."""
+        return self.dense.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Returns the type of the numbers."""
+        return self.dense.dtype
+
+    def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
+        """Returns J x."""
+        return self.dense.times(x)
+
+    def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
+        """Returns J^T y."""
+        return self.dense.transpose_times(y)
+
+    def as_dense(self) -> Float[Array, "nc nv"]:
+        """Returns the matrix."""
+        return self.dense.as_dense()
+
+    def masked(self, active: Bool[Array, " nc"]) -> JacobianOperator:
+        """Returns J with zeros in the rows that are not active."""
+        return self.dense.masked(active)
+
+    def between(self, start: int, stop: int) -> JacobianOperator:
+        """Returns the rows start, ..., stop - 1."""
+        return self if (start, stop) == (0, self.shape[0]) else self.dense.between(start, stop)
+
+    def touched(self) -> Bool[Array, " nv"]:
+        """Returns which columns have entries in any row."""
+        return self.dense.touched()
+
+    def _above(self, *others: JacobianOperator) -> JacobianOperator:
+        return self.dense.stacked(*others)
 
     def eliminated(self, mass: MassOperator, compliance: Float[Array, " nc"] | None) -> SchurFactors | None:
         """Returns the factors of [M -J^T; J C] where M is of the same tree; None where it is not."""
@@ -304,7 +343,7 @@ def swept_rows(order: LoopOrder, matrix: Any, forces: Sequence[Sequence[Sequence
         return jnp.concatenate(found)
 
     still = jax.lax.stop_gradient([component for some in flat for component in some])
-    return SweptRows(matrix, over_worlds(joined)(*still), jax.lax.stop_gradient(entries), order)
+    return SweptRows(DenseRows(matrix), over_worlds(joined)(*still), jax.lax.stop_gradient(entries), order)
 
 
 def _scaled(rows: SweptRows, root: TreeRoot) -> tuple[Any, tuple[Any, ...]]:
@@ -326,7 +365,7 @@ def _scaled(rows: SweptRows, root: TreeRoot) -> tuple[Any, tuple[Any, ...]]:
         families = worlds_back(_swept(sweep, *worlds_last(size, of, arguments)))
         return (jnp.full(rows.shape, jnp.inf, dtype), families), (False, (True,) * len(families))
 
-    return scaled(rows.matrix, root, rows.pushes, rows.entries)
+    return scaled(rows.dense.matrix, root, rows.pushes, rows.entries)
 
 
 def _swept(sweep: Sweep, s: Any, u: Any, inverse: Any, pushes: Any, entries: Any) -> tuple[Any, ...]:
