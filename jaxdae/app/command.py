@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxdae.app import compilation_cache
+from jaxdae.app.bare_robot import is_robot
 from jaxdae.app.ending import Commands
 from jaxdae.app.flags import for_small_programs
 from jaxdae.app.showing import export, plot, view
@@ -19,8 +20,6 @@ from jaxdae.app.telling import new_console, note, stop
 
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
-
-_ROBOTS = (".urdf", ".sdf", ".xml", ".mjcf")
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -48,6 +47,11 @@ def _common(
 
 
 _OPTIONAL_CONFIG = typer.Argument(help="YAML file, see configs/; left out with --resume.", show_default=False)
+_MOVED = typer.Argument(
+    metavar="[CONFIG]",
+    help="YAML file, see configs/, or a robot file (.urdf, .sdf, .xml), released at its start for 2 s; left out with --resume.",
+    show_default=False,
+)
 _RESUME = typer.Option(
     "--resume",
     metavar="RUN",
@@ -70,7 +74,7 @@ _DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devic
 
 @app.command()
 def run(
-    config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
+    config: Annotated[str | None, _MOVED] = None,
     set_: Annotated[list[str] | None, _SET] = None,
     out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
     resume: Annotated[pathlib.Path | None, _RESUME_RUN] = None,
@@ -203,7 +207,7 @@ def check(
     gradients: Annotated[bool, _GRADIENTS] = False,
 ) -> None:
     """Validate a config, close its loops and print tree, loops, mobility and diagnosis, without simulating."""
-    if pathlib.Path(config).suffix in _ROBOTS:
+    if is_robot(config):
         _check_robot(config)
         return
     from jaxdae.app import closing, structure

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from jaxdae.app import files
+from jaxdae.app import bare_robot, files
 from jaxdae.app.keys import as_mapping, key_text, longest_key, name_of
 from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
 from jaxdae.app.yaml12 import Loader
@@ -321,10 +321,10 @@ def _of_written_out(override: str) -> bool:
 
 
 def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_defaults) -> Document:
-    """Returns the config in a file, with overrides.
+    """Returns the config in a file, or that of a robot file (see `bare_robot`), with overrides.
 
     Args:
-        path: YAML file.
+        path: YAML file, or a robot file.
         overrides: `path.to.key=value` each, the value in YAML.
         defaults: as `Document` takes them.
 
@@ -332,6 +332,8 @@ def read(path: str, overrides: tuple[str, ...] = (), defaults: Defaults = _no_de
         ConfigError: where the file is missing, cannot be read, or is not YAML.
     """
     file = pathlib.Path(path)
+    if bare_robot.is_robot(path) and file.is_file():
+        return Document(path, bare_robot.config_of(path), overrides, defaults)
     try:
         text = files.read_text(file, CONFIG_BYTES)
     except FileNotFoundError:

@@ -153,6 +153,25 @@ def test_check_of_a_robot_file():
         assert line in result.output.splitlines(), line
 
 
+def test_a_robot_file_is_a_config_of_its_own(tmp_path):
+    config, worlds = load(str(MODELS / "gripper_arm.urdf"), ("duration=0.5", "bodies.arm.mass=2.5"))
+    told = written_out("", "name=gripper_arm", "duration=0.5", "dt=0.001", "bodies.arm.mass=2.5")
+    assert config.model_dump() | {"mechanism": None} == told.model_dump() | {"mechanism": None}
+    ours, q, _, _ = build.construct(config.model_dump())
+    theirs, expected, _, _ = build.construct(told.model_dump())
+    assert (ours.names, worlds.size) == (theirs.names, 1)
+    np.testing.assert_array_equal(q, expected)
+    np.testing.assert_array_equal(ours.mass, theirs.mass)
+    path = tmp_path / "2 legs.urdf"
+    path.write_text("<robot><link/></robot>")
+    with pytest.raises(ConfigError, match="<link> has no name"):
+        read(str(path))
+    path.write_text((MODELS / "gripper_arm.urdf").read_text())
+    assert read(str(path)).data["name"] == "_2_legs"
+    with pytest.raises(ConfigError, match="no such file"):
+        read(str(tmp_path / "none.urdf"))
+
+
 def test_check_of_what_is_no_robot(tmp_path):
     path = tmp_path / "robot.urdf"
     path.write_text("<robot><link/></robot>")
