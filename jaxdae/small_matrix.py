@@ -191,18 +191,18 @@ def _eliminate(matrix: Array) -> tuple[Array, Array]:
         rows.append(jnp.pad(row, [(0, size - 1 - j), *padding]))
         pending = jnp.pad(pending[1:], [(0, 0), (0, 1), *padding]) - column[1:, None] * row[None]
         matrix = matrix[1:, 1:] - column[1:, None] * column[None, 1:]
-    j, i = np.triu_indices(size)
-    return _scattered(columns, (i, j)), jnp.stack(rows)
+    return _lower(columns), jnp.stack(rows)
 
 
-def _scattered(parts: list[Array], places: tuple[np.ndarray, np.ndarray]) -> Array:
-    """Returns the matrix (n, n, worlds) with the entries of the parts, one after the other, at these rows and columns; zero elsewhere.
+def _lower(columns: list[Array]) -> Array:
+    """Returns the lower triangular matrix (n, n, worlds) of columns that begin at the diagonal.
 
-    One reading of all parts: as padded columns they would be written twice, each by a kernel of its own that is to be compiled.
+    One reading of all columns: padded, they would be written twice, each by a kernel of its own that is to be compiled.
     """
-    entries = jnp.concatenate([*parts, jnp.zeros_like(parts[0][:1])])
-    order = np.full((len(parts), len(parts)), len(entries) - 1)
-    order[places] = np.arange(len(entries) - 1)
+    entries = jnp.concatenate([*columns, jnp.zeros_like(columns[0][:1])])
+    order = np.full((len(columns), len(columns)), len(entries) - 1)
+    j, i = np.triu_indices(len(columns))
+    order[i, j] = np.arange(len(entries) - 1)
     return entries[order]
 
 

@@ -257,12 +257,12 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
     of_model = node is not None and (source.truth(node.first("use_parent_model_frame"), False) or scope.version < (1, 5))
     if at is None or not (expressed or of_model):
         return axis / length
-    frame = frames.pose(scope.full(expressed)) if expressed else frames.pose(scope.model_frame)
-    if expressed and not frames.has(scope.full(expressed)):
+    name = scope.full(expressed) if expressed else scope.model_frame
+    if expressed and not frames.has(name):
         text = f"the axis of joint {joint.attributes.get('name')!r} is expressed in the unknown frame {expressed!r}"
         source.wrong((xyz or joint).line, f"{text}{hint(expressed, list(frames.entries))}")
         return default
-    return at.rotation.T @ frame.rotation @ axis / length
+    return at.rotation.T @ frames.pose(name).rotation @ axis / length
 
 
 def _acting(source: Source, nodes: Sequence[Node | None]) -> dict[str, Any]:

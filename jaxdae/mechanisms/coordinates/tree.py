@@ -384,9 +384,8 @@ class TreeCoordinates(BodyCoordinates):
     def matrix_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
         """Returns the rows of several groups as a matrix; those of trees of some size in space as pushes on links, too."""
         rows = self.group_rows(q, motion, groups)
-        if not (self._is_last and rows.shape[0] and order_of(self.structure, groups).sweeps):
-            return DenseRows(rows)
-        return pushed_rows(order_of(self.structure, groups), self.space, rows, self.located(q).bodies, groups)
+        order = order_of(self.structure, groups) if self._is_last and rows.shape[0] else None
+        return pushed_rows(order, self.space, rows, self.located(q).bodies, groups) if order and order.sweeps else DenseRows(rows)
 
     # How coordinates move.
 
