@@ -346,6 +346,10 @@ def test_single_tracks_of_no_length_are_named():
         start = jd.State(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
         with pytest.raises(ValueError, match=f"{field} must not be zero"):
             jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+    start = jd.State(jnp.zeros(()), jnp.zeros(7).at[3].set(5.0), jnp.zeros(7))
+    for numbers, message in (((1.0, -1.0, 1.0, 1.0), r"front \+ rear must not be zero"), ((1.0, 1.0, 0.0, 1.0), "mass must be positive")):
+        with pytest.raises(ValueError, match=message):
+            jd.rollout(jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
 
 
 def test_loads_of_axles_and_wheels():

@@ -56,6 +56,12 @@ class Segway(LagrangianSystem):
 
     n_inputs: ClassVar[int] = 2
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.mass > 0.0, "mass must be positive"
+        yield self.wheel_radius > 0.0, "wheel_radius must be positive"
+        yield self.wheel_separation != 0.0, "wheel_separation must not be zero: its wheels would be at one place"
+
     @property
     def names(self) -> Names:
         """The names of coordinates, rows and inputs."""
