@@ -164,7 +164,9 @@ class DiscOnTerrain(OnTerrain):
         """Yields a start beside the terrain, and a disc that lies flat."""
         yield from super().mistakes(places)
         place, axle = places["point_b"], places["axis"]
-        normal = None if place is None or axle is None or self.a != GROUND else self.known_normal(place)
+        if place is None or axle is None or self.a != GROUND:
+            return
+        normal = self.known_normal(place)
         if normal is not None and np.linalg.norm(np.cross(axle, normal)) < 1e-12:
             yield "lies flat on the terrain, which it touches all around: its axis must not be normal to the ground"
 
