@@ -37,13 +37,17 @@ class Diagnosis:
         redundant: names of the joints that they belong to.
         blocking_rows: where the mobility is zero, the names of the rows that stop the motion that comes nearest to being allowed, the right
             singular vector of J with the smallest singular value: those that resist it by at least a tenth as much as the strongest.
-            Of wheels that conflict they are those that are steered wrongly; of rows that leave freedom there are none.
-        blocking_value: that smallest singular value relative to the largest; zero where there is freedom.
+            Of wheels that conflict they are those that are steered wrongly; of rows that leave freedom there are none. Where `stopped`
+            has names it is the motion of least slip among those with one of these velocities, whatever else is free.
+        blocking_value: that smallest singular value relative to the largest, or the slip of that motion over its size and the largest one;
+            zero where nothing is stopped.
         open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
             openings; of rows whose units are known.
         driven: how many of the freedoms that the rows leave the inputs hold, of a mechanism of first order; zero of all others.
         told: where the mobility is zero, the names of the rows that change with time, such as those of a `PrescribedMotion`, which move
             the system.
+        stopped: the names of the rows of inputs whose velocities the other rows hold at zero, of a mechanism of first order: the speed of a
+            car whose wheels conflict, although its kingpins may turn.
     """
 
     coordinates: int
@@ -62,6 +66,7 @@ class Diagnosis:
     open_joints: tuple[Opening, ...] = ()
     driven: int = 0
     told: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Returns the report as text, a line a fact."""
@@ -84,7 +89,10 @@ class Diagnosis:
             stopped = f"{', '.join(self.blocking_rows)} (singular value {self.blocking_value:.2g} of the largest)"
             if self.told:
                 lines.append(("moves as it is told by", ", ".join(self.told)))
-            lines.append(("no other motion, because of" if self.told else "no motion, because of", stopped))
+            if self.stopped:
+                lines.append(("inputs that nothing follows", ", ".join(self.stopped)))
+            label = "because of" if self.stopped else "no other motion, because of" if self.told else "no motion, because of"
+            lines.append((label, stopped))
         if self.open_joints:
             lines.append(("open joints", ", ".join(map(str, self.open_joints))))
         return "\n".join(f"{name:<28}{value}" for name, value in lines)
@@ -123,7 +131,12 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
     position = np.asarray(system.opening(state.t, state.q))
-    blocking, value = _blocking(held) if rank == size and rows else ((), 0.0)
+    stopped = _stopped(held, jacobian[rows:], rank)
+    blocking, value = ((), 0.0)
+    if stopped:
+        blocking, value = _resisting(held, jacobian[rows:][stopped], position.size)
+    elif rank == size and rows:
+        blocking, value = _blocking(held)
     return Diagnosis(
         coordinates=size,
         rows=rows,
@@ -141,6 +154,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
         open_joints=openings(names, known.row_units, position, float(np.finfo(position.dtype).eps) ** 0.6),
         driven=driven,
         told=tuple(names[k] for k in _told(system, state)) if blocking else (),
+        stopped=tuple(names[rows + k] for k in stopped),
     )
 
 
@@ -258,6 +272,42 @@ def _blocking(jacobian: np.ndarray) -> tuple[list[int], float]:
     resistance = np.abs(jacobian @ directions[-1])
     order = np.argsort(-resistance)
     return [int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]], float(values[-1] / values[0])
+
+
+def _stopped(held: np.ndarray, driven: np.ndarray, rank: int) -> list[int]:
+    """Returns which rows of drives (nu, nv) are combinations of the other rows (nc, nv), which hold their velocities at zero."""
+    if not rank or not driven.size:
+        return []
+    free = np.linalg.svd(held)[2][rank:]
+    lengths = np.linalg.norm(driven, axis=1)
+    left = np.linalg.norm(driven @ free.T, axis=1)
+    return [int(k) for k in np.flatnonzero((lengths > 0.0) & (left <= 1e3 * max(held.shape) * np.finfo(held.dtype).eps * lengths))]
+
+
+def _resisting(held: np.ndarray, driven: np.ndarray, positions: int) -> tuple[list[int], float]:
+    """Returns the rows that slip when a stopped velocity is one, the fastest first, and how much over the size of the motion.
+
+    Joints hold, the first rows at position level, so that wheels slip alone, unless joints are what stops the velocity. With the other rows
+    J = U S V^T along what joints allow the motion d of least |J d| for which c . V^T d = 1 has J d = U S^-1 c / |S^-1 c|^2.
+    """
+    joints, free = held[:positions], np.eye(held.shape[1])
+    if positions and positions < held.shape[0]:
+        free = np.linalg.svd(joints)[2][_rank(joints) :]
+        if np.min(np.linalg.norm(driven @ free.T, axis=1) / np.linalg.norm(driven, axis=1)) < 1e-6:
+            positions, free = 0, np.eye(held.shape[1])
+    else:
+        positions = 0
+    slipping = held[positions:] @ free.T
+    rank = _rank(slipping)
+    u, values, directions = np.linalg.svd(slipping, full_matrices=False)
+    across = (driven @ free.T @ directions[:rank].T) / values[:rank]
+    squares = np.sum(across**2, axis=1, keepdims=True)
+    slips, sizes = (across @ u[:, :rank].T) / squares, np.linalg.norm(across / values[:rank], axis=1) / squares[:, 0]
+    least = int(np.argmin(np.linalg.norm(slips, axis=1) / sizes))
+    resistance = np.abs(slips[least])
+    order = np.argsort(-resistance)
+    named = [positions + int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]]
+    return named, float(np.linalg.norm(slips[least]) / (sizes[least] * values[0]))
 
 
 def _largest(x: np.ndarray) -> float:

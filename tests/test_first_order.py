@@ -302,6 +302,14 @@ def test_a_report_counts_drives_by_themselves():
     car, q = jm.kinematic_mechanism(jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)), jm.Joints())
     report = jd.diagnose(car, jd.State(0.0, q, jnp.zeros(5)))
     assert (report.rows, report.mobility, report.driven) == (4, 2, 2)
+    # The wheels that fight have names although the kingpins may turn, with hitches and kingpins as rows too.
+    assert report.stopped == ("speed.rate",)
+    assert set(report.blocking_rows) == {"front_left.lateral", "front_right.lateral"}
+    assert "inputs that nothing follows" in str(report)
+    right_angle, at = jm.kinematic_mechanism(jv.truck_and_trailers(2.0, [3.0], [1.0], steering=0.5 * np.pi))
+    found = jd.diagnose(right_angle, jd.State(0.0, at, jnp.zeros(at.shape)))
+    assert (found.stopped, found.blocking_rows) == (("speed.rate",), ("front.lateral",))
+    assert (jd.diagnose(robot, jd.State(0.0, q, jnp.zeros(5))).stopped, report.told) == ((), ())
     inside = jd.diagnose(car.mechanism, jd.State(0.0, q, jnp.zeros(5)))
     assert (inside.rank, inside.mobility, inside.driven) == (report.rank, 2, 0)
 

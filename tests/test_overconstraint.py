@@ -263,6 +263,8 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     twist, report = jv.vehicle_twist(car(2.5, 0.0, 0.5 * np.pi, 0.5 * np.pi), speed=1.0, slip=bicycle)
     assert int(report.status) == jd.Status.CONFLICTING_ROWS
     np.testing.assert_array_equal(twist, 0.0)
+    # The wheels that are in the way have names.
+    assert set(report.fighting()) == set(FRONT)
     # All wheels parallel: it crabs, and nothing slips.
     crab = jv.wheels([[1.0, 0.5], [1.0, -0.5], [-1.0, 0.5], [-1.0, -0.5]], steering=0.4)
     twist, report = jv.vehicle_twist(crab, speed=1.0)
@@ -394,3 +396,33 @@ def test_mistakes_about_wheels():
         jv.truck_and_trailers(3.0, (1.0, 2.0), (0.0,))
     with pytest.raises(ValueError, match="or 4 of them, one a wheel"):
         jv.skid_steer(1.0, 1.0, (0.1, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: jv.bicycle(0.0, steering=30.0, pose=(0.0, 1.0)), "wheelbase must be .*; steering must lie .* rad; pose must be 3 finite"),
+        (lambda: jv.bicycle(2.5, steering=(0.1, 0.2)), "bicycle: steering must be one number, finite, got"),
+        (lambda: jv.ackermann(2.5, 1.5, steering=(0.1, 0.2, 0.3)), "steering must be one number, or 2 of them"),
+        (
+            lambda: jv.differential_drive(0.0, None, center=(0.0, 0.0, 1.0)),
+            "wheel_separation .* zero.*; wheel_radius .*None; center must be 2",
+        ),
+        (lambda: jv.skid_steer(0.0, 0.0, 0.1), "skid_steer: wheelbase .*; track"),
+        (lambda: jv.mecanum(0.0, 1.0, 0.1), "mecanum: wheelbase must be"),
+        (lambda: jv.omni(3, 0.0, 0.1), "omni: distance must be"),
+        (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
+        (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),
+        (lambda: jv.linear_bicycle(jv.BicycleParameters(w=0.0)), "w, the wheelbase, must be"),
+        (lambda: jv.integrate_twist((0.0, 0.0), (1.0, 0.0, 0.0), 1.0), r"integrate_twist: pose must have shape \(3,\)"),
+        (lambda: jv.steering_angles(car(2.5, 1.5, 0.0, 0.0), (1.0, 0.0)), r"steering_angles: twist must have shape \(3,\)"),
+        (lambda: jv.odometry_covariance(np.eye(2), np.zeros(3), np.ones(3), np.eye(3), 1.0), r"covariance must have shape \(3, 3\)"),
+        (lambda: jv.from_commonroad(np.zeros(7)), r"x must have shape \(5,\)"),
+        (lambda: jv.to_commonroad(jd.State(0.0, jnp.zeros(6), jnp.zeros(6)), 1.0), "in joint coordinates"),
+        (lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), "must not all be on a line"),
+        (lambda: jv.axle_loads(1.0, 1.0, -1.0), r"front \+ rear must not be zero"),
+    ],
+)
+def test_what_is_given_to_vehicles_is_looked_at_all_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -234,6 +234,10 @@ def test_what_cannot_be_placed_is_named():
     for driven, expected in ((free[:1], jd.Status.SINGULAR), (free, jd.Status.OK)):
         assert int(jv.LeastSlip(three, driven).rate_status(jnp.zeros(()), q, jnp.ones(len(driven)))) == expected
     assert int(jv.LeastSlip(three, free).rate_status(jnp.zeros(()), q * jnp.nan, jnp.ones(3))) == jd.Status.OK  # NaN speaks for itself.
+    # Heights of four wheels on a rigid body depend on each other, for which there are other solvers.
+    four = car(jv.Plane(), FOUR)[0]
+    for solver, expected in ((jd.SchurComplement(), jd.Status.SINGULAR), (jd.LeastSquares(), jd.Status.OK)):
+        assert int(jv.LeastSlip(four, free, solver).rate_status(jnp.zeros(()), q, jnp.ones(3))) == expected
     with pytest.raises(ValueError, match="every velocity is driven once"):
         jv.LeastSlip(three, ("base_link.vx", "base_link.vx")).motion(jnp.zeros(()), q, jnp.ones(2))
     with pytest.raises(ValueError, match=r"no velocity 'base_link\.v'"):

@@ -252,3 +252,15 @@ def test_wheels_that_cannot_be_are_named():
         "joint 'right': radius must be positive, got -1.0",
     ):
         assert part in str(error.value)
+
+
+def test_a_disc_that_lies_flat_is_named_and_touches_all_around():
+    lying = js.RollingDisc("coin", "ground", "wheel", (0.2, -0.1, 1.0), point_b=(0, 0, 0), radius=0.3, terrain=jv.Plane((0.2, -0.1, 1.0)))
+    with pytest.raises(ValueError, match="joint 'coin': lies flat on the terrain"):
+        jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [lying])
+    with pytest.raises(ValueError, match=r"radius must be a finite number, got None.*terrain must be a terrain"):
+        jm.spatial_mechanism(
+            [js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [js.RollingDisc("coin", "ground", "wheel", (0, 1, 0), point_b=(0, 0, 0))]
+        )
+    # Where it comes to lie flat later the margin says so, as on hills.
+    assert rim_contact(jv.Plane(), vector((0.0, 0.0, 0.0)), vector((0.0, 0.0, 1.0)), 0.3).margin < 0.0

@@ -12,6 +12,7 @@ import jaxdae as jd
 import jaxdae.mechanisms as jm
 from jaxdae import control
 from jaxdae import vehicles as jv
+from jaxdae.mechanisms import spatial as js
 
 RK4 = jd.RungeKutta.rk4()
 EXACT = jd.RungeKutta.dormand_prince5()
@@ -346,6 +347,10 @@ def test_single_tracks_of_no_length_are_named():
         start = jd.State(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
         with pytest.raises(ValueError, match=f"{field} must not be zero"):
             jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+    start = jd.State(jnp.zeros(()), jnp.zeros(7).at[3].set(5.0), jnp.zeros(7))
+    for numbers, message in (((1.0, -1.0, 1.0, 1.0), r"front \+ rear must not be zero"), ((1.0, 1.0, 0.0, 1.0), "mass must be positive")):
+        with pytest.raises(ValueError, match=message):
+            jd.rollout(jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
 
 
 def test_loads_of_axles_and_wheels():
@@ -463,3 +468,40 @@ def test_a_pendulum_on_two_wheels_has_its_published_motion():
         return jd.forward_dynamics(robot, jd.State(0.0, jnp.zeros(6).at[3].set(alpha), jnp.zeros(6)), jnp.zeros(2))[0][3]
 
     within(9, jnp.sqrt(jax.grad(pitching)(0.0)), reference["upright_pole"])
+
+
+@pytest.mark.long
+def test_a_pendulum_on_two_wheels_is_the_mechanism_of_three_bodies():
+    p = problem("segway")[0]
+    numbers = {
+        "mass": p["M"],
+        "height": p["d"],
+        "inertia": (p["Ix"], p["Iy"], p["Iz"]),
+        "wheel_mass": p["mw"],
+        "wheel_inertia": p["Jw"],
+        "wheel_inertia_across": p["Kw"],
+        "wheel_radius": p["r"],
+        "wheel_separation": p["W"],
+    }
+    robot = jv.Segway(**numbers, gravity=p["g"])
+    motors = [js.JointForce(f"{side}_motor", f"{side}_hub", 0.0, k) for k, side in enumerate(("left", "right"))]
+    description = dataclasses.replace(jv.segway(**numbers, gravity=p["g"], place=(0.3, -0.2)), forces=motors)
+    mechanism, q = jm.mechanism(description, jm.Joints())
+    # Pitch 0.4 at a yaw rate of 0.7, a pitch rate of -0.5 and 0.9 m/s.
+    pitch, yaw, tilting, speed, u = 0.4, 0.7, -0.5, 0.9, jnp.asarray([-3.5, 1.5])
+    spins = [(speed - side * 0.5 * p["W"] * yaw) / p["r"] for side in (1.0, -1.0)]
+    plain = jd.State(0.0, jnp.zeros(6).at[3].set(pitch), jnp.asarray([speed, 0.0, yaw, tilting, *spins]))
+    expected = jd.forward_dynamics(robot, plain, u)[0]
+    names, sin, cos = mechanism.names.velocities, np.sin(pitch), np.cos(pitch)
+    q = q.at[:7].add(jnp.asarray([p["d"] * sin, 0.0, p["d"] * (cos - 1.0), np.cos(0.5 * pitch) - 1.0, 0.0, np.sin(0.5 * pitch), 0.0]))
+    v = {"vx": speed + p["d"] * cos * tilting, "vy": p["d"] * sin * yaw, "vz": -p["d"] * sin * tilting}
+    v |= {"omega_x": -sin * yaw, "omega_y": tilting, "omega_z": cos * yaw}
+    v = {f"base_link.{name}": x for name, x in v.items()} | {
+        f"{side}_hub.angle_rate": spin - tilting for side, spin in zip(("left", "right"), spins, strict=True)
+    }
+    state = jd.State(0.0, q, jnp.asarray([v[name] for name in names]))
+    assert jd.diagnose(mechanism, state).velocity_violation < 1e-15
+    a = dict(zip(names, jd.forward_dynamics(mechanism, state, u, solver=jd.LeastSquares())[0], strict=True))
+    # omega_y' in the axes of the body is the acceleration of the pitch.
+    found = [a["base_link.omega_y"], *(a[f"{side}_hub.angle_rate"] + a["base_link.omega_y"] for side in ("left", "right"))]
+    np.testing.assert_allclose(found, expected[3:], rtol=1e-11)

@@ -349,6 +349,13 @@ CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), spin="spin")], "'spin' and no radius"),
         (CHASSIS, [jm.Wheel("w", "chassis", (0, 0), point=(0, 0))], "axis must be two numbers that are not both zero"),
         (CHASSIS, [jm.Wheel("w", "chassis", None, point=(0, 0))], "axis must be two numbers"),
+        (
+            CHASSIS,
+            [jm.Wheel("w", "chassis", point=(0, 0))],
+            "axis must be two numbers that are not both zero, the heading of the wheel, got",
+        ),
+        (CHASSIS, [jm.OmniWheel("w", "chassis", "spin", (1, 0), point=(0, 0))], "radius must be a finite number, got None"),
+        (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_angle=[0.1, 0.2])], "slip_angle must be a finite number"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), lateral=False)], "holds nothing"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), (0, 0), None, 0.1, "spin", False, 0.1)], "slip_angle and lateral=False"),
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), slip_ratio=0.1)], "slip_ratio and no spin"),

@@ -92,6 +92,7 @@ _MAKERS: dict[str, Callable[..., Description]] = {
     "truck_and_trailers": vehicles.truck_and_trailers,
     "mecanum": vehicles.mecanum,
     "omni": vehicles.omni,
+    "segway": vehicles.segway,
     "rocker_bogie": vehicles.rocker_bogie,
     "whipple_bicycle": _whipple,
 }

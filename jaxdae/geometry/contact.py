@@ -121,7 +121,10 @@ def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, gue
 def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None) -> Contact:
     start = rim_start(terrain, center, axle) if guess is None or terrain.flat else guess
     if terrain.flat:
-        return _on_plane(terrain, center - start.times(radius))
+        contact = _on_plane(terrain, center - start.times(radius))
+        # A disc that lies flat touches all around; of an axle that is not a number something else is wrong.
+        lies = jnp.isnan(start.x) & ~jnp.isnan(axle.x)
+        return contact._replace(margin=jnp.where(lies, -contact.margin, contact.margin))
     return _iterated(lambda direction: rim_correction(terrain, center, axle, radius, direction), start)
 
 

@@ -67,9 +67,9 @@ def point(text: str, body: str, world: str) -> Any:
     return _leaf(Point(text=text, unit="m", body=body, world=world), default=None)
 
 
-def direction(text: str, body: str, world: str) -> Any:
-    """Declares a direction that is fixed in a body; it must be given."""
-    return _leaf(Direction(text=text, body=body, world=world))
+def direction(text: str, body: str, world: str, **default: Any) -> Any:
+    """Declares a direction that is fixed in a body; it must be given. With a default of None whoever builds the mechanism says so."""
+    return _leaf(Direction(text=text, body=body, world=world, required=True), **default)
 
 
 def axis(text: str, body: str = "a", world: str | None = "at") -> Any:
@@ -166,7 +166,7 @@ def surface(text: str) -> Any:
 
 def terrain(text: str) -> Any:
     """Declares a terrain."""
-    return _leaf(Ground(text=text, inherited=True, default="that of the mechanism"), kw_only=True)
+    return _leaf(Ground(text=text, inherited=True, default="that of the mechanism"), default=None, kw_only=True)
 
 
 def _leaf(kind: Kind, **options: Any) -> Any:

@@ -92,7 +92,7 @@ class Direction(Kind):
         axis = concrete(value)
         if not is_vector(value, self.dimension) or (axis is not None and not np.any(axis)):
             count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
-            yield f"must be {count}, got {value}"
+            yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {value}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the unit vector in the frame of the body."""

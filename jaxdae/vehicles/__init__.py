@@ -30,7 +30,7 @@ from jaxdae.vehicles.maps import body_twist, integrate_twist, odometry_covarianc
 from jaxdae.vehicles.overconstraint import EquivalentBicycle, IndependentRows, LeastResidual, WheelReport, vehicle_twist
 from jaxdae.vehicles.placement import TerrainReport, place_on_terrain, terrain_report
 from jaxdae.vehicles.rover import ROVER_SUSPENSION, ROVER_WHEELS, rocker_bogie
-from jaxdae.vehicles.segway import Segway
+from jaxdae.vehicles.two_wheels import Segway, segway
 from jaxdae.vehicles.whipple import BicycleParameters, LinearBicycle, linear_bicycle, whipple_bicycle
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "omni",
     "place_on_terrain",
     "rocker_bogie",
+    "segway",
     "skid_steer",
     "steering_angles",
     "terrain_report",

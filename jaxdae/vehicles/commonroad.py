@@ -26,11 +26,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
 from jaxdae.kinematic import KinematicSystem
-from jaxdae.mechanisms.values import floating
+from jaxdae.mechanisms.values import concrete, floating
 from jaxdae.names import Names
 from jaxdae.system import State
 from jaxdae.typing import Leaf
@@ -138,6 +139,12 @@ class DynamicSingleTrack(KinematicSystem):
 
     n_inputs = 2
 
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.front + self.rear != 0.0, "front + rear must not be zero: its wheels would be at one place"
+        yield self.mass > 0.0, "mass must be positive"
+        yield self.inertia > 0.0, "inertia must be positive"
+
     @property
     def names(self) -> Names:
         """The names of state and inputs."""
@@ -216,14 +223,28 @@ def to_commonroad(state: State, speed: Any) -> Array:
     Args:
         state: with q = (x, y, heading, steering angle).
         speed: v in m/s, the input of its drive.
+
+    Raises:
+        ValueError: other coordinates, such as absolute ones.
     """
+    if state.q.shape != (4,):
+        raise ValueError(
+            "to_commonroad: q must have shape (4,), (x, y, heading, steering angle) of vehicles.bicycle in joint coordinates,"
+            f" kinematic_mechanism(bicycle(...), Joints()), got {state.q.shape}"
+        )
     x, y, heading, steering = state.q
     return jnp.stack([x, y, steering, jnp.asarray(speed, state.q.dtype), heading])
 
 
 def from_commonroad(x: Any, t: Any = 0.0) -> tuple[State, Array]:
-    """Returns the state of `vehicles.bicycle` in joint coordinates of a KS state, at rest, and the speed v."""
+    """Returns the state of `vehicles.bicycle` in joint coordinates of a KS state (5,), at rest, and the speed v.
+
+    Raises:
+        ValueError: a state that is not five numbers; those of ST are at the mass center.
+    """
     x = floating(x)
+    if x.shape != (5,):
+        raise ValueError(f"from_commonroad: x must have shape (5,), a state (sx, sy, delta, v, psi) of KS, got {x.shape}")
     q = jnp.stack([x[0], x[1], x[4], x[2]])
     return State(jnp.asarray(t, x.dtype), q, jnp.zeros_like(q)), x[3]
 
@@ -238,8 +259,14 @@ def axle_loads(mass: Any, front: Any, rear: Any, height: Any = 0.0, acceleration
         height: of the mass center in m.
         acceleration: along x in m/s^2.
         gravity: in m/s^2.
+
+    Raises:
+        ValueError: axles at one place.
     """
     length = front + rear
+    known = concrete(length)
+    if known is not None and np.any(known == 0.0):
+        raise ValueError("axle_loads: front + rear must not be zero: both axles would be at one place")
     return jnp.stack([mass * (gravity * rear - acceleration * height) / length, mass * (gravity * front + acceleration * height) / length])
 
 
@@ -254,8 +281,16 @@ def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (
         height: of the mass center in m.
         acceleration: (a_x, a_y) in m/s^2.
         gravity: in m/s^2.
+
+    Raises:
+        ValueError: places that are not (k, 2), or all on a line, on which no three wheels balance a vehicle.
     """
     places = floating(places)
+    if places.ndim != 2 or places.shape[1] != 2:
+        raise ValueError(f"wheel_loads: places must have shape (k, 2), one place (x, y) a wheel in m, got {places.shape}")
+    known = concrete(places)
+    if known is not None and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known)))) < 2:
+        raise ValueError(f"wheel_loads: places must not all be on a line, got {known.tolist()}; of two axles axle_loads has the loads")
     balance = jnp.concatenate([jnp.ones((1, places.shape[0]), places.dtype), places.T])
     needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * jnp.asarray(acceleration, places.dtype))])
     return balance.T @ jnp.linalg.solve(balance @ balance.T, needed)

@@ -29,6 +29,7 @@ from jaxdae.mechanisms import (
     Wheel,
 )
 from jaxdae.mechanisms.values import concrete, real, vector
+from jaxdae.vehicles.given import angle_mistakes, frame_mistakes, length_mistakes, refuse, wheel_mistakes
 
 BASE = "base_link"
 FORWARD = (1.0, 0.0)
@@ -58,12 +59,18 @@ def differential_drive(
         pose: (x, y, heading) of the vehicle frame at the start in m and rad.
         gravity: (x, y) in the plane in m/s^2.
     """
+    refuse(
+        "differential_drive",
+        length_mistakes("wheel_separation", wheel_separation),
+        wheel_mistakes("wheel_radius", wheel_radius, 2),
+        frame_mistakes(center, pose),
+    )
     radii = _each(wheel_radius, 2)
     places = [(0.0, 0.5 * wheel_separation), (0.0, -0.5 * wheel_separation)]
     sides = ("left", "right")
     joints = [
-        Wheel(side, BASE, FORWARD, point=_seen(place, center), radius=radius, spin=f"{side}_wheel", lateral=side == "left")
-        for side, place, radius in zip(sides, places, radii, strict=True)
+        Wheel(side, BASE, FORWARD, point=_seen(at, center), radius=radius, spin=f"{side}_wheel", lateral=side == "left")
+        for side, at, radius in zip(sides, places, radii, strict=True)
     ]
     rotors = [Rotor(f"{side}_wheel", wheel_inertia) for side in sides]
     drives = [SpinRate(f"{side}_motor", f"{side}_wheel") for side in sides]
@@ -103,9 +110,16 @@ def skid_steer(
         center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
         pose: (x, y, heading) of the vehicle frame at the start.
     """
+    refuse(
+        "skid_steer",
+        length_mistakes("wheelbase", wheelbase),
+        length_mistakes("track", track),
+        wheel_mistakes("wheel_radius", wheel_radius, 4),
+        frame_mistakes(center, pose),
+    )
     joints = [
-        Wheel(name, BASE, FORWARD, point=_seen(place, center), radius=radius, spin=f"{name}_wheel")
-        for name, place, radius in zip(_CORNERS, _corner_places(wheelbase, track), _each(wheel_radius, 4), strict=True)
+        Wheel(name, BASE, FORWARD, point=_seen(at, center), radius=radius, spin=f"{name}_wheel")
+        for name, at, radius in zip(_CORNERS, _corner_places(wheelbase, track), _each(wheel_radius, 4), strict=True)
     ]
     return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
 
@@ -138,11 +152,18 @@ def mecanum(
         center: (x, y) of the mass center in the vehicle frame, whose origin is amid the wheels, in m.
         pose: (x, y, heading) of the vehicle frame at the start.
     """
+    refuse(
+        "mecanum",
+        length_mistakes("wheelbase", wheelbase),
+        length_mistakes("track", track),
+        wheel_mistakes("wheel_radius", wheel_radius, 4),
+        frame_mistakes(center, pose),
+    )
     signs = (-1.0, 1.0, 1.0, -1.0)
     places = _corner_places(wheelbase, track)
     joints = [
-        MecanumWheel(name, BASE, f"{name}_wheel", FORWARD, radius, sign * roller_angle, point=_seen(place, center))
-        for name, place, radius, sign in zip(_CORNERS, places, _each(wheel_radius, 4), signs, strict=True)
+        MecanumWheel(name, BASE, f"{name}_wheel", FORWARD, radius, sign * roller_angle, point=_seen(at, center))
+        for name, at, radius, sign in zip(_CORNERS, places, _each(wheel_radius, 4), signs, strict=True)
     ]
     return _on_four_wheels(joints, mass, inertia, wheel_inertia, center, pose)
 
@@ -181,17 +202,20 @@ def omni(
     Raises:
         ValueError: fewer than three wheels, which leave a direction without any.
     """
-    if count < 3 or int(count) != count:
+    whole = concrete(count)
+    if whole is None or whole.ndim or not (3.0 <= whole < np.inf and whole == np.floor(whole)):
         raise ValueError(
             f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion that none of them drives"
         )
-    angles = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
+    count = int(count)
+    refuse("omni", length_mistakes("distance", distance), wheel_mistakes("wheel_radius", wheel_radius, count), frame_mistakes(center, pose))
+    places = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
     names = [f"wheel_{k}" for k in range(count)]
     joints = [
         OmniWheel(
             name, BASE, f"{name}_spin", (-jnp.sin(a), jnp.cos(a)), r, point=_seen((distance * jnp.cos(a), distance * jnp.sin(a)), center)
         )
-        for name, a, r in zip(names, angles, _each(wheel_radius, count), strict=True)
+        for name, a, r in zip(names, places, _each(wheel_radius, count), strict=True)
     ]
     rotors = [Rotor(f"{name}_spin", wheel_inertia) for name in names]
     drives = [SpinRate(f"{name}_motor", f"{name}_spin") for name in names]
@@ -224,8 +248,7 @@ def bicycle(
         center: (x, y) of the mass center of the frame in m.
         pose: (x, y, heading) of the vehicle frame at the start.
     """
-    _not_zero("bicycle", "wheelbase", wheelbase)
-    _within_a_turn("bicycle", steering)
+    refuse("bicycle", length_mistakes("wheelbase", wheelbase), angle_mistakes("steering", steering, 1), frame_mistakes(center, pose))
     front = (wheelbase, 0.0)
     fork, kingpin, wheel, drive = _steered("front", front, steering, fork_mass, fork_inertia, center, pose, "steering")
     joints = [kingpin, Wheel("rear", BASE, FORWARD, point=_seen((0.0, 0.0), center)), wheel]
@@ -266,8 +289,7 @@ def ackermann(
         center: (x, y) of the mass center of the chassis in m.
         pose: (x, y, heading) of the vehicle frame at the start.
     """
-    _not_zero("ackermann", "wheelbase", wheelbase)
-    _within_a_turn("ackermann", steering)
+    refuse("ackermann", length_mistakes("wheelbase", wheelbase), angle_mistakes("steering", steering, 2), frame_mistakes(center, pose))
     bodies: list[Any] = [_base(mass, inertia, center, pose)]
     joints: list[Any] = []
     drives: list[Any] = [Speed("speed", BASE, FORWARD, point=_seen((0.0, 0.0), center))]
@@ -318,11 +340,18 @@ def truck_and_trailers(
     Raises:
         ValueError: numbers of lengths, offsets and headings that differ; a length of zero.
     """
+    if not all(isinstance(some, Sequence) or jnp.ndim(some) for some in (lengths, offsets)):
+        raise ValueError(f"truck_and_trailers: lengths and offsets must be lists, one number a trailer, got {lengths} and {offsets}")
     if len(lengths) != len(offsets) or (headings is not None and len(headings) != len(lengths)):
         given = len(lengths), len(offsets), len(lengths if headings is None else headings)
         raise ValueError(f"truck_and_trailers: give one length, offset and heading a trailer, got {given[0]}, {given[1]} and {given[2]}")
-    for number, length in enumerate(lengths):
-        _not_zero("truck_and_trailers", f"lengths[{number}]", length)
+    refuse(
+        "truck_and_trailers",
+        length_mistakes("wheelbase", wheelbase),
+        angle_mistakes("steering", steering, 1),
+        *(length_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
+        frame_mistakes((0.0, 0.0), pose),
+    )
     own_masses = {"mass": mass, "inertia": inertia, "fork_mass": fork_mass, "fork_inertia": fork_inertia}
     truck = bicycle(wheelbase, steering=steering, pose=pose, **own_masses)
     masses, inertias = ([None] * len(lengths) if each is None else _each(each, len(lengths)) for each in (trailer_mass, trailer_inertia))
@@ -386,15 +415,3 @@ def _each(numbers: Any, count: int) -> list[Any]:
     if given.shape not in ((), (count,)):
         raise ValueError(f"give one number, or {count} of them, one a wheel; got shape {given.shape}")
     return list(jnp.broadcast_to(given, (count,)))
-
-
-def _not_zero(caller: str, name: str, length: Any) -> None:
-    known = concrete(length)
-    if known is not None and not (known.ndim == 0 and np.isfinite(known) and known != 0.0):
-        raise ValueError(f"{caller}: {name} must be a finite number of meters that is not zero, got {length}")
-
-
-def _within_a_turn(caller: str, steering: Any) -> None:
-    known = concrete(steering)
-    if known is not None and not np.all(np.abs(known) <= np.pi):
-        raise ValueError(f"{caller}: steering must lie between -pi and pi, because a kingpin turns once, got {steering}; angles are in rad")

@@ -28,7 +28,7 @@ from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
-from jaxdae.saddle_point import SchurComplement, solve_saddle_point
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement, solve_saddle_point
 from jaxdae.status import Status
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
 from jaxdae.wrapper import SameCoordinates
@@ -37,20 +37,23 @@ SLIPPING = (".lateral", ".rolling")
 """How the names of rows end that are soft."""
 
 
-def constrained_normal_equations(hard: Any, wanted: Any, soft: Any, target: Any) -> tuple[Any, Any]:
+def constrained_normal_equations(
+    hard: Any, wanted: Any, soft: Any, target: Any, solver: SaddlePointSolver = SchurComplement()
+) -> tuple[Any, Any]:
     """Returns x (n,) with hard x = wanted and the smallest |soft x - target|, and the multipliers mu (h,) of the hard rows.
 
     Args:
-        hard: (h, n), independent rows.
+        hard: (h, n), independent rows, unless the solver is one for dependent ones.
         wanted: (h,).
         soft: (s, n).
         target: (s,).
+        solver: a saddle-point solver.
 
     NaN where the solution is not unique. Differentiable. By Cholesky factorizations of S^T S + H^T H (n, n), to which H^T h is added on
-    the right so that nothing changes, and of its Schur complement (h, h): positive definite, and fast in batches.
+    the right so that nothing changes, and, by default, of its Schur complement (h, h): positive definite, and fast in batches.
     """
     matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
-    x, lam = solve_saddle_point(SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
+    x, lam = solve_saddle_point(solver, matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
     return x, -lam
 
 
@@ -93,10 +96,12 @@ class LeastSlip(SameCoordinates, KinematicSystem):
     Attributes:
         mechanism: with wheels such as `RollingDisc`, in joint coordinates.
         driven: names of the velocities that inputs give, in the order of u (static), such as "front_left.angle_rate".
+        solver: a saddle-point solver; `LeastSquares()` where heights depend on each other, as those of four wheels on a rigid body do.
     """
 
     mechanism: Leaf
     driven: tuple[str, ...] = static()
+    solver: SaddlePointSolver = SchurComplement()
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -112,7 +117,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         rows = self._rows(t, x, u)
 
         def again(v: Velocity) -> Velocity:
-            return constrained_normal_equations(rows.hard, rows.hard @ v, rows.soft, rows.soft @ v)[0]
+            return constrained_normal_equations(rows.hard, rows.hard @ v, rows.soft, rows.soft @ v, self.solver)[0]
 
         determined = determines(again, rows.hard.shape[1], x.dtype)
         # Of rows that are no numbers something else is wrong, and velocities say so.
@@ -127,7 +132,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
             ValueError: an unknown name among `driven`, or one twice, or as many inputs as there are not.
         """
         rows = self._rows(t, x, u)
-        others = constrained_normal_equations(rows.hard, rows.wanted, rows.soft, rows.target)[0]
+        others = constrained_normal_equations(rows.hard, rows.wanted, rows.soft, rows.target, self.solver)[0]
         v = picked(np.argsort(np.concatenate([rows.free, rows.driven])), jnp.concatenate([others, rows.told]))
         return v, rows.soft @ others - rows.target
 

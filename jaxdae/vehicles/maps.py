@@ -31,6 +31,15 @@ from jaxdae.mechanisms.values import floating
 from jaxdae.vehicles.layout import Wheels
 from jaxdae.vehicles.overconstraint import Answer, WheelReport, vehicle_twist
 
+_POSE, _TWIST = "(x, y, heading) in m and rad", "(v_x, v_y, omega) in m/s and rad/s"
+
+
+def _three(caller: str, name: str, what: str, x: Array) -> Array:
+    """Returns three numbers, and raises where they are not so many."""
+    if x.shape != (3,):
+        raise ValueError(f"{caller}: {name} must have shape (3,), {what}, got {x.shape}")
+    return x
+
 
 def wheel_rates(wheels: Wheels, twist: Any) -> Array:
     """Returns the spins (k,) in rad/s with which the wheels follow a twist without slip along their headings.
@@ -42,9 +51,7 @@ def wheel_rates(wheels: Wheels, twist: Any) -> Array:
     Raises:
         ValueError: a twist that is not three numbers.
     """
-    twist = jnp.asarray(twist, wheels.place.dtype)
-    if twist.shape != (3,):
-        raise ValueError(f"wheel_rates: twist must have shape (3,), (v_x, v_y, omega) in m/s and rad/s, got {twist.shape}")
+    twist = _three("wheel_rates", "twist", _TWIST, jnp.asarray(twist, wheels.place.dtype))
     return wheels.rolling() @ twist / wheels.radius
 
 
@@ -54,8 +61,11 @@ def steering_angles(wheels: Wheels, twist: Any) -> Array:
     Args:
         wheels: the wheels; as they stand does not matter.
         twist: (v_x, v_y, omega) in the vehicle frame in m/s and rad/s.
+
+    Raises:
+        ValueError: a twist that is not three numbers.
     """
-    vx, vy, omega = jnp.asarray(twist, wheels.place.dtype)
+    vx, vy, omega = _three("steering_angles", "twist", _TWIST, jnp.asarray(twist, wheels.place.dtype))
     x, y = vx - omega * wheels.place[:, 1], vy + omega * wheels.place[:, 0]
     still = (x == 0.0) & (y == 0.0)
     across: Any = jnp.where(still, 0.0, y)
@@ -75,9 +85,13 @@ def body_twist(wheels: Wheels, rates: Any, slip: Answer | None = None) -> tuple[
 
 
 def integrate_twist(pose: Any, twist: Any, dt: Any) -> Array:
-    """Returns the pose (3,) after dt at a constant twist, exactly; pose (x, y, heading) in m and rad, dt in s."""
-    x, y, heading = floating(pose)
-    vx, vy, omega = floating(twist)
+    """Returns the pose (3,) after dt at a constant twist, exactly; pose (x, y, heading) in m and rad, dt in s.
+
+    Raises:
+        ValueError: a pose or a twist that is not three numbers.
+    """
+    x, y, heading = _three("integrate_twist", "pose", _POSE, floating(pose))
+    vx, vy, omega = _three("integrate_twist", "twist", _TWIST, floating(twist))
     turn = omega * dt
     ahead, aside = chord(turn)
     cos, sin = jnp.cos(heading), jnp.sin(heading)
@@ -111,8 +125,14 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         twist: (3,) in the vehicle frame.
         noise: density (3, 3) of the noise of the twist per second, see `wheel_noise`.
         dt: in s. The integral has sixteen nodes: exact to rounding for turns by less than a full one, so take several steps for more.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
-    pose = floating(pose)
+    pose = _three("odometry_covariance", "pose", _POSE, floating(pose))
+    for name, matrix in (("covariance", covariance), ("noise", noise)):
+        if jnp.shape(matrix) != (3, 3):
+            raise ValueError(f"odometry_covariance: {name} must have shape (3, 3), of (x, y, heading), got {jnp.shape(matrix)}")
     end = integrate_twist(pose, twist, dt)
 
     def influence(at: Any) -> Array:

@@ -194,6 +194,9 @@ class IndependentRows:
 class EquivalentBicycle:
     """Steered wheels act as one in the middle of their axle; the others do not slip sideways in the middle of theirs.
 
+    The mean of cotangents of two wheels has no derivative in one of them alone where both head straight: 2 s_1 s_2 / (s_1 + s_2) for small
+    angles. Where they are steered together, by one angle, it has; that is what autodiff returns.
+
     Attributes:
         steered: the names of the steered wheels, all on one axle (static). The others head forward.
     """
@@ -243,6 +246,9 @@ class EquivalentBicycle:
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
         """Returns the twist (3,) and what the wheels do; the speed must be given, and rates count for the report only.
 
+        Steered at right angles no forward speed is possible: the twist is zero then, the status CONFLICTING_ROWS, and the slip of the
+        report is that of driving straight at this speed, so that `fighting` names the wheels that stand in the way.
+
         Raises:
             TypeError: no speed.
         """
@@ -252,7 +258,9 @@ class EquivalentBicycle:
         # Steered at right angles it turns about its rear axle, however fast: a forward speed is impossible.
         possible = ~(jnp.abs(direction[0]) <= default_tolerance(direction.dtype))
         twist: Any = jnp.where(possible, direction * speed / jnp.where(possible, direction[0], 1.0), 0.0)
-        report = _report(wheels, twist, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
+        # Where it is impossible the wheels that stand in its way are those that would slip.
+        wished = jnp.where(possible, twist, jnp.stack([speed, jnp.zeros_like(speed), jnp.zeros_like(speed)]))
+        report = _report(wheels, wished, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
         conflict: Any = jnp.where(possible | (speed == 0.0), report.status, Status.CONFLICTING_ROWS)
         return twist, WheelReport(report.names, report.slip, report.norm, report.rank, report.condition, conflict.astype(jnp.int32))
 

@@ -21,6 +21,7 @@ from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.build import Description
 from jaxdae.mechanisms.space import SPACE
 from jaxdae.mechanisms.values import real, vector
+from jaxdae.vehicles.given import number_mistakes, refuse
 
 ROCKERS = ("left_rocker", "right_rocker")
 ROVER_SUSPENSION = ("left_rocker", "right_rocker", "left_bogie", "right_bogie")
@@ -71,10 +72,12 @@ def rocker_bogie(
         place: (2,) where the body starts, in m.
 
     Raises:
-        ValueError: a terrain that is none.
+        ValueError: a terrain that is none, places that are not three numbers.
     """
     terrain = Plane() if terrain is None else terrain
     check_terrain("rocker_bogie", terrain)
+    joints_at = {"rocker": rocker, "bogie": bogie, "front": front, "middle": middle, "rear": rear}
+    refuse("rocker_bogie", *(number_mistakes(name, at, 3, "(x, y, z) in m") for name, at in joints_at.items()))
     x, y = vector(place)
     rocker, bogie, front, middle, rear = (vector(part) for part in (rocker, bogie, front, middle, rear))
     standing = real(radius) - jnp.minimum(jnp.minimum((rocker + bogie + middle)[2], (rocker + bogie + rear)[2]), (rocker + front)[2])

@@ -36,6 +36,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.space import SPACE
 from jaxdae.mechanisms.values import concrete, real, vector
 from jaxdae.typing import Leaf
+from jaxdae.vehicles.given import length_mistakes, refuse
 
 _SPEED = 3.0
 """The speed in m/s at which what depends on it is taken; any will do."""
@@ -112,8 +113,12 @@ def whipple_bicycle(parameters: BicycleParameters | None = None, *, terrain: Ter
         parameters: those of the published benchmark by default.
         terrain: `Plane()` by default; on others the start wants `initialize`.
         gravity: in m/s^2.
+
+    Raises:
+        ValueError: a wheelbase that is none: both wheels would touch the ground at one place.
     """
     p = BicycleParameters() if parameters is None else parameters
+    refuse("whipple_bicycle", length_mistakes("w, the wheelbase,", p.w))
     terrain = Plane() if terrain is None else terrain
 
     def at(x: Any, down: Any) -> Any:
@@ -232,7 +237,7 @@ def linear_bicycle(parameters: BicycleParameters | None = None, *, gravity: Any 
         gravity: in m/s^2, not zero.
 
     Raises:
-        ValueError: no gravity, of which K0 would be the stiffness over it.
+        ValueError: no gravity, of which K0 would be the stiffness over it; no wheelbase.
 
     Differentiable with respect to the parameters.
     """

@@ -142,7 +142,7 @@ class Tire(Force):
 
     name: Name = fields.name("force")
     body: BodyName = fields.body("the body that carries the wheel", ground=False)
-    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
     at: Place = fields.world("the wheel")
     point: Place = fields.point("the wheel", "body", "at")
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")

@@ -162,7 +162,7 @@ class Wheel(Joint):
 
     name: Name = fields.name("joint")
     body: BodyName = fields.body("the body that carries the wheel: the chassis, or the knuckle of a steered wheel", ground=False)
-    axis: Any = fields.direction("the heading of the wheel", "body", "at")
+    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
     at: Place = fields.world("the wheel")
     point: Place = fields.point("the wheel", "body", "at")
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
@@ -204,7 +204,7 @@ class Wheel(Joint):
 def slip_mistakes(slip_angle: Any) -> Iterable[str]:
     """Yields a slip angle at which a wheel slides across its heading only, for which the lateral row has no tangent."""
     angle = None if callable(slip_angle) else concrete(slip_angle)
-    if angle is not None and abs(float(angle)) >= 0.5 * jnp.pi:
+    if angle is not None and angle.ndim == 0 and abs(float(angle)) >= 0.5 * jnp.pi:
         yield f"slip_angle must lie between -pi/2 and pi/2, got {slip_angle}"
 
 
@@ -234,9 +234,11 @@ class MecanumWheel(_WithRollers):
     name: Name = fields.name("joint")
     body: BodyName = fields.body("the body that carries the wheel", ground=False)
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "body", "at")
-    radius: Number = fields.number("the radius", "m", above=0.0)
-    roller_angle: Number = fields.number("the angle from the heading to the axles of the rollers on the ground, to the left,", "rad")
+    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
+    radius: Number = fields.number("the radius", "m", value=None, above=0.0, required=True)
+    roller_angle: Number = fields.number(
+        "the angle from the heading to the axles of the rollers on the ground, to the left,", "rad", value=None, required=True
+    )
     at: Place = fields.world("the wheel")
     point: Place = fields.point("the wheel", "body", "at")
 
@@ -252,8 +254,8 @@ class OmniWheel(_WithRollers):
     name: Name = fields.name("joint")
     body: BodyName = fields.body("the body that carries the wheel", ground=False)
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel")
-    axis: Any = fields.direction("the heading of the wheel", "body", "at")
-    radius: Number = fields.number("the radius", "m", above=0.0)
+    axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
+    radius: Number = fields.number("the radius", "m", value=None, above=0.0, required=True)
     at: Place = fields.world("the wheel")
     point: Place = fields.point("the wheel", "body", "at")
 

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.contact import (
@@ -34,6 +35,7 @@ from jaxdae.geometry.contact import (
     ball_contact,
     ball_correction,
     ball_margin,
+    normal_at,
     rim_contact,
     rim_correction,
     rim_margin,
@@ -113,6 +115,14 @@ class OnTerrain(SpatialJoint):
             return False  # The terrain has mistakes of its own.
         return inside is not None and not inside
 
+    def known_normal(self, place: Any) -> np.ndarray | None:
+        """Returns the normal (3,) of the terrain under a place of the world, None where it is not known."""
+        try:
+            normal = concrete(normal_at(self.terrain, *(jnp.asarray(x) for x in place[:2]))[1].array())
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return None  # The terrain has mistakes of its own.
+        return normal
+
     def forward(self, contact: Contact, a: Frame, b: Frame) -> Vector:
         """Returns the direction of the rolling row in the frame of a, in the surface and of length 1."""
         raise NotImplementedError(f"{type(self).__name__}.forward")
@@ -144,11 +154,21 @@ class DiscOnTerrain(OnTerrain):
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the body with the terrain, or ground")
     b: BodyName = fields.body("the wheel")
-    axis: Any = fields.direction("the axle, to the left of the direction in which the wheel rolls forward", "b", "at")
+    axis: Any = fields.direction("the axle, to the left of the direction in which the wheel rolls forward", "b", "at", default=None)
     at: Place = fields.world("the center of the wheel")
     point_b: Place = fields.point("the center of the wheel", "b", "at")
-    radius: Number = fields.number("the radius of the wheel", "m", kw_only=True, above=0.0)
+    radius: Number = fields.number("the radius of the wheel", "m", value=None, kw_only=True, above=0.0, required=True)
     terrain: Any = fields.terrain("the terrain")
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a start beside the terrain, and a disc that lies flat."""
+        yield from super().mistakes(places)
+        place, axle = places["point_b"], places["axis"]
+        if place is None or axle is None or self.a != GROUND:
+            return
+        normal = self.known_normal(place)
+        if normal is not None and np.linalg.norm(np.cross(axle, normal)) < 1e-12:
+            yield "lies flat on the terrain, which it touches all around: its axis must not be normal to the ground"
 
     def axle(self, a: Frame, b: Frame) -> Vector:
         """Returns the axle in the frame of a."""
@@ -183,7 +203,7 @@ class SphereOnTerrain(OnTerrain):
     b: BodyName = fields.body("the sphere")
     at: Place = fields.world("the center of the sphere")
     point_b: Place = fields.point("the center of the sphere", "b", "at")
-    radius: Number = fields.number("the radius of the sphere", "m", kw_only=True, above=0.0)
+    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
     terrain: Any = fields.terrain("the terrain")
 
     def contact(self, a: Frame, b: Frame, guess: Vector | None = None) -> Contact:

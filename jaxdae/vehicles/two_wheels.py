@@ -23,9 +23,15 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.terrain import Plane, Terrain, check_terrain
+from jaxdae.mechanisms import spatial as js
+from jaxdae.mechanisms.build import Description
+from jaxdae.mechanisms.space import SPACE
+from jaxdae.mechanisms.values import real, vector
 from jaxdae.names import Names
 from jaxdae.system import LagrangianSystem
 from jaxdae.typing import Leaf
+from jaxdae.vehicles.given import length_mistakes, number_mistakes, refuse
 
 
 @pytree(kw_only=True)
@@ -55,6 +61,12 @@ class Segway(LagrangianSystem):
     gravity: Leaf = 9.81
 
     n_inputs: ClassVar[int] = 2
+
+    def requirements(self) -> Any:
+        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        yield self.mass > 0.0, "mass must be positive"
+        yield self.wheel_radius > 0.0, "wheel_radius must be positive"
+        yield self.wheel_separation != 0.0, "wheel_separation must not be zero: its wheels would be at one place"
 
     @property
     def names(self) -> Names:
@@ -102,3 +114,61 @@ class Segway(LagrangianSystem):
         along, across = cos * v[0] + sin * v[1], cos * v[1] - sin * v[0]
         lever = 0.5 * self.wheel_separation * v[2]
         return jnp.stack([across, along - lever - self.wheel_radius * v[4], along + lever - self.wheel_radius * v[5]])
+
+
+def segway(
+    *,
+    mass: Any,
+    height: Any,
+    inertia: Any,
+    wheel_mass: Any,
+    wheel_inertia: Any,
+    wheel_inertia_across: Any,
+    wheel_radius: Any,
+    wheel_separation: Any,
+    place: Any = (0.0, 0.0),
+    terrain: Terrain | None = None,
+    gravity: Any = 9.81,
+) -> Description:
+    """Returns the description of a pendulum on two wheels in space, upright: `Segway` as a mechanism, which stands on any terrain.
+
+    Bodies `base_link`, `left_wheel`, `right_wheel`, hinges `left_hub` and `right_hub` with coordinates `angle`, against the body, contacts
+    `left` and `right` with rows `left.height`, `left.lateral`, `left.rolling`. Motors are `JointForce`s on the hinges, whose reaction is on
+    the pitch. Both wheels have one axle: on a plane their lateral rows are one, which solvers for dependent rows share, `LeastSquares`.
+
+    Args:
+        mass: of the body in kg.
+        height: of its mass center above the axle in m.
+        inertia: (I_x, I_y, I_z) of the body about its mass center in kg m^2.
+        wheel_mass: of each wheel in kg.
+        wheel_inertia: of each wheel about its axle in kg m^2.
+        wheel_inertia_across: of each wheel about a diameter in kg m^2.
+        wheel_radius: in m.
+        wheel_separation: the distance of the wheels in m, not zero.
+        place: (x, y) of the middle of the axle in m.
+        terrain: `Plane()` by default; on others the start wants `place_on_terrain` or `initialize`.
+        gravity: in m/s^2.
+
+    Raises:
+        ValueError: a terrain that is none, numbers of the wrong shape, wheels at one place.
+    """
+    terrain = Plane() if terrain is None else terrain
+    check_terrain("segway", terrain)
+    refuse(
+        "segway",
+        length_mistakes("wheel_separation", wheel_separation),
+        number_mistakes("inertia", inertia, 3, "(I_x, I_y, I_z) in kg m^2"),
+        number_mistakes("place", place, 2, "(x, y) in m"),
+    )
+    x, y = vector(place)
+    axle = terrain.height(x, y) + real(wheel_radius)
+    moments = vector((wheel_inertia_across, wheel_inertia, wheel_inertia_across))
+    left, center, none = (0.0, 1.0, 0.0), real(height), jnp.zeros_like(axle)
+    bodies, joints = [js.Body("base_link", mass, inertia, jnp.stack([x, y, axle + center]))], []
+    for side, sign in (("left", 1.0), ("right", -1.0)):
+        aside = 0.5 * sign * real(wheel_separation)
+        hub = jnp.stack([none, aside, -center])
+        bodies.append(js.Body(f"{side}_wheel", wheel_mass, moments, jnp.stack([x, y + aside, axle])))
+        joints.append(js.Revolute(f"{side}_hub", "base_link", f"{side}_wheel", left, point_a=hub, point_b=(0.0, 0.0, 0.0)))
+        joints.append(js.RollingDisc(side, "ground", f"{side}_wheel", left, point_b=(0.0, 0.0, 0.0), radius=wheel_radius, terrain=terrain))
+    return Description(space=SPACE, bodies=bodies, joints=joints, gravity=vector((0.0, 0.0, -gravity)))

@@ -1,0 +1,64 @@
+"""What is given to the constructors and maps of vehicles: all that is wrong with it at once. Numbers that are traced are not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxdae.mechanisms.values import concrete
+
+
+def refuse(caller: str, *mistakes: Iterable[str]) -> None:
+    """Raises where anything is wrong.
+
+    Args:
+        caller: who asks, for the message.
+        mistakes: what is wrong with each of what was given, in words.
+
+    Raises:
+        ValueError: all mistakes.
+    """
+    if found := [each for some in mistakes for each in some]:
+        raise ValueError(f"{caller}: " + "; ".join(found))
+
+
+def length_mistakes(name: str, x: Any) -> Iterator[str]:
+    """Yields what is no length in m, of either sign."""
+    known = concrete(x)
+    if known is not None and not (known.ndim == 0 and np.isfinite(known) and known != 0.0):
+        yield f"{name} must be a finite number of meters that is not zero, got {x}"
+
+
+def number_mistakes(name: str, x: Any, size: int, what: str) -> Iterator[str]:
+    """Yields what is not so many finite numbers; what: what they are, such as "(x, y) in m"."""
+    known = concrete(x)
+    if known is not None and not (known.shape == (size,) and np.all(np.isfinite(known))):
+        yield f"{name} must be {size} finite numbers, {what}, got {x}"
+
+
+def wheel_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
+    """Yields what is neither one number nor one a wheel."""
+    known = concrete(x)
+    if known is not None and not (known.shape in ({()} if count == 1 else {(), (count,)}) and np.all(np.isfinite(known))):
+        shape = f" of shape {known.shape}" if known.ndim else ""
+        wanted = "one number" if count == 1 else f"one number, or {count} of them, one a wheel"
+        yield f"{name} must be {wanted}, finite, got {x}{shape}"
+
+
+def angle_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
+    """Yields what are no angles of so many kingpins, in rad."""
+    known = concrete(x)
+    if known is None:
+        return
+    if known.shape not in ({()} if count == 1 else {(), (count,)}):
+        yield from wheel_mistakes(name, x, count)
+    elif not np.all(np.abs(known) <= np.pi):
+        yield f"{name} must lie between -pi and pi, because a kingpin turns once, got {x}; angles are in rad"
+
+
+def frame_mistakes(center: Any, pose: Any) -> Iterator[str]:
+    """Yields what is wrong with the mass center and the start of a vehicle in the plane."""
+    yield from number_mistakes("center", center, 2, "(x, y) in m")
+    yield from number_mistakes("pose", pose, 3, "(x, y, heading) in m and rad")
