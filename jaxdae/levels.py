@@ -258,7 +258,7 @@ class Levels:
                 given = self._passed(given, k, dtype, inward=inward)
             rows = jax.tree.unflatten(structure, grids[k]), _finding(self._within(k), slots.shape[1], dtype)
             longest = max(grid[0].size if len(slots) else 0 for grid in grids[k])
-            is_narrow = slots.shape[1] <= _FEW and len(slots) > 1  # A single level is no loop.
+            is_narrow = slots.shape[1] <= _FEW and len(slots) > 2  # One or two levels are no loop.
             unroll = 1 if longest >= _LONG else _unroll(len(slots), at_once if is_narrow else AT_ONCE)
             given, kept[k] = jax.lax.scan(row, given, rows, reverse=inward, unroll=unroll)
         return jax.tree.map(lambda *parts: self._taken(parts, placed=placed), *kept)
