@@ -37,7 +37,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
+from jaxdae.levels import AT_ONCE, SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
 from jaxdae.typing import Leaf
@@ -223,7 +223,7 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
 
     own = tuple(ordered(x, levels.in_places) for x in (columns, inertia, armature, jnp.ones_like(armature)))
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])
-    pushes, inverse = levels.inward(step, own, none, placed=True)
+    pushes, inverse = levels.inward(step, own, none, placed=True, at_once=AT_ONCE)
     return own[0] * inverse[:, None], pushes, ordered(inverse, levels.places)
 
 
