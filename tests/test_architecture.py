@@ -21,6 +21,7 @@ FLOORS = {
     "_version": 0,
     "batching": 0,
     "checkpointing": 0,
+    "devices": 0,
     "disk": 0,
     "functions": 0,
     "moving": 0,

@@ -1,0 +1,14 @@
+"""What programs are compiled for, where the fastest way to write something depends on it.
+
+A CPU runs the operations of a program one after the other and fuses little; what costs is the work. A GPU or TPU is asked to begin a kernel
+for everything that its compiler does not fuse, and a step of a small mechanism is over before as many have begun; what costs is their
+number. Results are the same to round-off either way, and a program that is lowered for another platform than the default one is right, but
+not the fastest.
+"""
+
+import jax
+
+
+def on_accelerator() -> bool:
+    """Returns whether JAX's default platform is anything but a CPU; asked while a function is traced."""
+    return jax.default_backend() != "cpu"

@@ -1,0 +1,66 @@
+"""What is written otherwise for accelerators says the same; here it runs on the CPU, which is told to be one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from control_problems import five_bar
+
+import jaxdae
+from jaxdae.devices import on_accelerator
+from jaxdae.small_matrix import cholesky, inverse_cholesky
+
+WORLDS = 3
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """JAX finds an accelerator. What was traced before it did is traced anew, and what is traced now does not stay."""
+    jax.clear_caches()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    yield
+    jax.clear_caches()
+
+
+def test_the_cpu_is_none():
+    assert not on_accelerator()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_factors_of_a_batch(accelerator, size):
+    half = np.random.default_rng(size).standard_normal((WORLDS, size, size)) / np.sqrt(size)
+    matrices = half @ np.swapaxes(half, -1, -2) + np.eye(size)
+    matrices[1, -1, -1] = -1.0
+    # Only the lower triangle is read.
+    given = jnp.asarray(matrices).at[:, *np.triu_indices(size, 1)].set(jnp.nan)
+    lower = np.asarray(jax.jit(jax.vmap(lambda a: cholesky(a).lower))(given))
+    inverse = np.asarray(jax.jit(jax.vmap(inverse_cholesky))(given))
+    good = [0, 2]
+    expected = np.linalg.cholesky(matrices[good])
+    np.testing.assert_allclose(lower[good], expected, rtol=0.0, atol=1e-14)
+    np.testing.assert_allclose(inverse[good], np.linalg.inv(expected), rtol=0.0, atol=1e-14)
+    np.testing.assert_array_equal(inverse[good], np.tril(inverse[good]))
+    assert np.all(np.isnan(inverse[1].T @ (inverse[1] @ np.ones(size))))
+
+
+def test_rollouts_and_gradients_of_a_five_bar(monkeypatch):
+    system, state = five_bar()
+    states = jax.tree.map(lambda x: jnp.broadcast_to(x, (WORLDS, *x.shape)), state)
+    method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
+
+    def end(mass, state):
+        found = jaxdae.rollout(jaxdae.set_leaf(system, "mass", mass), method, state, jnp.ones((20, 2)), dt=1e-2, steps=20)
+        return jnp.sum(jnp.cos(found.state.q[-1])), found.state.q
+
+    def everything():
+        jax.clear_caches()
+        run = jax.jit(jax.vmap(jax.value_and_grad(end, has_aux=True), in_axes=(None, 0)))
+        return run(system.mass, states)
+
+    expected = everything()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    found = everything()
+    monkeypatch.undo()
+    jax.clear_caches()
+    for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
