@@ -9,9 +9,10 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import kept, multiplied, repeated_by_worlds
+from jaxdae.batching.last import kept, kept_to_differentiate, repeated_by_worlds
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
+from jaxdae.mechanisms.coordinates.sums import multiplied
 
 RNG = np.random.default_rng(3)
 SUMS = (np.asarray([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.asarray([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
@@ -33,7 +34,8 @@ def test_products_with_constant_matrices(matrices):
     assert np.allclose(along, np.broadcast_to(y @ matrices[0].T, along.shape), rtol=1e-15)
 
 
-def test_what_is_kept_is_the_same():
+@pytest.mark.parametrize("kept", [kept, kept_to_differentiate])
+def test_what_is_kept_is_the_same(kept):
     x, y = jnp.asarray(RNG.normal(size=(WORLDS, 3))), jnp.asarray(RNG.normal(size=3))
     same = jax.vmap(lambda x: kept({"x": x, "y": y}))(x)
     assert np.array_equal(same["x"], x)

@@ -6,7 +6,6 @@ world axis as the trailing one.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -145,85 +144,74 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
     return solve
 
 
-def multiplied(matrices: Sequence[np.ndarray], entries: Sequence[Any]) -> list[list[Any]]:
-    """Returns the products C x (m,) of constant matrices C (m, n) and several x (n,), for each matrix those of all x.
-
-    In a batch the worlds are last in one product, and in what is made of the results then, too. Differentiable, but not to be called with
-    derivatives: reverse mode could not transpose it.
-    """
-    products = _products(matrices)
-
-    @jax.custom_jvp
-    def one(*entries: Any) -> tuple[Any, ...]:
-        return products(*entries)
-
-    @one.defjvp
-    def one_jvp(primals: Any, tangents: Any) -> Any:
-        # A product of its own: functions with a batching rule have no transpose. Split and not sliced, see `measures.picked`.
-        rates = (jnp.unstack(jnp.stack(tangents) @ jnp.asarray(matrix.T, tangents[0].dtype)) for matrix in matrices)
-        return one(*primals), tuple(itertools.chain(*rates))
-
-    found, k = list(one(*entries)), len(entries)
-    return [found[j : j + k] for j in range(0, len(found), k)]
-
-
 def kept(tree: Any) -> Any:
     """Returns arrays (n,) as they are; a batch makes one array of them with the worlds last, so that no reader computes any of them again.
 
-    Differentiable.
+    Differentiable; the derivatives are kept, too, and so is what comes back to them in reverse mode.
     """
+    return _kept(_same, tree)
+
+
+def kept_to_differentiate(tree: Any) -> Any:
+    """Returns arrays (n,) as they are; where they are differentiated they are `kept`, with their derivatives.
+
+    For what has few readers in a step, and more in its derivative.
+    """
+    return _kept(lambda *entries: entries, tree)
+
+
+def _kept(plainly: Callable[..., Any], tree: Any) -> Any:
+    """Returns what `kept` does where the arrays are differentiated, and what a function returns of them elsewhere."""
     entries, structure = jax.tree.flatten(tree)
-
-    def at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
-        return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
-
-    same = with_rule(lambda *entries: entries, at_once)
 
     @jax.custom_jvp
     def one(*entries: Any) -> Any:
-        return same(*entries)
+        return plainly(*entries)
 
     @one.defjvp
     def one_jvp(primals: Any, tangents: Any) -> Any:
-        return one(*primals), tuple(tangents)
+        return _kept(_same, primals), linearly_kept(tuple(tangents))
 
     return jax.tree.unflatten(structure, one(*entries))
+
+
+def linearly_kept(tree: Any) -> Any:
+    """Returns what `kept` does, of derivatives too, which may be transposed."""
+    entries, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, linear(_same, _same, entries))
+
+
+def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries: Sequence[Any]) -> list[Any]:
+    """Returns the results (n,), as many as entries (n,), of a linear function whose transpose is given; both may have rules for batches.
+
+    For JAX it is the solution of a linear system, for whose matrix it never asks: of what has a transpose of its own, nothing else may have
+    such rules inside. All entries are one right-hand side, of which a part may be known to be zero.
+
+    Args:
+        function: (*entries) -> results.
+        transpose: (*results) -> entries.
+        entries: at which the function is wanted; derivatives, too.
+    """
+    count = len(entries)
+
+    def joined(of: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda _, b: jnp.concatenate(of(*jnp.split(b, count)))
+
+    b = jnp.concatenate(list(entries))
+    return jnp.split(jax.lax.custom_linear_solve(lambda x: x, b, joined(function), joined(transpose)), count)
+
+
+def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
+    return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
+
+
+_same = with_rule(lambda *entries: entries, _kept_at_once)
 
 
 @outlined
 def together(*entries: Any) -> Any:
     """Returns arrays of one shape as one. A unit: what enters an array is otherwise computed number by number where that is done."""
     return jnp.stack(entries)
-
-
-def _products(matrices: Sequence[np.ndarray]) -> Callable[..., Any]:
-    """Returns the function from entries to the products with all of these matrices, one after the other."""
-    matrix = np.concatenate(matrices)
-    ends = np.cumsum([len(matrix) for matrix in matrices])
-    is_choice = bool(np.all(matrix.sum(axis=1) <= 1.0))
-    chosen = np.where(matrix.any(axis=1), matrix.argmax(axis=1), matrix.shape[1])
-    rows, places = np.unique(matrix, axis=0, return_inverse=True)  # Equal rows are multiplied once.
-
-    def of_one(*entries: Any) -> Any:
-        stacked = jnp.stack(entries)
-        return tuple(row for matrix in matrices for row in stacked @ jnp.asarray(matrix.T, stacked.dtype))
-
-    def at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
-        last = worlds_last(size, batched, entries)
-        if is_choice:
-            found = [jnp.concatenate([x, jnp.zeros_like(x[:1])])[chosen] for x in last]
-        else:
-            products = _multiplied_last(jnp.asarray(rows, last[0].dtype), *last)[places.reshape(-1)]
-            found = [products[:, k * size : (k + 1) * size] for k in range(len(last))]
-        return worlds_back(tuple(x[end - len(matrix) : end] for matrix, end in zip(matrices, ends, strict=True) for x in found))
-
-    return with_rule(of_one, at_once)
-
-
-@outlined
-def _multiplied_last(matrix: Any, *entries: Any) -> Any:
-    """Returns products (m, k worlds) with k entries (n, worlds); a unit as `together` is."""
-    return matrix @ jnp.concatenate(entries, axis=1)
 
 
 def as_many_as(tree: Any, *others: Any) -> Any:

@@ -62,9 +62,9 @@ class PlanarScrew(NamedTuple):
         """Returns the twist of a frame that moves so."""
         return planar.Twist(self.x - self.angle * frame.y, self.y + self.angle * frame.x, self.angle)
 
-    def acceleration_at(self, frame: planar.Frame, motion: PlanarScrew) -> planar.Twist:
-        """Returns the rate of the twist of a frame that moves with `motion`, whose rate this is."""
-        twist, rate = motion.at(frame), self.at(frame)
+    def acceleration_at(self, frame: planar.Frame, motion: PlanarScrew, twist: planar.Twist) -> planar.Twist:
+        """Returns the rate of the twist of a frame that moves with `motion`, whose rate this is; the twist is `motion.at(frame)`."""
+        rate = self.at(frame)
         return planar.Twist(rate.x - motion.angle * twist.y, rate.y + motion.angle * twist.x, rate.angle)
 
 
@@ -154,10 +154,10 @@ class SpatialScrew(NamedTuple):
         velocity, omega = self.linear + self.angular.cross(frame.place), frame.turned_back(self.angular)
         return spatial.Twist(velocity.x, velocity.y, velocity.z, omega.x, omega.y, omega.z)
 
-    def acceleration_at(self, frame: spatial.Frame, motion: SpatialScrew) -> spatial.Twist:
-        """Returns the rate of the twist of a frame that moves with `motion`, whose rate this is."""
+    def acceleration_at(self, frame: spatial.Frame, motion: SpatialScrew, twist: spatial.Twist) -> spatial.Twist:
+        """Returns the rate of the twist of a frame that moves with `motion`, whose rate this is; the twist is `motion.at(frame)`."""
         rate = self.at(frame)
-        turned = motion.angular.cross(motion.at(frame).velocity)
+        turned = motion.angular.cross(twist.velocity)
         return rate._replace(x=rate.x + turned.x, y=rate.y + turned.y, z=rate.z + turned.z)
 
 

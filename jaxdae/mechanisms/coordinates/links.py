@@ -99,6 +99,13 @@ class Structure:
         """Returns where the numbers of the links of a kind are (links, size)."""
         return self.starts(sizes)[self.of_kind(kind)][:, None] + np.arange(sizes[kind])
 
+    @property
+    def vectors_and_balls(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Where numbers that add up are in q and in v (k,), and where orientations are in q (balls, 4) and in v (balls, 3)."""
+        in_q, in_v = ({kind: self.places(kind, sizes) for kind in (AXIS, PLACE, BALL)} for sizes in (COORDINATES, VELOCITIES))
+        vectors_q, vectors_v = (np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v))
+        return vectors_q, vectors_v, in_q[BALL], in_v[BALL]
+
     def of_joint(self, name: str, kind: str) -> list[int]:
         """Returns the links of a kind that a joint has, in the order of the joint."""
         number = self.joint_names.index(name)

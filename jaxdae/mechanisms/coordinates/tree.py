@@ -32,16 +32,17 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import kept, multiplied
+from jaxdae.batching.last import kept, kept_to_differentiate, linearly_kept
 from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocity
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, VELOCITIES, Structure
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, VELOCITIES, Structure
 from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_rows
 from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
 from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds
+from jaxdae.mechanisms.coordinates.sums import linearly_multiplied, multiplied, summed_at
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
@@ -167,18 +168,19 @@ class TreeCoordinates(BodyCoordinates):
             designed: the derivative of the tree itself, another tree; None where it stays as it is.
         """
         shape, screw, count = self.structure, self.space.screw, len(near.origins)
-        moving: Any = jnp.zeros((1, 1), q.dtype)
-        if rate is not None:
-            moving = moving + jnp.stack(near.columns) * self.velocity_of(q, rate)
+        moving = [] if rate is None else self._times(near.columns, self.velocity_of(q, rate))
         if designed is not None:
-            moving = moving + self._designed(q, near, designed)
+            own = self._designed(q, near, designed)
+            moving = own if rate is None else [a + b for a, b in zip(moving, own, strict=True)]
         first = np.isin(shape.column_links, shape.roots)
-        seen = jnp.where(first & (np.arange(moving.shape[0]) < count)[:, None], 0.0, moving)
+        seen = [jnp.where(first, 0.0, entry) if k < count else entry for k, entry in enumerate(moving)]
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        pushed = {of: screw(*self._plainly_pushed(seen, [of])[0]) for of in dict.fromkeys(wanted)}
+        pushed = {of: screw(*self._linearly_pushed(seen, of)) for of in dict.fromkeys(wanted)}
         links, bodies, columns = (pushed[of] for of in wanted)
-        origins = self._plainly_pushed(jnp.where(first, moving[:count], 0.0), [shape.body_links])[0]
+        origins = self._linearly_pushed([jnp.where(first, entry, 0.0) for entry in moving[:count]], shape.body_links)
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
+        if self._is_last:
+            along = along._replace(bodies=linearly_kept(along.bodies), columns=linearly_kept(along.columns))
         if designed is None:
             return along
         on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
@@ -205,7 +207,7 @@ class TreeCoordinates(BodyCoordinates):
         """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
         if self.flat:
             return rate
-        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
         turning = jax.vmap(quat_velocity)(q[balls_q], rate[balls_q])
         back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
         return jnp.concatenate([rate[vectors_q], turning.reshape(-1)])[back]
@@ -230,12 +232,18 @@ class TreeCoordinates(BodyCoordinates):
     def moving(self, near: Near, v: Velocity) -> Kinematics:
         """Returns what `kinematics` does, anew."""
         shape, screw = self.structure, self.space.screw
+        v = self._read(v)
         moving = self._times(near.columns, v)
         motion, links = (screw(*found) for found in self._pushed(moving, [shape.body_links, shape.column_links]))
-        rate = screw(*self._pushed(self._times(links.cross(near.columns), v), [shape.body_links])[0])
+        rate = screw(*self._pushed(self._times(self._read(links.cross(near.columns)), v), [shape.body_links])[0])
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
-        twists, rates = motion.at(near.bodies), rate.acceleration_at(near.bodies, motion)
-        return Kinematics(frames, *(kept((twists, rates)) if self._is_last else (twists, rates)))
+        keep = kept if self._is_last else lambda tree: tree
+        twists = keep(motion.at(near.bodies))
+        return Kinematics(frames, twists, keep(rate.acceleration_at(near.bodies, motion, twists)))
+
+    def _read(self, tree: Any) -> Any:
+        """Returns what several read in the derivatives of a step."""
+        return kept_to_differentiate(tree) if self._is_last else tree
 
     def _times(self, motions: Any, v: Any) -> Any:
         """Returns motions times velocities as entries (k, nv), in a list where the worlds of batches are last in their sums."""
@@ -245,16 +253,19 @@ class TreeCoordinates(BodyCoordinates):
         """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links, for the links of several lists."""
         if self._is_last:
             return multiplied([self.structure.carried[np.asarray(links, int)].astype(float) for links in wanted], list(entries))
-        return self._plainly_pushed(entries, wanted)
+        return [self._linearly_pushed(entries, links) for links in wanted]
 
-    def _plainly_pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Returns what `_pushed` does, of derivatives too, which have to be transposed."""
+    def _linearly_pushed(self, entries: Any, links: Any) -> Any:
+        """Returns what `_pushed` does for the links of one list, of derivatives too, which have to be transposed."""
+        if self._is_last:
+            return linearly_multiplied(self.structure.carried[np.asarray(links, int)].astype(float), list(entries))
+        entries = jnp.stack(list(entries))
         if self._is_small:
-            return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
+            return small_matrix.product_transposed(entries, self._carried(links, entries.dtype))
         sums = self.structure.levels.pushed(entries.T)
         with_ground = jnp.concatenate([sums, jnp.zeros_like(sums[:1])])
-        numbers = [self.structure.last_columns[np.asarray(links, int)] for links in wanted]
-        return [(sums if np.array_equal(at, np.arange(len(sums))) else with_ground[at]).T for at in numbers]
+        at = self.structure.last_columns[np.asarray(links, int)]
+        return (sums if np.array_equal(at, np.arange(len(sums))) else with_ground[at]).T
 
     def _pulled(self, entries: Any) -> Any:
         """Returns sums (k, nv) of k entries (n,) of bodies over those that each velocity carries."""
@@ -269,16 +280,7 @@ class TreeCoordinates(BodyCoordinates):
         columns = self.structure.last_columns[np.asarray(self.structure.body_links, int)]
         if self._is_last:
             return multiplied([np.eye(len(self.velocity_names) + 1)[:-1, columns]], entries)[0]
-        entries = jnp.stack(entries)
-        nothing = jnp.zeros((entries.shape[0], len(self.velocity_names) + 1), entries.dtype)
-        if len(set(columns)) < len(columns):
-            return nothing.at[:, columns].add(entries)[:, :-1]
-        # One body at most for each velocity: found by indices, which is faster than additions.
-        bodies = np.full(nothing.shape[1], entries.shape[1])
-        bodies[columns] = np.arange(len(columns))
-        if np.array_equal(bodies[:-1], np.arange(entries.shape[1])):
-            return entries
-        return jnp.concatenate([entries, nothing[:, :1]], axis=1)[:, bodies[:-1]]
+        return summed_at(columns, jnp.stack(entries), len(self.velocity_names))
 
     @property
     def _is_small(self) -> bool:
@@ -299,7 +301,7 @@ class TreeCoordinates(BodyCoordinates):
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,)."""
         near = self.located(q)
-        forces = self._pulled(self.space.screw.of_wrench(near.bodies, wrench))
+        forces = self._pulled(self.space.screw.of_wrench(near.bodies, self._read(wrench)))
         if self._is_last:
             return jnp.asarray(sum(x * f for x, f in zip(near.columns, forces, strict=True)))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
@@ -332,7 +334,7 @@ class TreeCoordinates(BodyCoordinates):
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
         near = self.located(q)
-        bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
+        bodies = self._read(self.space.body_inertia.of_bodies(near.bodies, self._read(mass), inertia))
         own = type(bodies)(*self._at_columns(bodies))
         tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
         return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
@@ -389,18 +391,11 @@ class TreeCoordinates(BodyCoordinates):
 
     # How coordinates move.
 
-    def _indices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns where vectors and quaternions are in q and in v."""
-        shape = self.structure
-        in_q, in_v = ({kind: shape.places(kind, sizes) for kind in (AXIS, PLACE, BALL)} for sizes in (COORDINATES, VELOCITIES))
-        vectors_q, vectors_v = (np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v))
-        return vectors_q, vectors_v, in_q[BALL], in_v[BALL]
-
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi; quaternions stay of length 1."""
         if self.flat:
             return q + xi
-        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
         turned = jax.vmap(quat_retract)(q[balls_q], xi[balls_v])
         back = np.argsort(np.concatenate([vectors_q, balls_q.reshape(-1)]))
         return jnp.concatenate([q[vectors_q] + xi[vectors_v], turned.reshape(-1)])[back]
@@ -409,7 +404,7 @@ class TreeCoordinates(BodyCoordinates):
         """Returns xi with q0 (+) xi = q1, rotations of balls by at most half a turn."""
         if self.flat:
             return q1 - q0
-        vectors_q, vectors_v, balls_q, balls_v = self._indices()
+        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
         turned = jax.vmap(quat_difference)(q0[balls_q], q1[balls_q])
         back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
