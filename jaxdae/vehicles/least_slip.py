@@ -27,10 +27,9 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
 from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
-from jaxdae.operators import DenseMatrix, DenseRows
-from jaxdae.saddle_point import SchurComplement, solve_saddle_point
 from jaxdae.status import Status
 from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
+from jaxdae.vehicles.normal_equations import normal_solution
 from jaxdae.wrapper import SameCoordinates
 
 SLIPPING = (".lateral", ".rolling")
@@ -46,12 +45,11 @@ def constrained_normal_equations(hard: Any, wanted: Any, soft: Any, target: Any)
         soft: (s, n).
         target: (s,).
 
-    NaN where the solution is not unique. Differentiable. By Cholesky factorizations of S^T S + H^T H (n, n), to which H^T h is added on
-    the right so that nothing changes, and of its Schur complement (h, h): positive definite, and fast in batches.
+    NaN where the solution is not unique. Differentiable. By eliminating S^T S + H^T H (n, n), to which H^T h is added on the right so that
+    nothing changes, and its Schur complement (h, h): positive definite, and fast in batches.
     """
-    matrix = DenseMatrix(soft.T @ soft + hard.T @ hard)
-    x, lam = solve_saddle_point(SchurComplement(), matrix, DenseRows(hard), target @ soft + wanted @ hard, wanted)
-    return x, -lam
+    found = normal_solution(jnp.concatenate([soft, hard]), jnp.concatenate([target, wanted]), hard, wanted)
+    return found[: hard.shape[1]], found[hard.shape[1] :]
 
 
 class _Rows(NamedTuple):
