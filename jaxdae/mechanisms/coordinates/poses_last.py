@@ -155,13 +155,14 @@ def _own(shape: Structure, fixed: Any, turning: Any, sliding: Any, q: Any) -> An
     """
     starts, columns = shape.starts(COORDINATES), shape.starts(VELOCITIES)
     is_axis = np.asarray([kind == AXIS for kind in shape.kinds])[:, None, None]
-    n, d = (jnp.where(is_axis, x[columns], 0.0) for x in (turning, sliding))
+    n: Any = jnp.where(is_axis, turning[columns], 0.0)
+    d: Any = jnp.where(is_axis, sliding[columns], 0.0)
     crossed, squared = (_turned(fixed, x) for x in (_crossed(n), _crossed_twice(n)))
     s = q[starts][:, None, None]
     cos, sin = kept_cos_sin(s)
     turned = _padded(sin * crossed + (1.0 - cos) * squared, 0, 0, shape) + _padded(s * _turned(fixed, d[:, :, None]), 3, 0, shape)
     own = fixed + turned
-    for link in np.flatnonzero(~is_axis):
+    for link in (k for k, kind in enumerate(shape.kinds) if kind != AXIS):
         at, frame = int(starts[link]), fixed[link : link + 1]
         if shape.kinds[link] == PLACE:
             own = own + _padded(_turned(frame, q[None, at : at + 3, None]), 3, link, shape)
