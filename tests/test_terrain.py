@@ -12,7 +12,7 @@ from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
 from jaxdae.geometry.contact import ball_contact, ball_margin, rim_contact, rim_margin
 from jaxdae.geometry.spatial import Vector
-from jaxdae.geometry.terrain import check_terrain, second_derivatives, slope
+from jaxdae.geometry.terrain import check_terrain
 from jaxdae.mechanisms import spatial as js
 
 EPS = np.finfo(float).eps
@@ -43,8 +43,21 @@ def test_derivatives_are_those_of_the_heights(name):
     # Central differences: step^2 times a third derivative of size 1, and round-off over the step.
     np.testing.assert_allclose(jax.grad(h)(p), gradient, atol=1e-7)
     hessian = np.array([(jax.grad(h)(p + d) - jax.grad(h)(p - d)) / (2 * step) for d in steps])
-    xx, xy, yy = second_derivatives(terrain, *p)
+    xx, xy, yy = terrain.second_derivatives(*p)
     np.testing.assert_allclose([[xx, xy], [xy, yy]], hessian, atol=1e-6)
+
+
+def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
+    @jd.pytree
+    class Ramp(jv.Hills):
+        def height(self, x, y):
+            return super().height(x, y) + 0.5 * x * x
+
+    x, y = jnp.asarray(0.3), jnp.asarray(-0.7)
+    hills = ([0.2, 0.1], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])
+    plain, other = jv.Hills(*hills), Ramp(*hills)
+    np.testing.assert_allclose(np.subtract(other.height_and_slope(x, y), plain.height_and_slope(x, y)), [0.045, 0.3, 0.0], atol=10 * EPS)
+    np.testing.assert_allclose(np.subtract(other.second_derivatives(x, y), plain.second_derivatives(x, y)), [1.0, 0.0, 0.0], atol=10 * EPS)
 
 
 def test_a_map_goes_through_its_heights_and_through_planes():
@@ -54,7 +67,7 @@ def test_a_map_goes_through_its_heights_and_through_planes():
     for x, y in ((0.5, 0.0), (1.5, 8.0), (0.7, 3.3)):
         np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, atol=10 * EPS)
         # On the border as well, which belongs to the map.
-        np.testing.assert_allclose(slope(sloped, jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], atol=10 * EPS)
+        np.testing.assert_allclose(sloped.height_and_slope(jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], atol=10 * EPS)
     whole, real = (jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float))
     np.testing.assert_array_equal(whole.z, real.z)
     # A hole would be everywhere in z; here it is told where it is.
@@ -67,7 +80,7 @@ def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
     for knot in (0.0, 0.5, 1.0):
         p = np.array([-0.3, 2.8])
         p[along] = knot + 0.5 + 2.0 * along
-        beside = [np.array(second_derivatives(MAP, *(p + side * 1e-9 * np.eye(2)[along]))) for side in (-1, 1)]
+        beside = [np.array(MAP.second_derivatives(*(p + side * 1e-9 * np.eye(2)[along]))) for side in (-1, 1)]
         # Third derivatives are of size 0.1 / 0.5^3, over 2e-9 m.
         np.testing.assert_allclose(*beside, atol=1e-7)
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxdae.batching.varying import varying_with
+from jaxdae.devices import on_accelerator
 from jaxdae.outlining import outlined
 
 _PART = 64
@@ -80,6 +81,31 @@ def over_worlds(function: Callable[..., Any], many: Callable[..., Any] | None = 
     Not to be differentiated, and no closure over traced arrays.
     """
     return with_rule(function, lambda *batch: worlds_back((many or function)(*worlds_last(*batch))))
+
+
+def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
+    """Returns a function of arrays, in place of which a rule is called of batches where nothing is differentiated; see `with_rule`.
+
+    Args:
+        function: takes arrays and returns a pytree of arrays; its derivatives are those of what is returned.
+        rule: as in `with_rule`.
+    """
+    ruled_function = with_rule(function, rule)
+
+    @jax.custom_jvp
+    def one(*arguments: Any) -> Any:
+        return ruled_function(*arguments)
+
+    @one.defjvp
+    def one_jvp(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(function, primals, tangents)
+
+    return one
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Returns arrays (k,) joined; a batch joins them with the worlds last, by copying. Differentiable."""
+    return faster_by_worlds(lambda *parts: jnp.concatenate(parts), lambda *batch: worlds_back(joined(*worlds_last(*batch))))(*parts)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,11 +220,11 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries:
     """
     count = len(entries)
 
-    def joined(of: Callable[..., Any]) -> Callable[..., Any]:
+    def of_one(of: Callable[..., Any]) -> Callable[..., Any]:
         return lambda _, b: jnp.concatenate(of(*jnp.split(b, count)))
 
     b = jnp.concatenate(list(entries))
-    return jnp.split(jax.lax.custom_linear_solve(lambda x: x, b, joined(function), joined(transpose)), count)
+    return jnp.split(jax.lax.custom_linear_solve(lambda x: x, b, of_one(function), of_one(transpose)), count)
 
 
 def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
@@ -208,10 +234,19 @@ def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) ->
 _same = with_rule(lambda *entries: entries, _kept_at_once)
 
 
-@outlined
 def together(*entries: Any) -> Any:
-    """Returns arrays of one shape as one. A unit: what enters an array is otherwise computed number by number where that is done."""
-    return jnp.stack(entries)
+    """Returns arrays of one shape as one, by copying; see `joined`."""
+    return joined(*entries).reshape(len(entries), *entries[0].shape)
+
+
+@outlined
+def joined(*parts: Any) -> Any:
+    """Returns arrays joined along their first axis.
+
+    A unit: what enters an array is otherwise computed number by number where that is done, in a loop with a case for each part, which takes
+    the compiler up to a hundred times as long as copying. So would a further axis that parts get in it.
+    """
+    return jnp.concatenate(parts)
 
 
 def as_many_as(tree: Any, *others: Any) -> Any:
@@ -249,7 +284,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
 
     In a batch the worlds are last in all that is carried, which `jax.lax.while_loop` would have first, and each stops by itself. Large
-    batches are taken in parts on a CPU.
+    batches are taken in parts where JAX's default device is a CPU.
 
     Args:
         first: (*arguments) -> what is carried, a pytree.
@@ -301,12 +336,9 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(arguments)
         axes = tuple(-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched))
-        whole = partial(at_once, size, structure, axes)
-        results = (
-            whole(leaves)
-            if size <= _PART
-            else jax.lax.platform_dependent(leaves, cpu=partial(by_parts, size, structure, axes), default=whole)
-        )
+        # One of both, decided here: to trace the other one too, for a device that is not there, takes as long as all else.
+        in_parts = size > _PART and not on_accelerator()
+        results = (by_parts if in_parts else at_once)(size, structure, axes, leaves)
         return results, jax.tree.map(lambda _: True, results)
 
     return one

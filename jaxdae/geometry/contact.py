@@ -51,7 +51,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.geometry.spatial import Vector
-from jaxdae.geometry.terrain import Terrain, second_derivatives, slope
+from jaxdae.geometry.terrain import Terrain
 from jaxdae.moving import is_still
 
 _ITERATIONS = 8
@@ -97,7 +97,7 @@ def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
         x: () in m.
         y: () in m.
     """
-    height, along_x, along_y = slope(terrain, x, y)
+    height, along_x, along_y = terrain.height_and_slope(x, y)
     return height, _unit(Vector(-along_x, -along_y, jnp.ones_like(height)))
 
 
@@ -370,7 +370,7 @@ def _turned(terrain: Terrain, place: Vector, normal: Vector, step: Vector) -> Ve
     if terrain.flat:
         zero = jnp.zeros_like(place.x)
         return Vector(zero, zero, zero)
-    xx, xy, yy = second_derivatives(terrain, place.x, place.y)
+    xx, xy, yy = terrain.second_derivatives(place.x, place.y)
     return _normal_change(normal, xx * step.x + xy * step.y, xy * step.x + yy * step.y)
 
 
@@ -379,7 +379,7 @@ def _own_change(terrain: Terrain, terrain_dot: Any, place: Vector, normal: Vecto
     if terrain_dot is None:
         zero = jnp.zeros_like(place.x)
         return zero, Vector(zero, zero, zero)
-    height, along_x, along_y = jax.jvp(lambda terrain: slope(terrain, place.x, place.y), (terrain,), (terrain_dot,))[1]
+    height, along_x, along_y = jax.jvp(lambda terrain: terrain.height_and_slope(place.x, place.y), (terrain,), (terrain_dot,))[1]
     return height, _normal_change(normal, along_x, along_y)
 
 
@@ -388,7 +388,7 @@ def _curved(terrain: Terrain, place: Vector, normal: Vector, radius: Any) -> Any
     one, zero = jnp.ones_like(place.x), jnp.zeros_like(place.x)
     if terrain.flat:
         return (one, zero), (zero, one)
-    xx, xy, yy = second_derivatives(terrain, place.x, place.y)
+    xx, xy, yy = terrain.second_derivatives(place.x, place.y)
     # D = -n_z (I - n_xy n_xy^T)
     columns = []
     for along_x, along_y in ((one, zero), (zero, one)):

@@ -4,8 +4,9 @@ A wheel needs h for its height row, the gradient for the direction of the contac
 of the contact. A surface with jumps in these (bilinear, Catmull-Rom) makes jumps in accelerations, on which integrators lose their order;
 that is why maps are bicubic B-splines here, which are C^2.
 
-A terrain is one class: `height`, and where it ends (`inside`). Derivatives come by autodiff. Beyond its end it is continued somehow, so
-that nothing becomes NaN, and whoever stands there is told: rollouts with `Status.OFF_TERRAIN`.
+A terrain is one class: `height`, and where it ends (`inside`). Derivatives come by autodiff where it has no closed forms of its own.
+Beyond its end it is continued somehow, so that nothing becomes NaN, and whoever stands there is told: rollouts with
+`Status.OFF_TERRAIN`.
 
 References:
     C. de Boor, "A Practical Guide to Splines", Springer, 2001, chapters IX and XI (uniform cubic B-splines).
@@ -45,6 +46,22 @@ class Terrain(abc.ABC):
     @abc.abstractmethod
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m of the surface over a place."""
+
+    def height_and_slope(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        """Returns the height in m over a place, and its derivatives along x and y; by autodiff where a terrain has no closed form."""
+        one, none = jnp.ones_like(x), jnp.zeros_like(x)
+        height, along_x = jax.jvp(self.height, (x, y), (one, none))
+        return height, along_x, jax.jvp(self.height, (x, y), (none, one))[1]
+
+    def second_derivatives(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        """Returns h_xx, h_xy and h_yy in 1/m at a place; by autodiff where a terrain has no closed form."""
+        one, none = jnp.ones_like(x), jnp.zeros_like(x)
+
+        def gradient(x: Any, y: Any) -> tuple[Any, Any]:
+            return self.height_and_slope(x, y)[1:]
+
+        xx, xy = jax.jvp(gradient, (x, y), (one, none))[1]
+        return xx, xy, jax.jvp(lambda y: gradient(x, y)[1], (y,), (one,))[1]
 
     def inside(self, x: Any, y: Any) -> Any:
         """Returns whether the surface is known there, a boolean (); everywhere by default."""
@@ -99,8 +116,32 @@ class Hills(Terrain):
 
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m."""
+        return jnp.sum(self._waves(x, y)[3])
+
+    def height_and_slope(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        """Returns the height in m over a place, and its derivatives along x and y."""
+        if not self._is_plain:
+            return super().height_and_slope(x, y)
+        kx, ky, cos, sin = self._waves(x, y)
+        return jnp.sum(sin), jnp.sum(kx * cos), jnp.sum(ky * cos)
+
+    def second_derivatives(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
+        """Returns h_xx, h_xy and h_yy in 1/m at a place."""
+        if not self._is_plain:
+            return super().second_derivatives(x, y)
+        kx, ky, _, sin = self._waves(x, y)
+        return -jnp.sum(kx * kx * sin), -jnp.sum(kx * ky * sin), -jnp.sum(ky * ky * sin)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no subclass has heights of its own, whose derivatives are others."""
+        return type(self).height is Hills.height
+
+    def _waves(self, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+        """Returns kx, ky, and the cosines and sines of all waves times their amplitudes (n,)."""
         kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
-        return jnp.sum(amplitudes * kept_cos_sin(kx * x + ky * y + phase)[1])
+        cos, sin = kept_cos_sin(kx * x + ky * y + phase)
+        return kx, ky, amplitudes * cos, amplitudes * sin
 
     def mistakes(self) -> Iterable[str]:
         """Yields lists of different length."""
@@ -264,36 +305,6 @@ def _interpolation(count: int) -> np.ndarray:
 def _numbers(x: Any) -> np.ndarray | None:
     """Returns numbers as they are on the host, None where they are traced."""
     return None if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)) else np.asarray(x, float)
-
-
-def slope(terrain: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Returns the height in m over a place, and its derivatives along x and y.
-
-    Args:
-        terrain: the terrain.
-        x: () in m.
-        y: () in m.
-    """
-    one, none = jnp.ones_like(x), jnp.zeros_like(x)
-    height, along_x = jax.jvp(terrain.height, (x, y), (one, none))
-    return height, along_x, jax.jvp(terrain.height, (x, y), (none, one))[1]
-
-
-def second_derivatives(terrain: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Returns h_xx, h_xy and h_yy in 1/m at a place.
-
-    Args:
-        terrain: the terrain.
-        x: () in m.
-        y: () in m.
-    """
-    one, none = jnp.ones_like(x), jnp.zeros_like(x)
-
-    def gradient(x: Any, y: Any) -> tuple[Any, Any]:
-        return slope(terrain, x, y)[1:]
-
-    xx, xy = jax.jvp(gradient, (x, y), (one, none))[1]
-    return xx, xy, jax.jvp(lambda y: gradient(x, y)[1], (y,), (one,))[1]
 
 
 def terrain_mistakes(terrain: Any) -> list[str]:

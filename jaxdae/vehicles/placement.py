@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import repeated_by_worlds
+from jaxdae.batching.last import concatenated, repeated_by_worlds
 from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
@@ -238,10 +238,10 @@ def _slopes_of_conditions(where: Any, x: Any, guesses: Any, *arguments: Any) -> 
 
 def _at(y: Any, q: Any, place: Any, yaw: Any, where: Any) -> Any:
     """Returns the coordinates with the unknowns y = (z, pitch, roll, suspension)."""
-    pose, others = (np.asarray(part, int) for part in where)
-    numbers = np.arange(q.shape[0])
-    numbers[np.concatenate([pose, others])] = q.shape[0] + np.arange(pose.size + others.size)
-    return measures.picked(numbers, jnp.concatenate([q, place, y[:1], _quaternion(yaw, y[1], y[2]), y[3:]]))
+    pose, others = where
+    height, pitch, roll, *suspension = jnp.unstack(y)
+    wanted = dict(zip((*pose, *others), (*jnp.unstack(place), height, *_quaternion(yaw, pitch, roll), *suspension), strict=True))
+    return concatenated([wanted.get(k, x)[None] for k, x in enumerate(jnp.unstack(q))])
 
 
 class _Search(NamedTuple):
@@ -369,7 +369,7 @@ def _along(mechanism: Mechanism, rows: Any, y: Any, where: Any) -> Any:
     return jnp.stack([vz, wy * cos - wz * sin, wx, *own], axis=1)
 
 
-def _quaternion(yaw: Any, pitch: Any, roll: Any) -> Any:
-    """Returns wxyz (4,) of Rz(yaw) Ry(pitch) Rx(roll)."""
-    (cy, cp, cr), (sy, sp, sr) = kept_cos_sin(0.5 * jnp.stack([yaw, pitch, roll]))
-    return jnp.stack([cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy])
+def _quaternion(yaw: Any, pitch: Any, roll: Any) -> tuple[Any, Any, Any, Any]:
+    """Returns wxyz of Rz(yaw) Ry(pitch) Rx(roll)."""
+    (cy, cp, cr), (sy, sp, sr) = (jnp.unstack(part) for part in kept_cos_sin(0.5 * concatenated([x[None] for x in (yaw, pitch, roll)])))
+    return cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy

@@ -41,7 +41,7 @@ from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, VELOCITIES, Structure
 from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_rows
 from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
-from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds
+from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds, has_frames_last
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied, multiplied, summed_at
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
@@ -132,7 +132,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def near(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree, the place of its first link; `_near` knows its derivative."""
-        if not self._is_last:
+        if not (self._is_last or has_frames_last(self.space, self.structure)):
             return self._near(q)
 
         def one(*given: Any) -> tuple[Any, ...]:

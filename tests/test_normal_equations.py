@@ -1,0 +1,52 @@
+"""Least squares with rows that hold exactly: one world, batches, derivatives, and what is not unique."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.vehicles.normal_equations import normal_solution
+
+N, H, ROWS, WORLDS = 3, 2, 5, 3
+EPS = np.finfo(float).eps
+
+
+def dense(rows, b, hard, g):
+    """Returns the solution from the whole matrix."""
+    matrix = jnp.block([[rows.T @ rows, hard.T], [hard, jnp.zeros((H, H))]])
+    return jnp.linalg.solve(matrix, jnp.concatenate([b @ rows, g]))
+
+
+@functools.cache
+def problems():
+    keys = jax.random.split(jax.random.key(0), 3)
+    soft, b, g = (jax.random.normal(key, (WORLDS, *shape)) for key, shape in zip(keys, ((ROWS, N), (ROWS,), (H,)), strict=True))
+    return soft, b, soft[:, :H], g
+
+
+def test_worlds_of_a_batch_and_one_world_are_solved():
+    # Condition numbers of these matrices are some hundreds.
+    found = jax.jit(jax.vmap(normal_solution))(*problems())
+    np.testing.assert_allclose(found, jax.vmap(dense)(*problems()), rtol=1e4 * EPS)
+    one = normal_solution(*(x[0] for x in problems()))
+    np.testing.assert_allclose(one, found[0], rtol=1e4 * EPS)
+
+
+def test_derivatives_of_first_and_second_order():
+    def loss(solution, scale):
+        rows, b, hard, g = problems()
+        moved = rows + scale * jnp.sin(rows), b + scale, hard + scale * hard**2, g - scale
+        return jnp.sum(jax.vmap(solution)(*moved) ** 2)
+
+    slopes = (jax.grad(functools.partial(loss, solution)) for solution in (normal_solution, dense))
+    found, wanted = (jax.jit(jax.value_and_grad(slope))(0.1) for slope in slopes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_what_is_not_unique_is_nan_in_its_world_only():
+    rows, b, hard, g = problems()
+    lost = rows.at[0, :, 2].set(0.0), b, hard.at[1, 1].set(2.0 * hard[1, 0]), g
+    found = jax.jit(jax.vmap(normal_solution))(*lost)
+    assert np.all(np.isnan(found[:2]).any(axis=1))
+    np.testing.assert_allclose(found[2], dense(*(x[2] for x in problems())), rtol=1e4 * EPS)
