@@ -20,7 +20,7 @@ as well.
 
 On accelerators the number of kernels counts, and a substitution is one for every row or two. There a solve of a batch is two products with
 W, two kernels, and factors are computed entry by entry, which XLA fuses: a step of Andrews' mechanism, RK4 with projections and 14 rows, is
-188 kernels, and 313 when it is written as for a CPU.
+179 kernels, and 352 when it is written as for a CPU.
 
 The functions with a batching rule are not meant to be differentiated: they stand inside solves whose derivative is given by the implicit
 function theorem (`saddle_point.derivative`).

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from control_problems import five_bar
 
 import jaxdae
+from jaxdae import mechanisms as jm
 from jaxdae.devices import on_accelerator
 from jaxdae.small_matrix import cholesky, inverse_cholesky
 
@@ -43,13 +43,15 @@ def test_factors_of_a_batch(accelerator, size):
     assert np.all(np.isnan(inverse[1].T @ (inverse[1] @ np.ones(size))))
 
 
-def test_rollouts_and_gradients_of_a_five_bar(monkeypatch):
-    system, state = five_bar()
-    states = jax.tree.map(lambda x: jnp.broadcast_to(x, (WORLDS, *x.shape)), state)
+def test_rollouts_and_gradients_of_two_links(monkeypatch):
+    bodies = [jm.Body(name, mass=1.0, inertia=0.1, pose=(x, 0.0, 0.0)) for name, x in (("upper", 0.5), ("lower", 1.5))]
+    joints = [jm.Revolute("hip", jm.GROUND, "upper", at=(0.0, 0.0)), jm.Revolute("knee", "upper", "lower", at=(1.0, 0.0))]
+    system, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, -9.81))
+    states = jaxdae.State(jnp.zeros(WORLDS), jnp.tile(q, (WORLDS, 1)), jnp.zeros((WORLDS, 6)))
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
 
     def end(mass, state):
-        found = jaxdae.rollout(jaxdae.set_leaf(system, "mass", mass), method, state, jnp.ones((20, 2)), dt=1e-2, steps=20)
+        found = jaxdae.rollout(jaxdae.set_leaf(system, "mass", mass), method, state, dt=1e-2, steps=20)
         return jnp.sum(jnp.cos(found.state.q[-1])), found.state.q
 
     def everything():
