@@ -43,7 +43,9 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
             return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
         failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)
         if failed.size:
-            return None, [_open(config, document, worlds, failed)]
+            # Rows that are no numbers are not open: a wheel that lies flat has no contact that they could measure.
+            lying = [] if np.all(np.isfinite(worlds.closed.residual[0])) else _off_terrain(config, document, worlds)
+            return None, lying or [_open(config, document, worlds, failed)]
         found = _off_terrain(config, document, worlds)
         return (None, found) if found else (worlds, found)
 

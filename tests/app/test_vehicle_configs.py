@@ -265,3 +265,10 @@ def test_a_start_beyond_the_terrain_is_a_mistake(tmp_path):
     (line,) = messages(space(terrain=MAP | {"origin": [5, 5]}), tmp_path)
     assert "mechanism.wheels.contact" in line
     assert "beyond its terrain" in line
+
+
+@pytest.mark.long
+def test_a_disc_that_lies_flat_is_a_mistake_and_no_open_loop(tmp_path):
+    (line,) = messages(space(terrain="plane", wheels=[CONTACT | {"axis": [0, 0, 1]}]), tmp_path)
+    assert "mechanism.wheels.contact" in line
+    assert "touches the ground at two places" in line
