@@ -269,9 +269,13 @@ def _joints(row_names: tuple[str, ...]) -> tuple[str, ...]:
 def _blocking(jacobian: np.ndarray) -> tuple[list[int], float]:
     """Returns the rows that stop the motion nearest to being allowed, the strongest first, and its singular value over the largest."""
     _, values, directions = np.linalg.svd(jacobian, full_matrices=False)
-    resistance = np.abs(jacobian @ directions[-1])
+    return _strongest(np.abs(jacobian @ directions[-1])), float(values[-1] / values[0])
+
+
+def _strongest(resistance: np.ndarray) -> list[int]:
+    """Returns which rows resist by at least a tenth as much as the strongest, which comes first."""
     order = np.argsort(-resistance)
-    return [int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]], float(values[-1] / values[0])
+    return [int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]]
 
 
 def _stopped(held: np.ndarray, driven: np.ndarray, rank: int) -> list[int]:
@@ -304,9 +308,7 @@ def _resisting(held: np.ndarray, driven: np.ndarray, positions: int) -> tuple[li
     squares = np.sum(across**2, axis=1, keepdims=True)
     slips, sizes = (across @ u[:, :rank].T) / squares, np.linalg.norm(across / values[:rank], axis=1) / squares[:, 0]
     least = int(np.argmin(np.linalg.norm(slips, axis=1) / sizes))
-    resistance = np.abs(slips[least])
-    order = np.argsort(-resistance)
-    named = [positions + int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]]
+    named = [positions + k for k in _strongest(np.abs(slips[least]))]
     return named, float(np.linalg.norm(slips[least]) / (sizes[least] * values[0]))
 
 

@@ -38,10 +38,15 @@ def number_mistakes(name: str, x: Any, size: int, what: str) -> Iterator[str]:
         yield f"{name} must be {size} finite numbers, {what}, got {x}"
 
 
+def _is_for(known: np.ndarray, count: int) -> bool:
+    """Returns whether numbers are one for all, or one for each of several."""
+    return known.shape == () or (count > 1 and known.shape == (count,))
+
+
 def wheel_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
     """Yields what is neither one number nor one a wheel."""
     known = concrete(x)
-    if known is not None and not (known.shape in ({()} if count == 1 else {(), (count,)}) and np.all(np.isfinite(known))):
+    if known is not None and not (_is_for(known, count) and np.all(np.isfinite(known))):
         shape = f" of shape {known.shape}" if known.ndim else ""
         wanted = "one number" if count == 1 else f"one number, or {count} of them, one a wheel"
         yield f"{name} must be {wanted}, finite, got {x}{shape}"
@@ -52,7 +57,7 @@ def angle_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
     known = concrete(x)
     if known is None:
         return
-    if known.shape not in ({()} if count == 1 else {(), (count,)}):
+    if not _is_for(known, count):
         yield from wheel_mistakes(name, x, count)
     elif not np.all(np.abs(known) <= np.pi):
         yield f"{name} must lie between -pi and pi, because a kingpin turns once, got {x}; angles are in rad"
