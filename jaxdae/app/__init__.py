@@ -6,7 +6,8 @@ from jaxdae.app.findings import conclude, show_table, table_lines
 from jaxdae.app.picture_space import skeleton
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import ConfigError
-from jaxdae.app.run import begin, finish, run, table
+from jaxdae.app.run import run
+from jaxdae.app.run_record import begin, finish, table
 from jaxdae.app.script import Script, script, settings
 from jaxdae.app.style import line_style, styled
 

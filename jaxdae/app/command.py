@@ -370,7 +370,7 @@ def _warn_of_redundant(checked: Any, worlds: Any) -> None:
 
 def _tell(done: Any) -> None:
     """Prints what a run was like; ends with exit code 1 where it failed."""
-    from jaxdae.app.run import table
+    from jaxdae.app.run_record import table
 
     console = new_console()
     console.print(table(done.config, done.record))

@@ -7,8 +7,8 @@ from typing import Any
 import rich.table
 
 from jaxdae.app import files
-from jaxdae.app.run import begin, finish
 from jaxdae.app.run_folder import REPORT
+from jaxdae.app.run_record import begin, finish
 from jaxdae.app.script import Script
 
 

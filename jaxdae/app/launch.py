@@ -16,7 +16,7 @@ from jaxdae.app.build import Worlds
 from jaxdae.app.hosts import Hosts
 from jaxdae.app.identity import check, identity
 from jaxdae.app.problems import Refused
-from jaxdae.app.run import Run, begin
+from jaxdae.app.run_record import Run, begin
 from jaxdae.app.schema import Config
 from jaxdae.app.shares import Shares
 from jaxdae.disk import force_names

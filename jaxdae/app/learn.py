@@ -26,9 +26,9 @@ from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.progress import compiling
-from jaxdae.app.run import begin, draw_finished, finish
 from jaxdae.app.run import run as simulate
 from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, MOTION, OPTIMIZED, TUNED
+from jaxdae.app.run_record import begin, draw_finished, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.schema_tuning import Optimize, Tune
 from jaxdae.tuning.checkpoint import CheckpointError

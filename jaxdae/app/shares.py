@@ -23,7 +23,7 @@ from jaxdae.app.metrics import Metrics
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
 from jaxdae.app.progress import Progress
-from jaxdae.app.run import Run, draw, draw_finished, finish
+from jaxdae.app.run_record import Run, draw, draw_finished, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Carried, Part, Simulator, Summary
 from jaxdae.app.threads import divided

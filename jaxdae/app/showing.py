@@ -70,7 +70,7 @@ def plot(
         stop("plot: got --worlds, --arrows, --violation, --dark, --overlay or --robot without --html, expected them with it", code=2)
     from jaxdae.app.learn import draw as draw_fit
     from jaxdae.app.problems import Refused
-    from jaxdae.app.run import draw as draw_simulation
+    from jaxdae.app.run_record import draw as draw_simulation
 
     found = opened.drawable(folder)
     reason = run_folder.incomplete(found.record)

@@ -1,7 +1,6 @@
 """How the command ends where the world lets it down: Ctrl-C, full disks, files that are none, names that are too long."""
 
 import errno
-import importlib
 import os
 import signal
 import socket
@@ -15,12 +14,10 @@ import yaml
 from small_runs import command
 
 from jaxdae import disk
-from jaxdae.app import files, interrupts, learn, locks, results, run_folder, simulate, space
+from jaxdae.app import files, interrupts, learn, locks, results, run_folder, run_record, simulate, space
 from jaxdae.app.config import load
 from jaxdae.app.problems import Refused
 from jaxdae.app.source import Document
-
-run_module = importlib.import_module("jaxdae.app.run")  # The name in the package is that of the function.
 
 PENDULUM = """
 name: pendulum
@@ -256,7 +253,7 @@ def test_folders_with_names_that_are_too_long(config, closed, tmp_path):
 
 
 def test_the_resolved_config_of_a_run_is_that_of_its_record(config, loaded, tmp_path):
-    folder, record = run_module.begin(loaded[0], tmp_path, str(config))
+    folder, record = run_record.begin(loaded[0], tmp_path, str(config))
     assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == record["config"]["name"] == "pendulum"
     assert record["complete"] is False
 
@@ -294,7 +291,7 @@ def test_what_a_living_process_writes_is_no_leftover(tmp_path, monkeypatch):
 
 def test_a_fit_that_goes_on_has_no_motion_of_its_last_inputs(loaded, tmp_path):
     """Until its new inputs are simulated: `jaxdae view` and `export` take what is there for the motion that was found."""
-    folder, record = run_module.begin(loaded[0], tmp_path)
+    folder, record = run_record.begin(loaded[0], tmp_path)
     (folder / run_folder.MOTION / run_folder.RESULTS).mkdir(parents=True)
     learn._Place(folder, record | {"learned": {"resumed": 0}, "complete": True}, loaded[0], "optimize", complete=True).take()
     assert run_folder.read_record(folder)["learned"] == {"command": "optimize", "resumed": 1}
