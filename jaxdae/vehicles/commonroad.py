@@ -82,7 +82,8 @@ class KinematicSingleTrack(KinematicSystem):
         delta, v, psi = numbers(x)[2:5]
         # Of many cars the compiler would compute the functions, and in reverse mode all that follows, for each entry by itself.
         cos, sin = cos_sin_once(psi)
-        return jnp.stack([v * cos, v * sin, u[0], u[1], once(v * tan_once(delta) / self.wheelbase)])
+        turn: Any = once(v * tan_once(delta) / self.wheelbase)
+        return jnp.stack([v * cos, v * sin, u[0], u[1], turn])
 
 
 @pytree

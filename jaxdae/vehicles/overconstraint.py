@@ -161,9 +161,11 @@ class LeastResidual:
         if speed is not None and self.speed is not None:
             soft.append(((one, zero, zero), speed, jnp.asarray(self.speed, dtype)))
         rows, target, counted = (tuple(part) for part in zip(*soft, strict=True))
-        ahead, *others = least_residual(rows, target, counted, None if self.speed is not None else speed)
+        found: Any = least_residual(rows, target, counted, None if self.speed is not None else speed)
+        ahead, others = found[0], found[1:]
         # A speed that is held is no number where the rest is none: of a wheel that is nowhere nothing is known.
-        return jnp.stack([jnp.where(others[0] == others[0], ahead, jnp.nan), *others])
+        known: Any = jnp.where(others[0] == others[0], ahead, jnp.nan)
+        return jnp.stack([known, *others])
 
 
 @pytree
