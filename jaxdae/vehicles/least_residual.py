@@ -80,7 +80,8 @@ def _factor(rows: Sequence[Row], weights: Sequence[Any]) -> list[list[Array]]:
                 line.append(rest / lower[j][j])
             else:
                 # A pivot that is no more than the rounding errors of the entry it comes from says nothing.
-                line.append(jnp.sqrt(jnp.where(rest > rounding(size, rest.dtype) * entry, rest, jnp.nan)))
+                pivot: Any = jnp.where(rest > rounding(size, rest.dtype) * entry, rest, jnp.nan)
+                line.append(jnp.sqrt(pivot))
         lower.append(line)
     return lower
 
