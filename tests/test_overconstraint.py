@@ -253,6 +253,23 @@ def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer
     np.testing.assert_allclose(jax.grad(steered)(0.0), 0.4, rtol=1e-13)
 
 
+@pytest.mark.parametrize(("left", "speed", "held"), [(0.0, 3.0, True), (0.5 * np.pi, 0.0, False)])
+def test_second_derivatives_of_the_least_residual_reach_places_angles_and_weights(left, speed, held):
+    start = jnp.concatenate([car(2.5, 1.5, 0.0, 0.0).place.ravel(), jnp.asarray([left, 0.1, 0.0, 0.0, 1.0, 0.8, 1.2, 0.9, 0.6, speed])])
+    toward = jnp.asarray(np.sin(1.0 + np.arange(start.size)))
+
+    def moved(z):
+        slip = jv.LeastResidual(lateral=z[12:16], speed=None if held else z[16])
+        twist, report = jv.vehicle_twist(jv.wheels(z[:8].reshape(4, 2), steering=z[8:12]), speed=z[17], slip=slip)
+        return jnp.sum(jnp.sin(twist)) + jnp.sum(report.slip**3)
+
+    slope = jax.grad(moved)
+    twice = jax.jit(jax.vmap(lambda z: (slope(z), jax.jvp(slope, (z,), (toward,))[1], moved(z))))
+    gradients, changes, values = twice(start + 1e-5 * jnp.asarray([-1.0, 0.0, 1.0])[:, None] * toward)
+    np.testing.assert_allclose(gradients[1] @ toward, (values[2] - values[0]) / 2e-5, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(changes[1], (gradients[2] - gradients[0]) / 2e-5, rtol=1e-6, atol=1e-7)
+
+
 def test_bicycles_at_right_angles_crabs_and_no_track():
     bicycle = jv.EquivalentBicycle(("front_left", "front_right"))
     # Steered past a right angle the direction turns on; at it the vehicle turns about its rear axle.

@@ -3,7 +3,8 @@
 CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once: a loop over its right-hand side
 with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which watches every step; with `--mechanisms` also `bicycle` as a
 mechanism of first order, rows and drives, and that embedded. Beside them a car of four wheels whose front wheels fight, `vehicle_twist`
-with least residual in such a loop. Each is timed in turn, best of several, in CPU seconds of the process; then gradients of the sum of
+with least residual in such a loop, and in one whose steps reverse mode makes again instead of keeping what they are made of, as `rollout`
+does. Each is timed in turn, best of several, in CPU seconds of the process; then gradients of the sum of
 squares of where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package `vehiclemodels` is
 installed its right-hand side is timed too.
 
@@ -36,8 +37,8 @@ METHOD = jaxdae.Kinematic.rk4()
 Way = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int) -> Any:
-    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate."""
+def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int, again: bool = False) -> Any:
+    """Returns x after steps of the method of order 4, by a loop that knows nothing but the rate; reverse mode may make steps again."""
 
     def step(x: Any, _: Any) -> Any:
         k1 = rate(x)
@@ -46,7 +47,7 @@ def runge_kutta(rate: Callable[[Any], Any], x: Any, steps: int) -> Any:
         k4 = rate(x + DT * k3)
         return x + DT / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), None
 
-    return jax.lax.scan(step, x, None, length=steps)[0]
+    return jax.lax.scan(jax.checkpoint(step) if again else step, x, None, length=steps)[0]
 
 
 def by_hand(x: Any, u: Any, steps: int) -> Any:
@@ -58,7 +59,7 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
     return runge_kutta(rate, x, steps)
 
 
-def four_wheels(x: Any, u: Any, steps: int) -> Any:
+def four_wheels(x: Any, u: Any, steps: int, again: bool) -> Any:
     """Returns (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
     half = 0.5 * TRACK
     places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
@@ -69,7 +70,7 @@ def four_wheels(x: Any, u: Any, steps: int) -> Any:
         cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
         return jnp.stack([cos * ahead - sin * left, sin * ahead + cos * left, turning, u[1], u[2]])
 
-    return runge_kutta(rate, x, steps)
+    return runge_kutta(rate, x, steps, again)
 
 
 def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
@@ -98,7 +99,9 @@ def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
         for name, system in (("bicycle, a mechanism", mechanism), ("bicycle, embedded", mechanisms.Embedded(mechanism))):
             found[name] = (lambda x, u, system=system: by_rollout(system, x, u, steps), (placed, rates))
     angles = jnp.concatenate([zero, zero, zero, 0.1 * jax.random.normal(keys[3], (count, 2))], axis=1)
-    found["four wheels that fight"] = (lambda x, u: four_wheels(x, u, steps), (angles, jnp.concatenate([5.0 + 10.0 * speed, u], axis=1)))
+    fighting = (angles, jnp.concatenate([5.0 + 10.0 * speed, u], axis=1))
+    for name, again in (("four wheels that fight", False), ("four wheels, made again", True)):
+        found[name] = (lambda x, u, again=again: four_wheels(x, u, steps, again), fighting)
     return found
 
 

@@ -125,6 +125,47 @@ def kept_cos_sin(angle: Array) -> tuple[Array, Array]:
     return cos / one, sin / one
 
 
+def once(x: Array) -> Array:
+    """Returns a number, and what comes back to it in reverse mode, for many readers, none of which is to compute it anew.
+
+    An exact quotient as in `kept_cos_sin`. Reverse mode keeps what comes back: whatever of the chain is behind it reads that.
+    """
+    return x / jnp.where(x == x, 1.0, jnp.nan)
+
+
+@jax.custom_jvp
+def _kept_turn(angle: Array) -> tuple[Array, Array]:
+    return kept_cos_sin(angle)
+
+
+@_kept_turn.defjvp
+def _kept_turn_jvp(primals: Any, tangents: Any) -> Any:
+    cos, sin = _kept_turn(*primals)
+    return (cos, sin), (-sin * tangents[0], cos * tangents[0])
+
+
+def cos_sin_once(angle: Array) -> tuple[Array, Array]:
+    """Returns what `kept_cos_sin` does; its derivatives are made of what is kept, and reverse mode keeps that of the angle, see `once`."""
+    return _kept_turn(once(angle))
+
+
+@jax.custom_jvp
+def _tangent(angle: Array) -> Array:
+    cos, sin = cos_sin(angle)
+    return sin / cos
+
+
+@_tangent.defjvp
+def _tangent_jvp(primals: Any, tangents: Any) -> Any:
+    tangent = _tangent(*primals)
+    return tangent, (1.0 + tangent * tangent) * tangents[0]
+
+
+def tan_once(angle: Array) -> Array:
+    """Returns the tangent of an angle in rad, for many readers, as `cos_sin_once`."""
+    return _tangent(once(angle))
+
+
 @cos_sin.defjvp
 def _cos_sin_jvp(primals: Any, tangents: Any) -> Any:
     cos, sin = cos_sin(*primals)

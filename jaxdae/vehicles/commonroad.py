@@ -30,11 +30,13 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
+from jaxdae.geometry.trigonometry import cos_sin_once, once, tan_once
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms.values import concrete, floating
 from jaxdae.names import Names
 from jaxdae.system import State
 from jaxdae.typing import Leaf
+from jaxdae.vehicles.layout import numbers
 
 SLOW = 0.1
 """The speed in m/s below which ST is a model without slip."""
@@ -77,8 +79,11 @@ class KinematicSingleTrack(KinematicSystem):
 
     def rate(self, t: Any, x: Any, u: Any) -> Array:
         """Returns x' (5,)."""
-        delta, v, psi = x[2], x[3], x[4]
-        return jnp.stack([v * jnp.cos(psi), v * jnp.sin(psi), u[0], u[1], v * jnp.tan(delta) / self.wheelbase])
+        delta, v, psi = numbers(x)[2:5]
+        # Of many cars the compiler would compute the functions, and in reverse mode all that follows, for each entry by itself.
+        cos, sin = cos_sin_once(psi)
+        turn: Any = once(v * tan_once(delta) / self.wheelbase)
+        return jnp.stack([v * cos, v * sin, u[0], u[1], turn])
 
 
 @pytree

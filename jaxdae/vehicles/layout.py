@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
+from jaxdae.geometry.trigonometry import cos_sin_once
 from jaxdae.mechanisms import KinematicMechanism, Mechanism
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
@@ -64,6 +65,17 @@ class Wheels:
         oblique = jnp.asarray(np.asarray(self.rollers), self.place.dtype) * jnp.tan(self.roller_angle)
         return self.along() + oblique[:, None] * self.across()
 
+    def single_rows(self) -> list[tuple[Any, Any, Any]]:
+        """Returns the rows of `along`, `across` and `rolling` of each wheel as three numbers () each; see `least_residual`."""
+        found = []
+        columns = *(numbers(x) for x in jnp.unstack(self.place, axis=1)), numbers(self.steering), numbers(self.roller_angle)
+        for rolls, x, y, steering, oblique in zip(self.rollers, *columns, strict=True):
+            cos, sin = cos_sin_once(steering)
+            along, across = (cos, sin, x * sin - y * cos), (-sin, cos, x * cos + y * sin)
+            rolling = tuple(a + jnp.tan(oblique) * b for a, b in zip(along, across, strict=True)) if rolls else along
+            found.append((along, across, rolling))
+        return found
+
     @property
     def held(self) -> tuple[int, ...]:
         """The numbers of the wheels that do not slip to the side, those without rollers."""
@@ -78,6 +90,11 @@ class Wheels:
         if name not in self.names:
             raise ValueError(f"no wheel is called {name!r}{hint(name, self.names)}")
         return self.names.index(name)
+
+
+def numbers(x: Array) -> list[Any]:
+    """Returns the entries () of an array (k,), each by itself; its derivatives are joined by copying."""
+    return [part[0] for part in jnp.split(x, x.shape[0])]
 
 
 def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle: Any = None, names: Any = None) -> Wheels:

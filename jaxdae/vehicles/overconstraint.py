@@ -8,12 +8,7 @@ here:
     IndependentRows     as many rows as there are unknowns, by name: the other wheels slip,
     EquivalentBicycle   each axle as one wheel in its middle, cot(delta) = mean of cot(delta_i) of its wheels.
 
-`WheelReport` says how fast each wheel slips. With the rows S (weights W, target s) and held rows H V = b the first answer solves
-
-    [ S^T W S + H^T H   -H^T ] [ V   ]   [ S^T W s + H^T b ]
-    [ H                   0  ] [ lam ] = [ b               ]
-
-whose first block is positive definite wherever there is one answer only.
+`WheelReport` says how fast each wheel slips. How the first answer is found is told in `jaxdae.vehicles.least_residual`.
 
 The bicycle is a direction of the twist and never the place of an instantaneous center, which is at infinity for straight driving. A steered
 wheel at (L, y) ahead of the axle that is not steered asks for omega : v = s : (L c + y s) with its angle's sine s and cosine c; the mean
@@ -36,13 +31,13 @@ from jax import Array
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms.values import hint
-from jaxdae.operators import DenseMatrix, DenseRows
-from jaxdae.saddle_point import LeastSquares, SchurComplement, pseudoinverse, solve_saddle_point
+from jaxdae.saddle_point import LeastSquares, pseudoinverse
 from jaxdae.saddle_point.singular_values import singular_values
 from jaxdae.status import Status
 from jaxdae.system import default_tolerance
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.layout import Wheels
+from jaxdae.vehicles.layout import Wheels, numbers
+from jaxdae.vehicles.least_residual import least_residual
 
 
 @pytree
@@ -106,7 +101,7 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
         raise ValueError(
             f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
         )
-    # Reverse mode keeps the arguments and computes the rest again: in batches that is faster than to store and read some hundred numbers.
+    # Reverse mode keeps the arguments and computes the rest again: in batches that is faster than to store and read some dozen numbers.
     found = jax.checkpoint(lambda answer, *arguments: answer.twist(*arguments))
     return found(LeastResidual() if slip is None else slip, wheels, speed, rates)
 
@@ -144,11 +139,33 @@ class LeastResidual:
             soft.append((forward, speed[None], jnp.asarray(self.speed, dtype)[None]))
         rows, target, weights = (jnp.concatenate([part[k] for part in soft]) for k in range(3))
         hard, wanted = (forward, speed[None]) if speed is not None and self.speed is None else (forward[:0], target[:0])
-        solved = _smallest if self.dependent else _least
-        twist = solved(rows, target, weights, hard, wanted)
+        twist = _smallest(rows, target, weights, hard, wanted) if self.dependent else self._only(wheels, speed, rates)
         norm = _length(jnp.sqrt(weights) * (rows @ twist - target))
         counted = jnp.concatenate([jnp.sqrt(weights)[:, None] * rows, hard])
         return twist, _report(wheels, twist, rates, norm, counted, needed=None if self.dependent else 3)
+
+    def _only(self, wheels: Wheels, speed: Any, rates: Any) -> Array:
+        """Returns the one twist (3,) of least residual."""
+        dtype = wheels.place.dtype
+        zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+
+        def each(weights: Any) -> list[Any]:
+            weights = jnp.asarray(weights, dtype)
+            return numbers(weights) if weights.ndim else [weights] * len(wheels.names)
+
+        single, lateral, rolling = wheels.single_rows(), each(self.lateral), each(self.rolling)
+        soft = [(single[k][1], zero, lateral[k]) for k in wheels.held]
+        if rates is not None:
+            wanted = numbers(wheels.radius * rates)
+            soft += [(single[k][2], wanted[k], rolling[k]) for k in range(len(single))]
+        if speed is not None and self.speed is not None:
+            soft.append(((one, zero, zero), speed, jnp.asarray(self.speed, dtype)))
+        rows, target, counted = (tuple(part) for part in zip(*soft, strict=True))
+        found: Any = least_residual(rows, target, counted, None if self.speed is not None else speed)
+        ahead, others = found[0], found[1:]
+        # A speed that is held is no number where the rest is none: of a wheel that is nowhere nothing is known.
+        known: Any = jnp.where(others[0] == others[0], ahead, jnp.nan)
+        return jnp.stack([known, *others])
 
 
 @pytree
@@ -263,14 +280,6 @@ class EquivalentBicycle:
         report = _report(wheels, wished, rates, None, wheels.across()[np.asarray(wheels.held, int)], needed=None)
         conflict: Any = jnp.where(possible | (speed == 0.0), report.status, Status.CONFLICTING_ROWS)
         return twist, WheelReport(report.names, report.slip, report.norm, report.rank, report.condition, conflict.astype(jnp.int32))
-
-
-def _least(rows: Any, target: Any, weights: Any, hard: Any, wanted: Any) -> Array:
-    """Returns the one twist of least residual."""
-    weighted = rows.T * weights
-    mass = DenseMatrix(weighted @ rows + hard.T @ hard)
-    force = weighted @ target + hard.T @ wanted
-    return solve_saddle_point(SchurComplement(), mass, DenseRows(hard), force, wanted, None)[0]
 
 
 def _smallest(rows: Any, target: Any, weights: Any, hard: Any, wanted: Any) -> Array:
