@@ -29,7 +29,6 @@ function theorem (`saddle_point.derivative`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -149,8 +148,7 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[tuple[Arr
     if on_accelerator():
         factors = _factors(*(jnp.moveaxis(x, -1, 0) for x in _eliminate_entries(last)))
     else:
-        packed = _eliminate(last, _blocks(matrix.shape[-1]))
-        factors = jnp.moveaxis(packed, -1, 0), jnp.moveaxis(_inverse_of_packed(packed, matrix.shape[-1]), -1, 0)
+        factors = tuple(jnp.moveaxis(x, -1, 0) for x in _eliminated(last))
     return factors, (True, True)
 
 
@@ -215,9 +213,16 @@ def _lapack(matrix: Array) -> tuple[Array, Array]:
     return lower, jax.lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
 
 
-@partial(jax.jit, static_argnums=1)
+@jax.jit
+def _eliminated(matrix: Array) -> tuple[Array, Array]:
+    """Returns the packed form (p, worlds) and W (n, n, worlds) for A (n, n, worlds). A unit, which is traced once in a program."""
+    size = matrix.shape[0]
+    packed = _eliminate(matrix, _blocks(size))
+    return packed, _inverse_of_packed(packed, size)
+
+
 def _eliminate(matrix: Array, blocks: tuple[tuple[int, int], ...]) -> Array:
-    """Returns the packed form (p, worlds) for A (n, n, worlds), see `Cholesky`; a unit, which is traced once.
+    """Returns the packed form (p, worlds) for A (n, n, worlds), see `Cholesky`.
 
     Row j is its column of A, less the products with the rows before it, over the root of its pivot; where it belongs to the inverse of its
     diagonal block, it is that of the identity in place of A's. Of rows before it, that have entries of L where this one has the inverse's,
@@ -229,11 +234,13 @@ def _eliminate(matrix: Array, blocks: tuple[tuple[int, int], ...]) -> Array:
         places = np.arange(start, size)
         shape = (size - start, *matrix.shape[2:])
 
+        zero = jax.lax.full(shape, 0, matrix.dtype)
+
         def spread(x: Any, shape: tuple[int, ...] = shape) -> Array:
             return jax.lax.broadcast_in_dim(x, shape, (0,))
 
         for j in range(start, end):
-            column = jax.lax.slice_in_dim(matrix, start, size)[:, j]
+            column = jax.lax.index_in_dim(_cut(matrix, start), j, 1, keepdims=False)
             entry = _cut(column, j - start, j - start + 1)
             factors = [_cut(row, j - first, j - first + 1) for first, row in rows]
             pivot = _less_products(entry, factors, factors)
@@ -241,7 +248,7 @@ def _eliminate(matrix: Array, blocks: tuple[tuple[int, int], ...]) -> Array:
             for k, ((first, row), factor) in enumerate(zip(rows, factors, strict=True)):
                 product = _cut(row, start - first) * factor
                 counts = (places > j) | ((places <= k) & (k >= start))
-                rest = rest - (product if counts.all() else jax.lax.select(spread(counts), product, jnp.zeros_like(product)))
+                rest = rest - (product if counts.all() else jax.lax.select(spread(counts), product, zero))
             rows.append((start, rest / jnp.sqrt(jnp.where(pivot > limit * entry, pivot, jnp.nan))))
     return jnp.concatenate([row for _, row in rows])
 
@@ -269,7 +276,7 @@ def _lower(matrix: Array) -> Array:
 
 def _inverse(matrix: Array) -> Array:
     """Returns W (n, n, worlds) for A (n, n, worlds): all of it is one block."""
-    return _lower(_eliminate(matrix, ((0, matrix.shape[0]),)).reshape(matrix.shape))
+    return _lower(_eliminate(matrix, ((0, len(matrix)),)).reshape(matrix.shape))
 
 
 def _inverse_of_packed(packed: Array, size: int) -> Array:
