@@ -6,17 +6,19 @@ operations over the worlds, under two conditions:
 
 * The world axis is the last, contiguous one. `jax.vmap` moves it to the front, so the factorizations have a batching rule of their own
   that runs the unrolled code with worlds last.
-* Nothing is computed twice. XLA's CPU backend copies cheap operations into every consumer but keeps the results of square roots and
-  divisions; the code therefore divides by the diagonal instead of multiplying with its inverse.
+* Nothing is computed twice. XLA's CPU backend copies cheap operations into every consumer but keeps the results of square roots,
+  divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
-Unrolled code is long, and a step has more solves than factorizations: from 5 rows on, substitutions are compiled once (`outlining`). A step
-of a five-bar with 10 rows, three factorizations and five solves, is compiled in three quarters of the time and runs as fast. Of
-factorizations the same would take little more off the compile time, and cost a sixth to a half of the time to run.
+What takes time to compile is the number of kernels, about 12 ms each, however short, and three times that where arrays are put together in
+one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over the inverse
+of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels, where it was 20
+row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer; without blocks, with
+all of W, a batch takes 1.4 to 2.4 times as long for factors and solves. Of factorizations, to be compiled once would cost a sixth to a half of
+the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost 1.05 to 1.07 of the time of a step of a five-bar.
 
-A factorization returns the triangular factor L and its inverse W. For a single matrix, which goes to LAPACK, a solve is two products with
-W, cheaper than two LAPACK calls. In an unrolled batch it is a substitution with L, which reads half as much memory; W is then not computed
-where nobody asks for it, because XLA drops what is not used. A batch of matrices with more than `UNROLLED_UP_TO` rows goes to LAPACK
-as well.
+A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
+with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops
+what is not used. A batch of matrices with more than `UNROLLED_UP_TO` rows goes to LAPACK as well.
 
 On accelerators the number of kernels counts, and a substitution is one for every row or two. There a solve of a batch is two products with
 W, two kernels, and factors are computed entry by entry, which XLA fuses: a step of Andrews' mechanism, RK4 with projections and 14 rows, is
@@ -233,7 +235,6 @@ def _eliminate(matrix: Array, blocks: tuple[tuple[int, int], ...]) -> Array:
     for start, end in blocks:
         places = np.arange(start, size)
         shape = (size - start, *matrix.shape[2:])
-
         zero = jax.lax.full(shape, 0, matrix.dtype)
 
         def spread(x: Any, shape: tuple[int, ...] = shape) -> Array:
