@@ -9,12 +9,12 @@ operations over the worlds, under two conditions:
 * Nothing is computed twice. XLA's CPU backend copies cheap operations into every consumer but keeps the results of square roots,
   divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
-What takes time to compile is the number of kernels, about 12 ms each, however short, and three times that where arrays are put together in
-one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over the inverse
-of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels, where it was 20
-row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer; without blocks, with
-all of W, a batch takes 1.4 to 2.4 times as long for factors and solves. Of factorizations, to be compiled once would cost a sixth to a half of
-the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost 1.05 to 1.07 of the time of a step of a five-bar.
+What takes time to compile is the number of kernels, about 12 ms each, however short, and three times that where arrays are put together
+in one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over the
+inverse of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels,
+where it was 20 row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer; without blocks, with
+all of W, a batch takes 1.4 to 2.4 times as long for factors and solves. Of factorizations, to be compiled once would cost a sixth to a half
+of the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost 1.05 to 1.07 of the time of a step of a five-bar.
 
 A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
 with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops
@@ -150,7 +150,8 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[tuple[Arr
     if on_accelerator():
         factors = _factors(*(jnp.moveaxis(x, -1, 0) for x in _eliminate_entries(last)))
     else:
-        factors = tuple(jnp.moveaxis(x, -1, 0) for x in _eliminated(last))
+        packed, inverse = _eliminated(last)
+        factors = jnp.moveaxis(packed, -1, 0), jnp.moveaxis(inverse, -1, 0)
     return factors, (True, True)
 
 
