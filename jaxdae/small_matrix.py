@@ -10,9 +10,10 @@ operations over the worlds, under two conditions:
   divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
 What takes time to compile is the number of kernels, about 12 ms each, however short, and three times that where arrays are put together
-in one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over the
-inverse of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels,
-where it was 20 row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer; without blocks, with
+in one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over
+the inverse of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels,
+where it was 20 row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer;
+without blocks, with
 all of W, a batch takes 1.4 to 2.4 times as long for factors and solves. Of factorizations, to be compiled once would cost a sixth to a half
 of the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost 1.05 to 1.07 of the time of a step of a five-bar.
 
