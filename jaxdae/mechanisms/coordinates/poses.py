@@ -131,6 +131,7 @@ def _summed(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, 
 
 def _carried(shape: Structure, entries: Any) -> Any:
     """Returns sums (k, n) of entries (k, n) over each link and all that carry it."""
+
     def one_by_one(entries: Any) -> Any:
         return shape.link_levels.pushed(entries.T).T
 
