@@ -212,25 +212,38 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
     A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
     """
     limit = small_matrix.rounding(levels.count, columns.dtype)
-    width = columns.shape[1]
+    nodes, width, *worlds = columns.shape
+    if not worlds:  # Matrices of all nodes at once, by a product with constants. In batches they would be too much to be read in the loop.
+        units = inertia_units(kind, inertia.shape[1])
+        inertia = inertia @ jnp.asarray(units.reshape(len(units), -1), inertia.dtype)
 
-    def step(own: Any, below: Any) -> tuple[Any, Any]:
-        (s, inertia, armature, present), (shown, carried) = own, below
-        shown, carried = shown + inertia_matrix(kind, inertia), carried + inertia
-        push = _product(shown, s)
-        pivot = _dot_rows(s, push) + armature
+    def matrix(inertia: Any) -> Any:
+        return inertia_matrix(kind, inertia) if worlds else inertia.reshape(-1, width, width)
+
+    def resisting(carried: Any, s: Any) -> Any:
+        """Returns what all that a node carries resists its motion, S . I S."""
+        if not worlds:
+            return _dot_rows(s, _product(matrix(carried), s))
         motion = space.screw(*jnp.moveaxis(s, 1, 0))
         momentum = kind(*jnp.moveaxis(carried, 1, 0)).times(motion)
-        entry = sum((x * p for x, p in zip(motion, momentum, strict=True)), armature)
-        safe: Any = jnp.where(pivot > limit * entry, pivot, jnp.where(present > 0.0, jnp.nan, 1.0))
-        inverse = 1.0 / jnp.sqrt(safe)
+        return sum(x * p for x, p in zip(motion, momentum, strict=True))
+
+    def step(own: Any, below: Any) -> tuple[Any, Any]:
+        (s, inertia, armature), (shown, carried) = own, below
+        shown, carried = shown + matrix(inertia), carried + inertia
+        push = _product(shown, s)
+        pivot = _dot_rows(s, push) + armature
+        inverse = 1.0 / jnp.sqrt(jnp.where(pivot > limit * (resisting(carried, s) + armature), pivot, jnp.nan))
         part = push * inverse[:, None]
         return (shown - part[:, :, None] * part[:, None, :], carried), (part, inverse)
 
-    own = tuple(ordered(x, levels.in_places) for x in (columns, inertia, armature, jnp.ones_like(armature)))
-    none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros_like(inertia[0])
-    pushes, inverse = levels.inward(step, own, none, placed=True, at_once=AT_ONCE)
-    return own[0] * inverse[:, None], pushes, ordered(inverse, levels.places)
+    columns, inertia, armature = (ordered(x, levels.in_places) for x in (columns, inertia, armature))
+    empty = levels.in_places == nodes
+    if np.any(empty):  # All else is zero there, and an armature of one is a pivot.
+        armature = armature + jnp.asarray(empty, armature.dtype).reshape(-1, *[1] * len(worlds))
+    none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros(inertia.shape[1:], inertia.dtype)
+    pushes, inverse = levels.inward(step, (columns, inertia, armature), none, placed=True, at_once=AT_ONCE)
+    return columns * inverse[:, None], pushes, ordered(inverse, levels.places)
 
 
 def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
@@ -242,7 +255,7 @@ def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> 
         return below + u[:, :, None] * y[:, None], y
 
     own = motions, pushes, ordered(b * inverse[:, None], levels.in_places)
-    found = levels.inward(step, own, jnp.zeros_like(motions[0][:, None] * b[0][None]), placed=True)
+    found = levels.inward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
     return ordered(found, levels.places)
 
 
@@ -255,7 +268,7 @@ def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) ->
         return above + s[:, :, None] * z[:, None], z
 
     own = motions, pushes, ordered(b, levels.in_places)
-    found = levels.outward(step, own, jnp.zeros_like(motions[0][:, None] * b[0][None]), placed=True)
+    found = levels.outward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
     return ordered(found, levels.places) * inverse[:, None]
 
 
@@ -265,14 +278,17 @@ def inertia_matrix(kind: Any, inertia: Any) -> Any:
     Of many worlds the components are picked, in runs of a world each. Of one world they would be picked number by number, and sums of
     constant matrices are faster.
     """
-    count = inertia.shape[1]
-    with jax.ensure_compile_time_eval():
-        units = np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
-    rest = (1,) * (inertia.ndim - 2)
+    units, rest = inertia_units(kind, inertia.shape[1]), (1,) * (inertia.ndim - 2)
     if rest:
         signs = jnp.asarray(units.sum(0), inertia.dtype)
         return inertia[:, np.abs(units).argmax(0)] * signs.reshape(*signs.shape, *rest)
     return sum(jnp.asarray(unit, inertia.dtype) * inertia[:, c, None, None] for c, unit in enumerate(units))
+
+
+def inertia_units(kind: Any, count: int) -> np.ndarray:
+    """Returns the matrix of each component of an inertia (components, k, k), whose entries are 1, -1 and 0."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
 
 
 def _product(matrix: Any, x: Any) -> Any:
