@@ -10,12 +10,11 @@ operations over the worlds, under two conditions:
   divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
 What takes time to compile is the number of kernels, about 12 ms each, however short, and three times that where arrays are put together
-in one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over
-the inverse of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. Of 10 rows it is 8 kernels,
-where it was 20 row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer;
-without blocks, with
-all of W, a batch takes 1.4 to 2.4 times as long for factors and solves. Of factorizations, to be compiled once would cost a sixth to a half
-of the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost 1.05 to 1.07 of the time of a step of a five-bar.
+in one. A factorization is two kernels a row: its pivot's root, and all of the row. A substitution goes block by block, by sums over the
+inverse of a diagonal block and over what stands beside it; the inverses come with the rows of the factor. For 10 rows it is 8 kernels, and
+20 row by row. From 5 rows on it is compiled once, too (`outlining`). Blocks of 4 rows run as fast and compile longer; with all of W as one
+block a batch takes 1.4 to 2.4 times as long for factors and solves. Factorizations that are compiled once would cost a sixth to a half of
+the time to run; pivots instead of roots, L D L^T, save a kernel a row and cost a tenth to a quarter of the time of a step of a five-bar.
 
 A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
 with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops
@@ -159,8 +158,9 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[tuple[Arr
 def _factors(lower: Array, inverse: Array) -> tuple[Array, Array]:
     """Returns the packed form (..., p) and W (..., n, n) of L and W (..., n, n)."""
     both = jnp.where(np.tri(lower.shape[-1], dtype=bool), inverse, jnp.swapaxes(lower, -1, -2))
-    rows = [both[..., start:end, start:] for start, end in _blocks(lower.shape[-1])]
-    return jnp.concatenate([x.reshape(*x.shape[:-2], -1) for x in rows] or [both[..., 0]], axis=-1), inverse
+    worlds, size = lower.shape[:-2], lower.shape[-1]
+    rows = [both[..., start:end, start:].reshape(*worlds, (end - start) * (size - start)) for start, end in _blocks(size)]
+    return jnp.concatenate([jnp.zeros((*worlds, 0), lower.dtype), *rows], axis=-1), inverse
 
 
 def _blocks(size: int) -> tuple[tuple[int, int], ...]:

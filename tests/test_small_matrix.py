@@ -107,6 +107,12 @@ def test_products_with_one_operand_shared_by_all_worlds():
     np.testing.assert_allclose(shared, matrices @ xs[0], **round_off())
 
 
+def test_matrices_without_rows():
+    solve = lambda a, b: cholesky(a).solve(b)  # noqa: E731
+    assert jax.jit(solve)(jnp.zeros((0, 0)), jnp.zeros(0)).shape == (0,)
+    assert jax.jit(jax.vmap(solve))(jnp.zeros((3, 0, 0)), jnp.zeros((3, 0))).shape == (3, 0)
+
+
 @pytest.mark.parametrize("size", [1, 3, 12, UNROLLED_UP_TO + 1])
 class TestSolve:
     def sides(self, size):

@@ -233,7 +233,8 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
         shown, carried = shown + matrix(inertia), carried + inertia
         push = _product(shown, s)
         pivot = _dot_rows(s, push) + armature
-        inverse = 1.0 / jnp.sqrt(jnp.where(pivot > limit * (resisting(carried, s) + armature), pivot, jnp.nan))
+        sound: Any = jnp.where(pivot > limit * (resisting(carried, s) + armature), pivot, jnp.nan)
+        inverse = 1.0 / jnp.sqrt(sound)
         part = push * inverse[:, None]
         return (shown - part[:, :, None] * part[:, None, :], carried), (part, inverse)
 
