@@ -124,6 +124,9 @@ def test_skid_steering_has_its_effective_track():
     np.testing.assert_allclose(jv.body_twist(wheels, rates)[0][2], 0.8 * 0.2 / (0.8**2 + 1.0), rtol=1e-14)
     # Without the tolerance for undetermined motions that is told.
     assert int(jv.body_twist(wheels, rates, jv.LeastResidual(lateral=0.0))[1].status) == jd.Status.SINGULAR
+    rollers = jv.wheels([[0.2, 0.2], [-0.2, -0.2]], roller_angle=[0.7, -0.7])
+    for slip in (None, jv.LeastResidual(speed=0.5)):
+        assert int(jv.vehicle_twist(rollers, speed=1.0, slip=slip)[1].status) == jd.Status.SINGULAR
 
 
 def test_mecanum_wheels_map_both_ways():

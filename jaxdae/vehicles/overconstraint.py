@@ -160,6 +160,8 @@ class LeastResidual:
             soft += [(single[k][2], wanted[k], rolling[k]) for k in range(len(single))]
         if speed is not None and self.speed is not None:
             soft.append(((one, zero, zero), speed, jnp.asarray(self.speed, dtype)))
+        if not soft:  # Of rollers without spins nothing is known, as of a row without weight.
+            soft.append(((zero, zero, zero), zero, zero))
         rows, target, counted = (tuple(part) for part in zip(*soft, strict=True))
         found: Any = least_residual(rows, target, counted, None if self.speed is not None else speed)
         ahead, others = found[0], found[1:]
