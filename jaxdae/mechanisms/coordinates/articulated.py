@@ -276,8 +276,8 @@ def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) ->
 def inertia_matrix(kind: Any, inertia: Any) -> Any:
     """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...), whose entries are components, with a sign, or zero.
 
-    Of many worlds the components are picked, in runs of a world each. Of one world they would be picked number by number, and sums of
-    constant matrices are faster.
+    Of many worlds the components are picked, in runs of a world each. Of one world, a level at a time, they would be picked number by
+    number, and sums of constant matrices are faster; of all nodes of one world at once `_articulated` takes a product.
     """
     units, rest = inertia_units(kind, inertia.shape[1]), (1,) * (inertia.ndim - 2)
     if rest:
