@@ -301,6 +301,8 @@ class _Check:
         yield from tuning_problems(self.document, self.resolved, self.entries)
 
     def laws(self) -> Iterator[Problem]:
+        if self.document.hidden:  # What laws drive and read is not there yet.
+            return iter(())
         return laws.problems(self.document, None if self.entries is None else self.entries.places)
 
     def idle(self) -> Iterator[Problem]:

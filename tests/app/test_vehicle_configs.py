@@ -260,6 +260,13 @@ def test_mistakes_of_first_order_are_named(changed, others, place, text, tmp_pat
     assert any(place in line and text in line for line in found), found
 
 
+def test_of_a_vehicle_that_is_refused_nobody_asks_what_its_drives_are_called(tmp_path):
+    vehicle = {"type": "bicycle", "wheelbase": 0}
+    control = {"type": "pd", "inputs": ["steering"], "coordinates": ["front_kingpin.angle"], "reference": [0.3], "kp": 5.0, "kd": 0.0}
+    (line,) = messages(FIRST | {"vehicle": vehicle, "rates": {"speed": 1.0}}, tmp_path, control=control)
+    assert "mechanism.vehicle: got wheelbase must be" in line
+
+
 @pytest.mark.long
 def test_a_start_beyond_the_terrain_is_a_mistake(tmp_path):
     (line,) = messages(space(terrain=MAP | {"origin": [5, 5]}), tmp_path)
