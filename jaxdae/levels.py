@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
 
 SUMMED_BY_PRODUCTS_UP_TO = 96
@@ -201,23 +202,14 @@ class Levels:
         if self.count <= SUMMED_BY_PRODUCTS_UP_TO:
             return jnp.tensordot(jnp.asarray(self.carried, entry.dtype), entry, 1)
 
-        return self._linearly_summed(entry, inward=False)
+        return _linearly_summed(self, entry, inward=False)
 
     def pulled(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that it carries."""
         if self.count <= SUMMED_BY_PRODUCTS_UP_TO:
             return jnp.tensordot(jnp.asarray(self.carried.T, entry.dtype), entry, 1)
 
-        return self._linearly_summed(entry, inward=True)
-
-    def _linearly_summed(self, entry: Any, *, inward: bool) -> Any:
-        """Returns `_summed`, which the other one transposes.
-
-        JAX takes it for the solution of a linear system, for whose matrix it never asks: scans of tangents alone, as rules of derivatives
-        make them, have no transpose in JAX 0.9.
-        """
-        solve, transpose = (lambda _, b, way=way: _summed(self, b, way) for way in (inward, not inward))
-        return jax.lax.custom_linear_solve(lambda x: x, entry, solve, transpose)
+        return _linearly_summed(self, entry, inward=True)
 
     def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False, at_once: int = 1) -> Any:
         """Returns what a recursion from the leaves to the roots leaves at every node.
@@ -291,6 +283,12 @@ class Levels:
             return jax.tree.map(lambda x: _picked(x, places, width, inward=inward), given)
         above = _finding(places, width, dtype)
         return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
+
+
+def _linearly_summed(levels: Levels, entry: Any, *, inward: bool) -> Any:
+    """Returns what `_summed` does, which the other way transposes; JAX 0.9 transposes no scans of tangents alone, as rules make them."""
+    way, back = (lambda entry, inward=inward: (_summed(levels, entry, inward),) for inward in (inward, not inward))
+    return linear(way, back, (entry,))[0]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))  # A unit: the program has it once for all sums of the same kind.

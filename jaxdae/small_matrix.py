@@ -210,23 +210,29 @@ def _eliminate_entries(matrix: Array) -> tuple[Array, Array]:
     would be two of its own.
     """
     size = matrix.shape[0]
-    limit = rounding(size, matrix.dtype)
-    lower: list[list[Array]] = [[] for _ in range(size)]
+    lower = factor_entries([[matrix[i, j] for j in range(i + 1)] for i in range(size)])
     inverse: list[list[Array]] = [[] for _ in range(size)]
-    for i, row in enumerate(lower):
-        for j, other in enumerate(lower[:i]):
-            row.append(_less_products(matrix[i, j], row, other) / other[j])
-        pivot = _less_products(matrix[i, i], row, row)
-        row.append(jnp.sqrt(jnp.where(pivot > limit * matrix[i, i], pivot, jnp.nan)))
     for i, row in enumerate(lower):
         for j in range(i):
             below = [inverse[k][j] for k in range(j, i)]
-            inverse[i].append(_less_products(jnp.zeros_like(row[i]), row[j:i], below) / row[i])
+            inverse[i].append(less_products(jnp.zeros_like(row[i]), row[j:i], below) / row[i])
         inverse[i].append(1.0 / row[i])
     return _triangle(lower), _triangle(inverse)
 
 
-def _less_products(entry: Array, left: Sequence[Array], right: Sequence[Array]) -> Array:
+def factor_entries(matrix: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """Returns the rows of L, A = L L^T, up to the diagonal, of those of A; NaN where a pivot is no more than rounding errors."""
+    lower: list[list[Array]] = [[] for _ in matrix]
+    for i, row in enumerate(lower):
+        for j, other in enumerate(lower[:i]):
+            row.append(less_products(matrix[i][j], row, other) / other[j])
+        entry = matrix[i][i]
+        pivot = less_products(entry, row, row)
+        row.append(jnp.sqrt(jnp.where(pivot > rounding(len(matrix), pivot.dtype) * entry, pivot, jnp.nan)))
+    return lower
+
+
+def less_products(entry: Array, left: Sequence[Array], right: Sequence[Array]) -> Array:
     """Returns the entry less the products of two lists of others, as far as both go."""
     for x, y in zip(left, right, strict=False):
         entry = entry - x * y

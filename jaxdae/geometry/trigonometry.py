@@ -125,6 +125,12 @@ def kept_cos_sin(angle: Array) -> tuple[Array, Array]:
     return cos / one, sin / one
 
 
+@cos_sin.defjvp
+def _cos_sin_jvp(primals: Any, tangents: Any) -> Any:
+    cos, sin = cos_sin(*primals)
+    return (cos, sin), (-sin * tangents[0], cos * tangents[0])
+
+
 def once(x: Array) -> Array:
     """Returns a number, and what comes back to it in reverse mode, for many readers, none of which is to compute it anew.
 
@@ -164,9 +170,3 @@ def _tangent_jvp(primals: Any, tangents: Any) -> Any:
 def tan_once(angle: Array) -> Array:
     """Returns the tangent of an angle in rad, for many readers, as `cos_sin_once`."""
     return _tangent(once(angle))
-
-
-@cos_sin.defjvp
-def _cos_sin_jvp(primals: Any, tangents: Any) -> Any:
-    cos, sin = cos_sin(*primals)
-    return (cos, sin), (-sin * tangents[0], cos * tangents[0])

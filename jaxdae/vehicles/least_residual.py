@@ -22,10 +22,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
-from jaxdae.small_matrix import rounding
+from jaxdae.small_matrix import factor_entries, less_products
 
 Row = Sequence[Any]
 """What a row takes of (v_x, v_y, omega): three numbers."""
@@ -69,21 +68,11 @@ def _least_residual_jvp(primals: Any, tangents: Any) -> Any:
 
 def _factor(rows: Sequence[Row], weights: Sequence[Any]) -> list[list[Array]]:
     """Returns the rows of L with L L^T = A^T W A, up to the diagonal; NaN where a pivot is none."""
-    size = len(rows[0])
-    lower: list[list[Array]] = []
-    for i in range(size):
-        line: list[Array] = []
-        for j in range(i + 1):
-            entry = _sum(w * row[i] * row[j] for row, w in zip(rows, weights, strict=True))
-            rest = entry - _product(line, lower[j]) if j < i else entry - _product(line, line)
-            if j < i:
-                line.append(rest / lower[j][j])
-            else:
-                # A pivot that is no more than the rounding errors of the entry it comes from says nothing.
-                pivot: Any = jnp.where(rest > rounding(size, rest.dtype) * entry, rest, jnp.nan)
-                line.append(jnp.sqrt(pivot))
-        lower.append(line)
-    return lower
+
+    def entry(i: int, j: int) -> Any:
+        return _sum(w * row[i] * row[j] for row, w in zip(rows, weights, strict=True))
+
+    return factor_entries([[entry(i, j) for j in range(i + 1)] for i in range(len(rows[0]))])
 
 
 def _substituted(lower: list[list[Array]], force: Sequence[Any]) -> list[Array]:
@@ -91,10 +80,10 @@ def _substituted(lower: list[list[Array]], force: Sequence[Any]) -> list[Array]:
     size = len(force)
     y: list[Array] = []
     for i in range(size):
-        y.append((force[i] - _product(lower[i], y)) / lower[i][i])
+        y.append(less_products(force[i], lower[i], y) / lower[i][i])
     x: list[Array] = []
     for i in reversed(range(size)):
-        x.insert(0, (y[i] - _product([lower[k][i] for k in range(i + 1, size)], x)) / lower[i][i])
+        x.insert(0, less_products(y[i], [lower[k][i] for k in range(i + 1, size)], x) / lower[i][i])
     return x
 
 
