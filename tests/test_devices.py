@@ -33,11 +33,15 @@ def test_factors_of_a_batch(accelerator, size):
     matrices[1, -1, -1] = -1.0
     # Only the lower triangle is read.
     given = jnp.asarray(matrices).at[:, *np.triu_indices(size, 1)].set(jnp.nan)
-    lower = np.asarray(jax.jit(jax.vmap(lambda a: cholesky(a).lower))(given))
+    side = np.arange(1.0, size + 1.0)
+    solved = np.asarray(jax.jit(jax.vmap(lambda a: cholesky(a).solve(jnp.asarray(side))))(given))
     inverse = np.asarray(jax.jit(jax.vmap(inverse_cholesky))(given))
     good = [0, 2]
     expected = np.linalg.cholesky(matrices[good])
-    np.testing.assert_allclose(lower[good], expected, rtol=0.0, atol=1e-14)
+    np.testing.assert_allclose(
+        solved[good], np.linalg.solve(matrices[good], np.tile(side[:, None], (2, 1, 1)))[..., 0], rtol=0.0, atol=1e-13
+    )
+    assert np.all(np.isnan(solved[1]))
     np.testing.assert_allclose(inverse[good], np.linalg.inv(expected), rtol=0.0, atol=1e-14)
     np.testing.assert_array_equal(inverse[good], np.tril(inverse[good]))
     assert np.all(np.isnan(inverse[1].T @ (inverse[1] @ np.ones(size))))

@@ -113,7 +113,7 @@ def test_matrices_without_rows():
     assert jax.jit(jax.vmap(solve))(jnp.zeros((3, 0, 0)), jnp.zeros((3, 0))).shape == (3, 0)
 
 
-@pytest.mark.parametrize("size", [1, 3, UNROLLED_UP_TO + 1])
+@pytest.mark.parametrize("size", [1, 3, 12, UNROLLED_UP_TO + 1])
 class TestSolve:
     def sides(self, size):
         return np.random.default_rng(size + 100).standard_normal((WORLDS, size))
@@ -139,7 +139,10 @@ class TestSolve:
         np.testing.assert_allclose(columns, np.linalg.inv(matrices), **round_off())
         first = jax.tree.map(lambda x: x[0], together)
         np.testing.assert_allclose(first.solve(sides[0]), np.linalg.solve(matrices[0], sides[0]), **round_off())
-        np.testing.assert_allclose(together.lower[1] @ together.lower[1].T, matrices[1], **round_off())
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *(cholesky(matrix) for matrix in matrices))
+        exact = np.linalg.solve(matrices, sides[..., None])[..., 0]
+        np.testing.assert_allclose(jax.vmap(lambda factor, b: factor.solve(b))(stacked, sides), exact, **round_off())
+        np.testing.assert_allclose(together.inverse, stacked.inverse, **round_off())
 
     def test_an_indefinite_world_is_not_finite_and_alone(self, size):
         matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))
