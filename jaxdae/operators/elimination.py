@@ -162,9 +162,9 @@ class Elimination:
         own = max((self._size(node) for node in nodes), default=0)
         return own, max((sum(self._size(nodes[k]) for k in border) for border in borders), default=0)
 
-    def _laid(self, table: np.ndarray, nothing: float) -> np.ndarray:
+    def _laid(self, table: np.ndarray, nothing: int | float) -> np.ndarray:
         """Returns a table of nodes in the places of the levels, with nothing in those that are empty: recursions move no arrays then."""
-        return np.concatenate([table, np.full_like(table[:1], nothing, shape=(1, *table.shape[1:]))])[self.levels.in_places]
+        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.levels.in_places]
 
     @functools.cached_property
     def signs(self) -> np.ndarray:
