@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,6 +54,9 @@ _ALIKE = 1 / 7
 """How many places for each node it may cost that a row by itself is as wide as those beside it: both are one program then. A tree of 30
 bodies with five limbs, each of 64 worlds, takes 1.01 of the time, of 64 bodies 0.98."""
 
+_TALL = 16
+"""From how many levels on a base stands in several places: it is a full row of the scan then, not a short one by itself."""
+
 _SEARCH = 0.25
 """How many places it costs a node to find its parent, where that is not the one in the same place of the row above."""
 
@@ -64,9 +67,12 @@ class Levels:
 
     Attributes:
         parents: of each node, which come before it; the number of nodes for a root.
+        copies: whether a base may stand in several places. What recursions inward read of it is the same in all of them, unless they are
+            linear, see `once`.
     """
 
     parents: tuple[int, ...]
+    copies: bool = False
 
     @property
     def count(self) -> int:
@@ -138,11 +144,22 @@ class Levels:
         return widths
 
     @functools.cached_property
+    def _is_copied(self) -> bool:
+        """Whether the first node stands above each of its children, in a row as wide as those of the grid below."""
+        widths = self._grid_widths
+        if not self.copies or len(widths) < 2 or self._cuts[1] > 1 or len(self._rows[0]) > 1 or self._cuts[2] < _TALL:
+            return False
+        return 1 < widths[0] == widths[1] <= _PRODUCTS_UP_TO
+
+    @functools.cached_property
     def _slots(self) -> list[np.ndarray]:
         """The node in each place of each grid (levels, width); the number of nodes where there is none."""
         grids = []
         for (begin, end), width in zip(itertools.pairwise(self._cuts), self._grid_widths, strict=True):
             slots = np.full((end - begin, width), self.count, int)
+            if begin == 0 and self._is_copied:
+                grids.append(np.zeros_like(slots))
+                continue
             for number, level in enumerate(range(begin, end)):
                 row, rest = slots[number], self._rows[level].tolist()
                 if number:  # First children stand below their parents.
@@ -162,8 +179,13 @@ class Levels:
         return np.concatenate([slots.reshape(-1) for slots in self._slots])
 
     @functools.cached_property
+    def once(self) -> np.ndarray:
+        """As `in_places`, with every node in one place alone: of these, linear recursions inward read what they are linear in."""
+        return np.where(np.isin(np.arange(len(self.in_places)), self.places), self.in_places, self.count)
+
+    @functools.cached_property
     def places(self) -> np.ndarray:
-        """Where each node is among all places (nodes,)."""
+        """Where each node is among all places (nodes,); the last one where there are several."""
         places = np.empty(self.count + 1, int)
         places[self.in_places] = np.arange(len(self.in_places))
         return places[:-1]
@@ -185,17 +207,12 @@ class Levels:
             carried[node] |= carried[parent]
         return carried[:-1]
 
-    def _laid(self, entry: Any, *, placed: bool) -> list[Any]:
-        """Returns an entry (nodes, ...), or (places, ...) where it is placed, as grids (levels, width, ...); zero in empty places."""
-        entry = entry if placed else ordered(entry, self.in_places)
-        ends = np.cumsum([slots.size for slots in self._slots])
-        return [entry[end - slots.size : end].reshape(*slots.shape, *entry.shape[1:]) for slots, end in zip(self._slots, ends, strict=True)]
-
-    def _taken(self, grids: Sequence[Any], *, placed: bool) -> Any:
-        """Returns what `_laid` laid."""
-        flat = [grid.reshape(slots.size, *grid.shape[2:]) for slots, grid in zip(self._slots, grids, strict=True)]
-        entry = flat[0] if len(flat) == 1 else jnp.concatenate(flat)
-        return entry if placed else ordered(entry, self.places)
+    def added(self, entry: Any) -> Any:
+        """Returns what a linear recursion inward left in all places (places, ...) at every node (nodes, ...)."""
+        if not self._is_copied:
+            return ordered(entry, self.places)
+        width = self._grid_widths[0]
+        return jnp.concatenate([jnp.sum(entry[:width], axis=0, keepdims=True), ordered(entry[width:], self.places[1:] - width)])
 
     def pushed(self, entry: Any) -> Any:
         """Returns the sums (nodes, ...) over each node and all that carry it."""
@@ -211,7 +228,16 @@ class Levels:
 
         return _linearly_summed(self, entry, inward=True)
 
-    def inward(self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False, at_once: int = 1) -> Any:
+    def inward(
+        self,
+        step: Callable[[Any, Any], tuple[Any, Any]],
+        own: Any,
+        nothing: Any,
+        *,
+        placed: bool = False,
+        linear: bool = False,
+        at_once: int = 1,
+    ) -> Any:
         """Returns what a recursion from the leaves to the roots leaves at every node.
 
         Args:
@@ -219,6 +245,8 @@ class Levels:
             own: what nodes have, a pytree of arrays (nodes, ...); zero in empty places of a row.
             nothing: what a childless node is given, a pytree of arrays (...) of zeros.
             placed: whether arrays are (places, ...), in the order of `in_places`, so that nothing has to be moved.
+            linear: whether what nodes keep is linear in what they have and are given, and is to be summed by `added`. Arrays are placed
+                then, by `once` what it is linear in.
             at_once: how many levels a step of a scan takes at most, where rows are short and of few nodes; see `AT_ONCE`.
         """
 
@@ -227,7 +255,7 @@ class Levels:
             gives, keeps = step(entries, given)
             return jax.tree.map(lambda x: _to_parents(x, above, x.shape[0]), gives), keeps
 
-        return self._scanned(row, own, nothing, inward=True, placed=placed, at_once=at_once)
+        return self._scanned(row, own, nothing, inward=True, linear=linear, placed=placed or linear, at_once=at_once)
 
     def outward(
         self, step: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, placed: bool = False, at_once: int = 1
@@ -246,43 +274,58 @@ class Levels:
             entries, above = at
             return step(entries, jax.tree.map(lambda x: _to_children(x, above), given))
 
-        return self._scanned(row, own, nothing, inward=False, placed=placed, at_once=at_once)
+        return self._scanned(row, own, nothing, inward=False, linear=True, placed=placed, at_once=at_once)
 
     def _scanned(
-        self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, inward: bool, placed: bool, at_once: int
+        self, row: Callable[[Any, Any], tuple[Any, Any]], own: Any, nothing: Any, *, inward: bool, linear: bool, placed: bool, at_once: int
     ) -> Any:
         leaves, structure = jax.tree.flatten(own)
-        grids = list(zip(*(self._laid(leaf, placed=placed) for leaf in leaves), strict=True))
-        numbers = range(len(grids))[:: -1 if inward else 1]
-        kept: list[Any] = [None] * len(grids)
+        leaves = leaves if placed else [ordered(leaf, self.in_places) for leaf in leaves]
+        # The numbers of the grids that one scan runs through.
+        first = 2 if linear and self._is_copied else 1
+        scans = [list(range(first)), *([k] for k in range(first, len(self._slots)))]
+        ends = np.cumsum([sum(self._slots[k].size for k in numbers) for numbers in scans])
+        kept: list[Any] = [None] * len(scans)
         given: Any = None
-        for k in numbers:
-            slots, dtype = self._slots[k], leaves[0].dtype
-            if k == numbers[0]:
+        for scan in range(len(scans))[:: -1 if inward else 1]:
+            slots, above = (np.concatenate([each[k] for k in scans[scan]]) for each in (self._slots, self._within))
+            grids = [leaf[ends[scan] - slots.size : ends[scan]].reshape(*slots.shape, *leaf.shape[1:]) for leaf in leaves]
+            dtype = leaves[0].dtype
+            if given is None:
                 given = jax.tree.map(lambda x, width=slots.shape[1]: jnp.broadcast_to(x, (width, *x.shape)), nothing)
                 given = varying_with(given, leaves)
             else:
-                given = self._passed(given, k, dtype, inward=inward)
-            rows = jax.tree.unflatten(structure, grids[k]), _finding(self._within(k), slots.shape[1], dtype)
-            longest = max(grid.size // max(len(slots), 1) for grid in grids[k])
-            is_narrow = slots.shape[1] <= _FEW and len(slots) > 2  # One or two levels are no loop.
-            unroll = 1 if longest >= _LONG else _unroll(len(slots), at_once if is_narrow else AT_ONCE)
-            given, kept[k] = jax.lax.scan(row, given, rows, reverse=inward, unroll=unroll)
-        return jax.tree.map(lambda *parts: self._taken(parts, placed=placed), *kept)
+                given = self._passed(given, scans[scan][-1] + 1 if inward else scans[scan][0], dtype, inward=inward)
+            rows = jax.tree.unflatten(structure, grids), _finding(above, slots.shape[1], dtype)
+            longest = max(grid.size // max(len(slots), 1) for grid in grids)
+            given, found = jax.lax.scan(row, given, rows, reverse=inward, unroll=_unroll(slots, longest, at_once))
+            kept[scan] = jax.tree.map(lambda x, size=slots.size: x.reshape(size, *x.shape[2:]), found)
+        flat = jax.tree.map(lambda *parts: parts[0] if len(parts) == 1 else jnp.concatenate(parts), *kept)
+        return flat if placed else jax.tree.map(lambda x: ordered(x, self.places), flat)
 
-    def _within(self, number: int) -> np.ndarray:
-        """Returns the place of each parent (levels, width) for a grid by itself; that of the node for the first row of a lower grid."""
-        above = self._above[number]
-        return above if number == 0 else np.concatenate([np.arange(above.shape[1])[None], above[1:]])
+    @functools.cached_property
+    def _within(self) -> list[np.ndarray]:
+        """The place of each parent in each grid by itself (levels, width); that of the node for the first row of a lower grid."""
+        return [
+            above if number == 0 else np.concatenate([np.arange(above.shape[1])[None], above[1:]])
+            for number, above in enumerate(self._above)
+        ]
 
-    def _passed(self, given: Any, number: int, dtype: Any, *, inward: bool) -> Any:
-        """Returns what the grid above or below gives to this grid."""
-        upper, lower = (number, number + 1) if inward else (number - 1, number)
-        width, places = self._slots[upper].shape[1], self._above[lower][0]
+    def _passed(self, given: Any, lower: int, dtype: Any, *, inward: bool) -> Any:
+        """Returns what a grid gives to the one above it, or what it is given from there."""
+        width, places = self._slots[lower - 1].shape[1], self._above[lower][0]
+        if self._is_copied and lower == 1:  # Inward: the base is given the same in all of its places.
+            wanted = np.where(places >= 0, 0, -1)
+            return jax.tree.map(lambda x: jnp.broadcast_to(_picked(x, wanted, 1, inward=True), (width, *x.shape[1:])), given)
         if max(width, len(places)) <= _PRODUCTS_UP_TO:
             return jax.tree.map(lambda x: _picked(x, places, width, inward=inward), given)
         above = _finding(places, width, dtype)
         return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
+
+    @functools.cached_property
+    def _is_straight(self) -> bool:
+        """Whether there is one grid, in which nothing has to be found: a chain, or several that are equally long."""
+        return len(self._within) == 1 and _finding(self._within[0], self._grid_widths[0], float) is None
 
 
 def _linearly_summed(levels: Levels, entry: Any, *, inward: bool) -> Any:
@@ -291,14 +334,30 @@ def _linearly_summed(levels: Levels, entry: Any, *, inward: bool) -> Any:
     return linear(way, back, (entry,))[0]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))  # A unit: the program has it once for all sums of the same kind.
 def _summed(levels: Levels, entry: Any, inward: bool) -> Any:
     """Returns the sums over all that each node carries, or over all that carry it, by a recursion."""
+    if not levels._is_straight:
+        return _recursively_summed(levels, entry, inward)
+    laid = ordered(entry, levels.in_places).reshape(*levels._slots[0].shape, *entry.shape[1:])
+    # Inward is outward from the last row on, so that the program has one loop for both.
+    found = jnp.flip(_row_sums(jnp.flip(laid, 0)), 0) if inward else _row_sums(laid)
+    return ordered(found.reshape(-1, *entry.shape[1:]), levels.places)
 
-    def step(own: Any, given: Any) -> tuple[Any, Any]:
-        return (own + given,) * 2
 
-    return (levels.inward if inward else levels.outward)(step, entry, jnp.zeros(entry.shape[1:], entry.dtype), at_once=AT_ONCE)
+def _plus(own: Any, given: Any) -> tuple[Any, Any]:
+    return (own + given,) * 2
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))  # A unit: the program has it once for all sums of the same kind.
+def _recursively_summed(levels: Levels, entry: Any, inward: bool) -> Any:
+    return (levels.inward if inward else levels.outward)(_plus, entry, jnp.zeros(entry.shape[1:], entry.dtype), at_once=AT_ONCE)
+
+
+@jax.jit
+def _row_sums(laid: Any) -> Any:
+    """Returns the sums over each row and all above it (levels, width, ...)."""
+    nothing = varying_with(jnp.zeros(laid.shape[1:], laid.dtype), laid)
+    return jax.lax.scan(lambda given, own: _plus(own, given), nothing, laid, unroll=_unroll(laid, laid[0].size, AT_ONCE))[1]
 
 
 def ordered(entry: Any, numbers: np.ndarray) -> Any:
@@ -306,14 +365,22 @@ def ordered(entry: Any, numbers: np.ndarray) -> Any:
     count = entry.shape[0]
     if np.array_equal(numbers, np.arange(count)):
         return entry
-    # A run goes on while numbers do, or while there is nothing.
-    goes_on = np.where(numbers[1:] == count, numbers[:-1] == count, np.diff(numbers) == 1)
+    # A run goes on while numbers do, or while they are the same.
+    steps = np.diff(numbers)
+    goes_on = np.where(numbers[1:] == count, steps == 0, (steps == 0) | (steps == 1))
+    goes_on[1:] &= steps[1:] == np.where(goes_on[:-1], steps[:-1], steps[1:])
     ends = np.flatnonzero(np.append(~goes_on, True)) + 1
     if not len(numbers) or len(ends) > _RUNS:
         return jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[numbers]
-    runs = [(int(numbers[begin]), int(end - begin)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-    shape = entry.shape[1:]
-    return jnp.concatenate([entry[at : at + k] if at < count else jnp.zeros((k, *shape), entry.dtype) for at, k in runs])
+    return jnp.concatenate([_run(entry, numbers[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)])
+
+
+def _run(entry: Any, numbers: np.ndarray) -> Any:
+    """Returns the rows of a run, see `ordered`."""
+    at, rows, shape = int(numbers[0]), len(numbers), entry.shape[1:]
+    if at == entry.shape[0]:
+        return jnp.zeros((rows, *shape), entry.dtype)
+    return jnp.broadcast_to(entry[at : at + 1], (rows, *shape)) if numbers[-1] == at else entry[at : at + rows]
 
 
 def _picked(entry: Any, above: np.ndarray, width: int, *, inward: bool) -> Any:
@@ -327,8 +394,19 @@ def _picked(entry: Any, above: np.ndarray, width: int, *, inward: bool) -> Any:
     return jnp.concatenate([sum((rows[k] for k in some[1:]), rows[some[0]]) if len(some) else nothing for some in wanted])
 
 
-def _unroll(levels: int, most: int) -> int:
-    """Returns how many levels a step of a scan takes; those that are left over would be a program of their own."""
+def _unroll(rows: Any, longest: int, at_once: int) -> int:
+    """Returns how many levels a step of a scan takes; those that are left over would be a program of their own.
+
+    Args:
+        rows: an array (levels, width, ...).
+        longest: how many entries a row has at most.
+        at_once: how many levels it takes at most, where rows are of few nodes.
+    """
+    if longest >= _LONG:
+        return 1
+    levels, width = rows.shape[:2]
+    is_narrow = width <= _FEW and levels > 2  # One or two levels are no loop.
+    most = at_once if is_narrow else AT_ONCE
     return next((count for count in range(most, 1, -1) if levels % count == 0), most)
 
 

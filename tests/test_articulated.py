@@ -10,7 +10,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.levels import Levels
+from jaxdae.levels import Levels, ordered
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.operators import DenseRows
@@ -54,6 +54,39 @@ def test_sums_over_ancestors_and_descendants(tree):
     if tree.count:
         np.testing.assert_allclose(tree.outward(add, entry, jnp.zeros(2)), above, atol=100 * EPS)
         np.testing.assert_allclose(tree.inward(add, entry, jnp.zeros(2)), below, atol=100 * EPS)
+
+
+LIMBS = Levels((101, 0, 0, 0, 0, 0, *range(1, 96)), copies=True)
+"""Five limbs of twenty nodes on a base, which stands above each of them."""
+
+
+def test_recursions_over_a_base_that_stands_above_each_of_its_limbs():
+    entry, nothing = jnp.asarray(np.random.default_rng(1).normal(size=(101, 2))), jnp.zeros(2)
+    assert np.sum(LIMBS.in_places == 0) == 5
+    assert np.sum(LIMBS.once == 0) == 1
+
+    def add(own, given):
+        return (own + given,) * 2
+
+    above, below = (matrix @ np.asarray(entry) for matrix in (LIMBS.carried, LIMBS.carried.T))
+    np.testing.assert_allclose(LIMBS.outward(add, entry, nothing), above, atol=100 * EPS)
+    np.testing.assert_allclose(LIMBS.inward(add, entry, nothing), below, atol=100 * EPS)
+    np.testing.assert_allclose(LIMBS.added(LIMBS.inward(add, ordered(entry, LIMBS.once), nothing, linear=True)), below, atol=100 * EPS)
+
+    rng = np.random.default_rng(2)
+    columns, q = jm.PLANE.screw(*jnp.asarray(rng.normal(size=(3, 101)))), jnp.asarray(rng.normal(size=101))
+    x, y = rng.normal(size=(2, 101))
+    inertia = jm.PLANE.body_inertia(*jnp.asarray([np.ones(101), x, y, x**2 + y**2 + 0.1]))
+    mass = TreeMass(jm.PLANE, LIMBS, columns, inertia, jnp.full(101, 0.1))
+    expected = np.linalg.solve(np.asarray(mass.as_dense()), q)
+
+    def solved(mass):
+        factors = mass.factorize()
+        return factors.unscaled(factors.scaled(q))
+
+    one, many = jax.jit(lambda mass, two: (solved(mass), jax.vmap(solved)(two)[1]))(mass, jax.tree.map(lambda x: jnp.stack([x, x]), mass))
+    for found in (one, many):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 def branching(space, bodies, seed=0):

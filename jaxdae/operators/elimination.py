@@ -162,20 +162,21 @@ class Elimination:
         own = max((self._size(node) for node in nodes), default=0)
         return own, max((sum(self._size(nodes[k]) for k in border) for border in borders), default=0)
 
+    def _laid(self, table: np.ndarray, nothing: int | float) -> np.ndarray:
+        """Returns a table of nodes in the places of the levels, with nothing in those that are empty: recursions move no arrays then."""
+        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.levels.in_places]
+
     @functools.cached_property
     def signs(self) -> np.ndarray:
-        """Of each node, 1 for a joint and -1 for a crowded body."""
-        return np.where(np.asarray(self._nodes[0], int) < len(self._joints), 1.0, -1.0)
+        """What is in each place of the levels (places,): 1 for a joint, -1 for a crowded body, 0 for nothing."""
+        return self._laid(np.where(np.asarray(self._nodes[0], int) < len(self._joints), 1.0, -1.0), 0.0)
 
     @functools.cached_property
-    def places(self) -> np.ndarray:
-        """Where the unknowns of each node are (nodes, own): rows by number, then motions of crowded bodies, then nothing."""
-        places = np.full((len(self._nodes[0]), self.sizes[0]), self.unknowns)
-        for at, node in enumerate(self._nodes[0]):
-            places[at, : self._size(node)] = self._places_of(node)
-        return places
+    def numbers(self) -> np.ndarray:
+        """Which unknowns are in each place of the levels (places, own): rows by number, then motions of crowded bodies, then nothing."""
+        return self._laid(self.fronts[:, : self.sizes[0]], self.unknowns)
 
-    def _places_of(self, node: int) -> list[int]:
+    def _numbers_of(self, node: int) -> list[int]:
         joints = len(self._joints)
         if node < joints:
             return self._joints[node][1]
@@ -184,28 +185,28 @@ class Elimination:
 
     @functools.cached_property
     def fronts(self) -> np.ndarray:
-        """Where the unknowns of each node and of its border are (nodes, own + border)."""
+        """Which unknowns each node and its border have (nodes, own + border), as `numbers` has them."""
         (own, border), (nodes, borders) = self.sizes, self._nodes
         fronts = np.full((len(nodes), own + border), self.unknowns)
-        fronts[:, :own] = self.places
-        for at, others in enumerate(borders):
-            found = [place for k in others for place in self._places_of(nodes[k])]
+        for at, (node, others) in enumerate(zip(nodes, borders, strict=True)):
+            fronts[at, : self._size(node)] = self._numbers_of(node)
+            found = [number for k in others for number in self._numbers_of(nodes[k])]
             fronts[at, own : own + len(found)] = found
         return fronts
 
     @functools.cached_property
     def passed(self) -> np.ndarray:
-        """Where each border stands in the parent's front: 0/1 matrices (nodes, own + border, border)."""
+        """Where each border stands in the parent's front: 0/1 matrices (places, own + border, border)."""
         own, border = self.sizes
         passed = np.zeros((len(self.fronts), own + border, border))
         nothing = self.unknowns
         for at, parent in enumerate(self.levels.parents):
             if parent < len(self.fronts):
-                where = {place: k for k, place in enumerate(self.fronts[parent]) if place < nothing}
-                for k, place in enumerate(self.fronts[at, own:]):
-                    if place < nothing:
-                        passed[at, where[place], k] = 1.0
-        return passed
+                where = {number: k for k, number in enumerate(self.fronts[parent]) if number < nothing}
+                for k, number in enumerate(self.fronts[at, own:]):
+                    if number < nothing:
+                        passed[at, where[number], k] = 1.0
+        return self._laid(passed, 0.0)
 
     @functools.cached_property
     def aligned(self) -> bool:
@@ -214,7 +215,7 @@ class Elimination:
 
     @functools.cached_property
     def sides(self) -> list[np.ndarray]:
-        """Which sides of the rows of each front are on the first, on the second, ... body of the node, (nodes, own + border) each.
+        """Which sides of the rows of each front are on the first, on the second, ... body of the node, (places, own + border) each.
 
         Sides are numbered as those of all rows on their first bodies, then on their second ones, and so on, then one of zeros, for rows
         that are not on that body and for bodies whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides
@@ -230,7 +231,7 @@ class Elimination:
                 for k, row in enumerate(self.fronts[at]):
                     if row < rows and body not in still and body in self.connected[row]:
                         numbers[at, k] = self.connected[row].index(body) * rows + row
-        return found
+        return [self._laid(numbers, self._most * rows) for numbers in found]
 
     @property
     def _most(self) -> int:
@@ -239,7 +240,7 @@ class Elimination:
 
     @functools.cached_property
     def motions(self) -> np.ndarray:
-        """Which single number of the sides (flat) couples a row with the motion of a crowded body (nodes, front, own)."""
+        """Which single number of the sides (flat) couples a row with the motion of a crowded body (places, front, own)."""
         rows, (own, _), fronts = len(self.connected), self.sizes, self.fronts
         found = np.full((*fronts.shape, own), self._most * rows * self.width)
         for at in range(len(fronts)):
@@ -251,7 +252,7 @@ class Elimination:
                     body, k = self._crowded[motion // self.width], motion % self.width
                     if body in self.connected[row]:
                         found[at, i, j] = (self.connected[row].index(body) * rows + row) * self.width + k
-        return found
+        return self._laid(found, self._most * rows * self.width)
 
 
 @functools.lru_cache(maxsize=64)

@@ -43,7 +43,7 @@ class EliminationFactors:
     Attributes:
         order: who is eliminated when (static).
         inverse: the inverse of the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
-        columns: [L^-T S; X] of all nodes (nodes, own + border, own); infinite where the matrix is there.
+        columns: [L^-T S; X] of all nodes (places, own + border, own), as levels have them; infinite where the matrix is there.
     """
 
     order: Elimination = static()
@@ -78,7 +78,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         compliance: C (nc,).
         gram: the function from the sides to J J^T (nc, nc).
     """
-    rows, shape = len(order.connected), (len(order.places), sum(order.sizes), order.sizes[0])
+    rows, shape = len(order.connected), (len(order.numbers), sum(order.sizes), order.sizes[0])
 
     @ruled
     def factorized(compliance: Any, *sides: Any) -> tuple[Any, Any]:
@@ -104,7 +104,7 @@ def constant(values: Any, like: Any, axes: int) -> Any:
 
 
 def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any:
-    """Returns the first columns of all fronts (nodes, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
+    """Returns the first columns of all fronts (places, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
     first, own = sides[0], order.sizes[0]
     rows, worlds = len(order.connected), first.ndim - 2
     entries = jnp.concatenate([*sides, jnp.zeros_like(first[:1])])
@@ -113,14 +113,14 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     if order.unknowns > rows:
         columns = columns + entries.reshape(-1, *entries.shape[2:])[order.motions]
     # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
-    soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.places, rows)]
-    ones = np.where(order.places < rows, 0.0, order.signs[:, None])
+    soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.numbers, rows)]
+    ones = np.where(order.numbers < rows, 0.0, order.signs[:, None])
     eye = constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
     return columns + eye * (soft + constant(ones, first, worlds))[:, None]
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:
-    """Returns [L^-T S; X] (nodes, own + border, own, ...) from the first columns of the fronts.
+    """Returns [L^-T S; X] (places, own + border, own, ...) from the first columns of the fronts.
 
     The columns have rows of one more below them, which turn into L^-T S as those of the border turn into X. What is left of the border
     is found when all columns are done, in one pass over it.
@@ -161,11 +161,11 @@ def _factorized(order: Elimination, columns: Any) -> Any:
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
     signs, passed = constant(order.signs[:, None], columns, worlds), constant(order.passed, columns, worlds)
     nothing = jnp.zeros((own + border, own + border, *sizes), columns.dtype)
-    return order.levels.inward(step, (columns, signs, passed, entries), nothing)
+    return order.levels.inward(step, (columns, signs, passed, entries), nothing, placed=True)
 
 
 def _solved(order: Elimination, columns: Any, b: Any) -> Any:
-    """Returns (J J^T + C)^-1 b (nc, ...) with the factors (nodes, own + border, own, ...)."""
+    """Returns (J J^T + C)^-1 b (nc, ...) with the factors (places, own + border, own, ...)."""
     own, border = order.sizes
     worlds, sizes = b.ndim - 1, b.shape[1:]
     padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
@@ -185,10 +185,10 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
         return jnp.concatenate([x, beyond], axis=1), x
 
     nothing = jnp.zeros((own + border, *sizes), b.dtype)
-    y = order.levels.inward(down, (columns, signs, passed, padded[order.places]), nothing)
-    x = order.levels.outward(up, (columns, signs, passed, y), nothing)
-    where = np.zeros(order.unknowns + 1, int)
-    where[order.places.reshape(-1)] = np.arange(order.places.size)
+    y = order.levels.inward(down, (columns, signs, passed, padded[order.numbers]), nothing, placed=True)
+    x = order.levels.outward(up, (columns, signs, passed, y), nothing, placed=True)
+    where = np.zeros(order.unknowns + 1, int)  # Of what has no number the last entry is written, and not read.
+    where[order.numbers.reshape(-1)] = np.arange(order.numbers.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]
 
 

@@ -255,9 +255,8 @@ def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> 
         y = b - jnp.sum(s[:, :, None] * below, axis=1)
         return below + u[:, :, None] * y[:, None], y
 
-    own = motions, pushes, ordered(b * inverse[:, None], levels.in_places)
-    found = levels.inward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
-    return ordered(found, levels.places)
+    own = motions, pushes, ordered(b * inverse[:, None], levels.once)
+    return levels.added(levels.inward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), linear=True))
 
 
 def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:

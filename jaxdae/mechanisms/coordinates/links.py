@@ -148,7 +148,7 @@ class Structure:
         links, last = self.column_links, self.last_columns
         first = np.append(True, links[1:] != links[:-1]) if links.size else np.zeros(0, bool)
         above = last[np.asarray(self.parents, int)[links]] if links.size else links
-        return Levels(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)))
+        return Levels(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)), copies=True)
 
     @functools.cached_property
     def link_levels(self) -> Levels:
