@@ -33,7 +33,10 @@ class Keep(enum.Enum):
 
     def applied(self, step: Any) -> Any:
         """Returns a function whose derivative in reverse mode keeps no more than this."""
-        return jax.checkpoint(step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION))))
+        # Steps are made in loops, whose forward and backward pass are programs apart: no compiler could merge what is computed twice. What
+        # it does merge is the second time of a function inside that keeps its arguments alone as well.
+        names = (ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION)
+        return jax.checkpoint(step, policy=_named_only(*names), prevent_cse=False)
 
 
 def _named_only(*names: str) -> Any:
@@ -53,3 +56,13 @@ def _named_only(*names: str) -> Any:
 def named(value: Any, name: str) -> Any:
     """Returns the value, under a name that policies of `jax.checkpoint` know."""
     return checkpoint_name(value, name)
+
+
+def made_again(function: Any) -> Any:
+    """Returns a function of pytrees of arrays whose reverse mode keeps its arguments alone, and computes the rest a second time.
+
+    For functions that loops of a user's own call: what a loop keeps of every step costs more to store and to read than numbers of small
+    systems cost to compute. In a loop forward and backward pass are programs apart. Where both are one, the compiler may see that it
+    computes the same twice, and keep it.
+    """
+    return jax.checkpoint(function, prevent_cse=False)
