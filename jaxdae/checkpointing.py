@@ -33,10 +33,7 @@ class Keep(enum.Enum):
 
     def applied(self, step: Any) -> Any:
         """Returns a function whose derivative in reverse mode keeps no more than this."""
-        # Steps are made in loops, whose forward and backward pass are programs apart: no compiler could merge what is computed twice. What
-        # it does merge is the second time of a function inside that keeps its arguments alone as well.
-        names = (ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION)
-        return jax.checkpoint(step, policy=_named_only(*names), prevent_cse=False)
+        return jax.checkpoint(step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION))))
 
 
 def _named_only(*names: str) -> Any:
