@@ -53,3 +53,13 @@ def _named_only(*names: str) -> Any:
 def named(value: Any, name: str) -> Any:
     """Returns the value, under a name that policies of `jax.checkpoint` know."""
     return checkpoint_name(value, name)
+
+
+def made_again(function: Any) -> Any:
+    """Returns a function of pytrees of arrays whose reverse mode keeps its arguments alone, and computes the rest a second time.
+
+    For functions that loops of a user's own call: what a loop keeps of every step costs more to store and to read than numbers of small
+    systems cost to compute. In a loop forward and backward pass are programs apart. Where both are one, the compiler may see that it
+    computes the same twice, and keep it.
+    """
+    return jax.checkpoint(function, prevent_cse=False)

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.checkpointing import made_again
 from jaxdae.linearization import Linearization, linearize, located
 from jaxdae.masks import Masked
 from jaxdae.operators import DiagonalMatrix, MassOperator
@@ -106,7 +107,9 @@ def kinematic_velocity(
     Differentiable with respect to system, state and u, forward and reverse, at every order; one factorization. Exact for rows that are
     affine in x'; others are linearized at the rate. `kinematic_status` says whether the rows hold and leave any motion.
     """
-    return feasible_velocity(system, state, u, solver)[:2]
+    check_kinematic(system)
+    check_solver(solver)
+    return _kept_apart(system, checked_state(state), u, solver)
 
 
 def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
@@ -152,6 +155,12 @@ def check_kinematic(system: Any) -> None:
             f"system must be a jaxdae.KinematicSystem, x' = rate(t, x, u), got {type(system).__name__}; systems with forces are"
             " integrated by RungeKutta and its sisters"
         )
+
+
+@jax.jit
+@made_again
+def _kept_apart(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows]:
+    return _feasible_velocity(system, state, u, solver)[:2]
 
 
 @jax.jit

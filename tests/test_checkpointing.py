@@ -11,6 +11,7 @@ import pytest
 from jax.interpreters import ad
 
 import jaxdae as jd
+import jaxdae.vehicles as jv
 
 STEPS = 60
 METHOD = jd.Projected(jd.RungeKutta.rk4())
@@ -51,6 +52,33 @@ def test_gradients_of_a_pendulum_do_not_depend_on_it():
     )(9.81)
     np.testing.assert_allclose([lean, short], kept, rtol=1e-11)
     assert abs(kept) > 1e-3
+
+
+def kept_a_step(step, start):
+    """Returns how many numbers reverse mode keeps of every step of a loop of a user's own."""
+
+    def end(start):
+        return jnp.sum(jax.lax.scan(lambda state, _: (step(state), None), start, None, length=5)[0].q)
+
+    # The parameters of a State are time, coordinates and velocities: what the loop stacks up is all that it keeps.
+    loop = next(
+        eqn for eqn in jax.make_jaxpr(jax.grad(lambda q: end(jd.State(start.t, q, start.v))))(start.q).eqns if eqn.primitive.name == "scan"
+    )
+    return sum(x.aval.size // 5 for x in loop.outvars[loop.params["num_carry"] :])
+
+
+def test_loops_of_a_user_keep_what_began_a_step():
+    car, u, x = jv.KinematicSingleTrack(2.5), jnp.array([0.1, 0.2]), jnp.array([0.0, 0.0, 0.2, 3.0, 0.1])
+    moving = jd.State(jnp.zeros(()), x, jnp.zeros(5))
+    assert kept_a_step(lambda state: jd.Kinematic.rk4().step(car, state, (), u, 0.1)[0], moving) == 5
+
+    def euler(state):
+        return jd.State(state.t, state.q + 0.1 * jd.kinematic_velocity(car, state, u)[0], state.v)
+
+    assert kept_a_step(euler, moving) == 5
+    pendulum = problems.Pendulum(jnp.asarray(1.3), jnp.asarray(1.0), jnp.asarray(9.81))
+    hanging = jd.State(jnp.zeros(()), jnp.array([0.6, -0.8]), jnp.zeros(2))
+    assert kept_a_step(lambda state: jd.RungeKutta.rk4().step(pendulum, state, (), None, 1e-2)[0], hanging) == 4
 
 
 def test_parameters_of_other_primitives_may_have_any_name():

@@ -3,8 +3,9 @@
 CommonRoad's kinematic single track (KS) in single precision, Runge-Kutta of order 4, many cars at once: a loop over its right-hand side
 with `jax.vmap` and no checks; `KinematicSingleTrack` in `rollout`, which watches every step; with `--mechanisms` also `bicycle` as a
 mechanism of first order, rows and drives, and that embedded. Beside them a car of four wheels whose front wheels fight, `vehicle_twist`
-with least residual in such a loop, and in one whose steps reverse mode makes again instead of keeping what they are made of, as `rollout`
-does. Each is timed in turn, best of several, in CPU seconds of the process; then gradients of the sum of
+with least residual in such a loop, in one whose steps reverse mode makes again instead of keeping what they are made of, as `rollout`
+does, and as the rate of a system in a loop over `Kinematic.rk4().step`, which does so by itself. Each is timed in turn, best of several,
+in CPU seconds of the process; then gradients of the sum of
 squares of where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package `vehiclemodels` is
 installed its right-hand side is timed too.
 
@@ -59,18 +60,31 @@ def by_hand(x: Any, u: Any, steps: int) -> Any:
     return runge_kutta(rate, x, steps)
 
 
-def four_wheels(x: Any, u: Any, steps: int, again: bool) -> Any:
-    """Returns (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
-    half = 0.5 * TRACK
-    places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
+@jaxdae.pytree
+class FourWheels(jaxdae.KinematicSystem):
+    """A car (x, y, heading, two steering angles) whose front wheels fight, with inputs (speed, two steering rates)."""
 
-    def rate(x: Any) -> Any:
+    n_inputs = 3
+
+    def rate(self, t: Any, x: Any, u: Any) -> Any:
+        """Returns x' (5,)."""
+        half = 0.5 * TRACK
+        places = jnp.asarray([[WHEELBASE, half], [WHEELBASE, -half], [0.0, half], [0.0, -half]], x.dtype)
         steering = jnp.concatenate([x[3:], jnp.zeros((2,), x.dtype)])
         (ahead, left, turning), _ = vehicles.vehicle_twist(vehicles.wheels(places, steering=steering), speed=u[0])
         cos, sin = jnp.cos(x[2]), jnp.sin(x[2])
         return jnp.stack([cos * ahead - sin * left, sin * ahead + cos * left, turning, u[1], u[2]])
 
-    return runge_kutta(rate, x, steps, again)
+
+def four_wheels(x: Any, u: Any, steps: int, again: bool) -> Any:
+    """Returns (x, y, heading, two steering angles) after steps with inputs (speed, two steering rates)."""
+    return runge_kutta(lambda x: FourWheels().rate(0.0, x, u), x, steps, again)
+
+
+def by_steps(system: Any, x: Any, u: Any, steps: int) -> Any:
+    """Returns the coordinates of a system of first order after steps with inputs (nu,), by a loop over the steps of the method."""
+    start = jaxdae.State(jnp.zeros((), x.dtype), x, jnp.zeros_like(x))
+    return jax.lax.scan(lambda state, _: (METHOD.step(system, state, (), u, DT)[0], None), start, None, length=steps)[0].q
 
 
 def by_rollout(system: Any, x: Any, u: Any, steps: int) -> Any:
@@ -91,6 +105,7 @@ def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
     found: dict[str, Way] = {
         "by hand": (lambda x, u: by_hand(x, u, steps), (x, u)),
         "KinematicSingleTrack": (lambda x, u: by_rollout(single, x, u, steps), (x, u)),
+        "KS, its steps": (lambda x, u: by_steps(single, x, u, steps), (x, u)),
     }
     if with_mechanisms:
         mechanism, _ = mechanisms.kinematic_mechanism(vehicles.bicycle(WHEELBASE), mechanisms.Joints())
@@ -98,10 +113,12 @@ def cars(count: int, steps: int, with_mechanisms: bool) -> dict[str, Way]:
         placed, rates = x[:, jnp.array([0, 1, 4, 2])], jnp.stack([x[:, 3], u[:, 0]], axis=1)
         for name, system in (("bicycle, a mechanism", mechanism), ("bicycle, embedded", mechanisms.Embedded(mechanism))):
             found[name] = (lambda x, u, system=system: by_rollout(system, x, u, steps), (placed, rates))
+            found[f"{name}, steps"] = (lambda x, u, system=system: by_steps(system, x, u, steps), (placed, rates))
     angles = jnp.concatenate([zero, zero, zero, 0.1 * jax.random.normal(keys[3], (count, 2))], axis=1)
     fighting = (angles, jnp.concatenate([5.0 + 10.0 * speed, u], axis=1))
     for name, again in (("four wheels that fight", False), ("four wheels, made again", True)):
         found[name] = (lambda x, u, again=again: four_wheels(x, u, steps, again), fighting)
+    found["four wheels, its steps"] = (lambda x, u: by_steps(FourWheels(), x, u, steps), fighting)
     return found
 
 
@@ -167,7 +184,7 @@ def main() -> int:
     reference = found["by hand"][0]
     for name, (one, back) in found.items():
         speed = asked.cars * asked.steps / one / 1e6
-        print(f"{name:24} {speed:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient {back / one:.1f} times forward")
+        print(f"{name:27} {speed:7.2f} M car-steps/s   {reference / one:5.2f} of by hand   gradient {back / one:.1f} times forward")
     _commonroad()
     if asked.rover:
         with jax.enable_x64(True):

@@ -140,19 +140,20 @@ def once(x: Array) -> Array:
 
 
 @jax.custom_jvp
-def _kept_turn(angle: Array) -> tuple[Array, Array]:
+def kept_turn(angle: Array) -> tuple[Array, Array]:
+    """Returns what `kept_cos_sin` does; its derivatives are made of what is kept."""
     return kept_cos_sin(angle)
 
 
-@_kept_turn.defjvp
+@kept_turn.defjvp
 def _kept_turn_jvp(primals: Any, tangents: Any) -> Any:
-    cos, sin = _kept_turn(*primals)
+    cos, sin = kept_turn(*primals)
     return (cos, sin), (-sin * tangents[0], cos * tangents[0])
 
 
 def cos_sin_once(angle: Array) -> tuple[Array, Array]:
-    """Returns what `kept_cos_sin` does; its derivatives are made of what is kept, and reverse mode keeps that of the angle, see `once`."""
-    return _kept_turn(once(angle))
+    """Returns what `kept_turn` does; reverse mode keeps what comes back to the angle, see `once`."""
+    return kept_turn(once(angle))
 
 
 @jax.custom_jvp

@@ -15,18 +15,19 @@ References:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
-from jaxdae.integrators.method import Method
+from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.motion import bound, with_feasible_velocity
 from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
+from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
@@ -34,7 +35,7 @@ from jaxdae.typing import Coordinates, Velocity
 
 
 @pytree
-class Kinematic(Method):
+class Kinematic(PointMethod):
     """An explicit Runge-Kutta method for a `KinematicSystem`, of the order of its tableau; `Kinematic.rk4()` and its sisters fill it in.
 
     A step starts from t and q alone. The v that it returns is the feasible velocity at its end, with the input of the step. `lam` is that
@@ -51,6 +52,8 @@ class Kinematic(Method):
             rows are left to `Sequential` or `ProjectedStep` around this; rows at velocity level are enforced in any case.
         solver: a saddle-point solver.
     """
+
+    takes_linearization: ClassVar[bool] = False
 
     tableau: Tableau = static(one_of=Tableau, default=RK4)
     projected: bool = static(one_of=bool, default=True)
@@ -76,9 +79,10 @@ class Kinematic(Method):
         check_kinematic(system)
         return ()
 
-    def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the rate a stage, and one at the end."""
+    def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
+        """Returns the point after dt; one evaluation of the rate a stage, and one at the end."""
         check_kinematic(system)
+        state = point.state
 
         def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
             xi = dt * combine(coefficients, slopes)
@@ -103,7 +107,7 @@ class Kinematic(Method):
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
         unstable &= is_unstable(self.tableau, state.q, dt, (slopes[0], slope, at_end), whole - xi)
         status = first_failure(status, ended, jnp.where(unstable, Status.UNSTABLE, Status.OK))
-        return new, memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, status=status)
+        return Point(new), memory, step_info(bound(system, new, u), new, (new.v - start) / dt, lam, status=status)
 
     def _slope(self, system: Any, at: State, u: Any) -> Velocity:
         stage_input = input_at(u, at, system)

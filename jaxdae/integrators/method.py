@@ -11,9 +11,11 @@ import abc
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+from jax.core import Tracer
 
 from jaxdae._pytree import pytree
 from jaxdae.batching.last import as_many_as
+from jaxdae.checkpointing import Keep
 from jaxdae.integrators.interface import Integrator, StepInfo
 from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
@@ -106,9 +108,14 @@ class PointMethod(Method):
         """
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, the memory, and what the step found out: a step of its own, that hands on no factorization."""
-        point, memory, info = self.advance(system, self.begin(system, state), memory, u, dt)
-        return point.state, memory, info
+        """Returns the state after dt, the memory, and what the step found out: a step of its own, that hands on no factorization.
+
+        Reverse mode keeps `Keep.STATES` of it, so that loops of a user's own keep as little as a rollout does.
+        """
+        if not isinstance(state.q, Tracer):
+            # Of numbers nothing is kept, and they need not be traced, step by step.
+            return single_step(self, system, state, memory, u, dt)
+        return Keep.STATES.applied(lambda start, memory: single_step(self, system, start, memory, u, dt))(state, memory)
 
 
 class Wrapping(Method):
@@ -185,6 +192,13 @@ def of_points(integrator: Any) -> PointMethod:
     """
     ours = isinstance(integrator, PointMethod) and type(integrator).step is PointMethod.step
     return integrator if ours else _OfStates(integrator)
+
+
+def single_step(integrator: Any, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
+    """Returns what `step` of any integrator does, for those who say themselves what reverse mode keeps."""
+    method = of_points(integrator)
+    point, memory, info = method.advance(system, method.begin(system, state), memory, u, dt)
+    return point.state, memory, info
 
 
 def switches_rows(integrator: Any) -> bool:

@@ -54,7 +54,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import function_field, pytree, static
 from jaxdae.integrators.hermite import first_zero
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
-from jaxdae.integrators.method import Wrapping, reported_dynamics, samples_law
+from jaxdae.integrators.method import Wrapping, reported_dynamics, samples_law, single_step
 from jaxdae.integrators.motion import with_feasible_velocity
 from jaxdae.masks import Masked, constraint_impulse
 from jaxdae.requirements import not_above, offers
@@ -340,7 +340,7 @@ class Switching(Wrapping):
         """
         is_short = dt <= _near(dt) * whole
         length = jnp.where(is_short, whole, dt)
-        new, inner, info = self.integrator.step(Masked(system, memory.active), state, memory.inner, u, length)
+        new, inner, info = single_step(self.integrator, Masked(system, memory.active), state, memory.inner, u, length)
         # Where a step is over, accelerations of what follows may be no numbers, and no time passes.
         a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
         moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)

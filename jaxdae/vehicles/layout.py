@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
-from jaxdae.geometry.trigonometry import cos_sin_once
+from jaxdae.geometry.trigonometry import kept_turn
 from jaxdae.mechanisms import KinematicMechanism, Mechanism
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
@@ -70,7 +70,7 @@ class Wheels:
         found = []
         columns = *(numbers(x) for x in jnp.unstack(self.place, axis=1)), numbers(self.steering), numbers(self.roller_angle)
         for rolls, x, y, steering, oblique in zip(self.rollers, *columns, strict=True):
-            cos, sin = cos_sin_once(steering)
+            cos, sin = kept_turn(steering)
             along, across = (cos, sin, x * sin - y * cos), (-sin, cos, x * cos + y * sin)
             rolling = tuple(a + jnp.tan(oblique) * b for a, b in zip(along, across, strict=True)) if rolls else along
             found.append((along, across, rolling))

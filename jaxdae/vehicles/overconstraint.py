@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
+from jaxdae.checkpointing import made_again
 from jaxdae.mechanisms.values import hint
 from jaxdae.saddle_point import LeastSquares, pseudoinverse
 from jaxdae.saddle_point.singular_values import singular_values
@@ -102,7 +103,7 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
             f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
         )
     # Reverse mode keeps the arguments and computes the rest again: in batches that is faster than to store and read some dozen numbers.
-    found = jax.checkpoint(lambda answer, *arguments: answer.twist(*arguments))
+    found = made_again(lambda answer, *arguments: answer.twist(*arguments))
     return found(LeastResidual() if slip is None else slip, wheels, speed, rates)
 
 
