@@ -286,6 +286,10 @@ def test_reactions_are_the_same(both):
         np.testing.assert_allclose(known[True][name][1], torque, atol=1e-11 * size)
     with pytest.raises(ValueError, match="no joint 'nobody'"):
         found.of("nobody")
+    rows = len(joints.names.rows)
+    for count in (rows - 1, rows + 1):
+        with pytest.raises(ValueError, match=rf"reactions: lam must have shape \({rows},\), .* got \({count},\)"):
+            jm.reactions(joints, here, jnp.zeros(count))
 
 
 def test_derivatives_of_conversions_and_reactions_in_several_directions_at_once():

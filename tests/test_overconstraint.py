@@ -207,6 +207,14 @@ def test_a_turn_of_rounding_errors_has_the_derivatives_of_none():
     np.testing.assert_allclose(first(at)[:, 0], cosine / at - sine / at**2, rtol=1e-14)
 
 
+def test_odometry_takes_lists():
+    wheels = jv.wheels([(0.0, 0.3), (0.0, -0.3)], radius=0.1)
+    one, each = (jv.wheel_noise(wheels, [5.0, 7.0], variance) for variance in (1e-3, [1e-3, 1e-3]))
+    np.testing.assert_array_equal(one, each)
+    got, expected = (jv.odometry_covariance(noise, [0, 0, 0], [1, 0, 1], noise, 1) for noise in (np.asarray(one).tolist(), one))
+    np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.long
 def test_odometry_drifts_as_its_closed_form_says():
     p, reference, digits, _ = problem("odometry_straight")

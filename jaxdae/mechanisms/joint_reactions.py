@@ -67,8 +67,14 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
         lam: the multipliers there (nc,), as of `forward_dynamics` or a `StepInfo`.
         u: input (nu,), which matters for the joints of a tree.
 
+    Raises:
+        ValueError: not one multiplier for each row.
+
     Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
     """
+    rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
+    if lam.shape != (rows,):
+        raise ValueError(f"reactions: lam must have shape ({rows},), one multiplier a row of the mechanism, got {lam.shape}")
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     loops, related, along = _of_rows(mechanism, state, lam, u, motion)
     found = [(group.names, *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]

@@ -110,7 +110,8 @@ def wheel_noise(wheels: Wheels, rates: Any, variance_per_meter: Any, slip: Answe
     """
     rates = jnp.asarray(rates, wheels.place.dtype)
     slopes = jax.jacfwd(lambda spins: body_twist(wheels, spins, slip)[0])(rates) / wheels.radius
-    return (slopes * (variance_per_meter * jnp.abs(wheels.radius * rates))) @ slopes.T
+    variance = jnp.asarray(variance_per_meter, rates.dtype)
+    return (slopes * (variance * jnp.abs(wheels.radius * rates))) @ slopes.T
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -130,9 +131,10 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         ValueError: shapes that do not fit.
     """
     pose = _three("odometry_covariance", "pose", _POSE, floating(pose))
+    covariance, noise = (jnp.asarray(matrix, pose.dtype) for matrix in (covariance, noise))
     for name, matrix in (("covariance", covariance), ("noise", noise)):
-        if jnp.shape(matrix) != (3, 3):
-            raise ValueError(f"odometry_covariance: {name} must have shape (3, 3), of (x, y, heading), got {jnp.shape(matrix)}")
+        if matrix.shape != (3, 3):
+            raise ValueError(f"odometry_covariance: {name} must have shape (3, 3), of (x, y, heading), got {matrix.shape}")
     end = integrate_twist(pose, twist, dt)
 
     def influence(at: Any) -> Array:
@@ -151,4 +153,4 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
     nodes = jnp.asarray(0.5 * (_NODES + 1.0), pose.dtype) * dt
     weights = jnp.asarray(0.5 * _WEIGHTS, pose.dtype) * dt
     start = influence(pose)
-    return start @ jnp.asarray(covariance, pose.dtype) @ start.T + jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))
+    return start @ covariance @ start.T + jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))
