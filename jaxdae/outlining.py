@@ -1,7 +1,7 @@
 """Functions that are compiled once, however often a program calls them.
 
 XLA copies every function into all the places where it is called, and compiles each copy: of a step that factorizes three matrices and
-solves with them five times, three quarters of the compile time are copies. Where a call says that it is not to be copied, CPUs keep one
+solves with them five times, most of the compile time would be copies. Where a call says that it is not to be copied, CPUs keep one
 program of it. Its arguments and results are then arrays in memory, which is the other thing that it is good for: nothing that it returns is
 computed again by those who read it.
 

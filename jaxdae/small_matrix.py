@@ -10,11 +10,11 @@ operations over the worlds, under two conditions:
   divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
 What takes time to compile is the number of kernels, some 10 ms each, however short, and three times that where arrays are put together in
-one. A batch therefore goes block by block, up to `BLOCK` rows at a time. The inverse of a diagonal block of L is two kernels a row, and from
-5 rows on compiled once, however many blocks and matrices a program has (`outlining`). All else is a sum over the rows of a block, one kernel
-each: what of L is below the block, what is then left of the matrix, and every step of a substitution, which is compiled once, too. Three
-factorizations and six solves of 10 rows compile in half of the time of code that is written out row by row, and take 1.15 of the time to
-run; the step of a five-bar takes 1.02 to 1.04.
+one. A batch therefore goes block by block, up to `BLOCK` rows at a time. The inverse of a diagonal block of L is two kernels a row, and
+from 5 rows on compiled once, however many blocks and matrices a program has (`outlining`). All else is a sum over the rows of a block, one
+kernel each: what of L is below the block, what is then left of the matrix, and every step of a substitution, which is compiled once, too.
+Three factorizations and six solves of 10 rows compile in half of the time of code that is written out row by row, and take 1.15 of the time
+to run; the step of a five-bar takes 0.93 to 1.06.
 
 A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
 with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops

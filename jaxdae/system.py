@@ -380,6 +380,9 @@ def check_fit(system: Any, state: State) -> None:
                 f" stacked leaf of the system: {error}"
             ) from error
         checked(method, result, shape, q.dtype, why)
+    named = system.names.coordinates  # Those that are missing have numbers for names.
+    if len(named) > q.shape[0]:
+        raise ValueError(f"state.q must have {len(named)} numbers ({', '.join(named)}), got {q.shape[0]}")
     checked("constraint(t, q)", jax.eval_shape(system.constraint, state.t, q), (None,), q.dtype)
     checked("velocity_constraint(t, q, v)", jax.eval_shape(system.velocity_constraint, state.t, q, v), (None,), q.dtype)
 

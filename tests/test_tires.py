@@ -353,6 +353,12 @@ def test_single_tracks_of_no_length_are_named():
             jd.rollout(jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
 
 
+def test_a_state_that_is_too_short_is_told_what_it_lacks():
+    start = jd.State(jnp.zeros(()), jnp.zeros(4), jnp.zeros(4))
+    with pytest.raises(ValueError, match=r"state.q must have 5 numbers \(sx, sy, delta, v, psi\), got 4"):
+        jd.rollout(jv.KinematicSingleTrack(2.5), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
+
+
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)
