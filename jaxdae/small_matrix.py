@@ -10,11 +10,10 @@ operations over the worlds, under two conditions:
   divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
 
 What takes time to compile is the number of kernels, some 10 ms each, however short, and three times that where arrays are put together in
-one. A batch therefore goes block by block, up to `BLOCK` rows at a time. The inverse of a diagonal block of L is two kernels a row, and
-from 5 rows on compiled once, however many blocks and matrices a program has (`outlining`). All else is a sum over the rows of a block, one
-kernel each: what of L is below the block, what is then left of the matrix, and every step of a substitution, which is compiled once, too.
-Three factorizations and six solves of 10 rows compile in half of the time of code that is written out row by row, and take 1.15 of the time
-to run; the step of a five-bar takes 0.93 to 1.06.
+one. A batch therefore goes block by block, up to `BLOCK` rows at a time. A block is two kernels a row. All else is a sum over the rows of a
+block, one kernel each: what is left of the matrix below it, and every step of a substitution. From 5 rows on factorizations and
+substitutions are compiled once for all matrices of that size in a program (`outlining`). The step of a five-bar compiles in 0.86 to 0.95
+of the time of code that is written out row by row everywhere, and takes 0.97 to 1.03 of the time to run.
 
 A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
 with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops
@@ -53,10 +52,11 @@ UNROLLED_UP_TO = 20
 Cholesky: 8 to 12 times as fast at 8 rows, 5 to 10 at 12, 2 to 5 at 20. More rows would take too long to compile."""
 
 BLOCK = 5
-"""The largest number of rows of a block whose triangle a batch has the inverse of."""
+"""The largest number of rows of a block whose triangle a batch has the inverse of. With all rows in one block, factors and solves of a batch
+take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile longer."""
 
 OUTLINED_FROM = 5
-"""The number of rows from which substitutions, and the inverses of blocks, are compiled once."""
+"""The number of rows from which factorizations and substitutions are compiled once."""
 
 SUMMED_UP_TO = 4
 """The largest size up to which products are written as sums. A call of the compiler's routine for products takes some 25 ns a world; a
@@ -215,41 +215,37 @@ def _eliminated(matrix: Array) -> tuple[tuple[Block, ...], Array]:
     would compute what is constant in it outside. Where a program runs on several devices, XLA's partitioner of JAX 0.9 reads memory that it
     has freed wherever a function returns constants, and sometimes crashes.
     """
-    blocks = _eliminate(matrix)
+    blocks = (_eliminate if len(matrix) < OUTLINED_FROM else _eliminated_once)(matrix)
     return blocks, _inverse_of_blocks(blocks, matrix)
 
 
 def _eliminate(matrix: Array) -> tuple[Block, ...]:
-    """Returns the blocks of A (n, n, worlds): the inverse of each is that of what is left of A, less the products of the blocks before."""
+    """Returns the blocks of A (n, n, worlds), each of what is left of A, less the products with the blocks before it."""
     size = matrix.shape[0]
     limits = rounding(size, matrix.dtype) * matrix.reshape(size * size, *matrix.shape[2:])[:: size + 1]
     done: list[Block] = []
     for start, end in _blocks(size):
         width = end - start
-        inverse = _inverse_of_block(matrix[:width, :width], limits[start:end])
-        below = jnp.sum(inverse[:, :, None] * jnp.swapaxes(matrix[width:, :width], 0, 1), axis=1)
+        inverse, below = _factorized(jnp.swapaxes(matrix[:, :width], 0, 1), limits[start:end])
         done.append((inverse, below))
         matrix = matrix[width:, width:] - jnp.sum(below[:, :, None] * below[:, None], axis=0)
     return tuple(done)
 
 
-def _inverse_of_block(matrix: Array, limits: Array) -> Array:
-    """Returns W (n, n, worlds) for A (n, n, worlds), NaN where a pivot is not above its limit (n, worlds)."""
-    return (_inverted if len(matrix) < OUTLINED_FROM else _inverted_once)(matrix, limits)
+def _factorized(columns: Array, limits: Array) -> Block:
+    """Returns the first block of A, whose first m columns are given as rows (m, n, worlds); NaN where a pivot is not above its limit.
 
-
-def _inverted(matrix: Array, limits: Array) -> Array:
-    """Returns what `_inverse_of_block` returns, row by row.
-
-    Row j is the column of A, less the products with the rows before it, over the root of its pivot; up to the diagonal it is the column of
-    the identity in place of A's, and only the rows of the inverse before it count.
+    Row j is its column of A, less the products with the rows before it, over the root of its pivot; up to the diagonal it is the column of
+    the identity in place of A's, and only the rows of the inverse before it count. What is below comes from the columns themselves, not by
+    products with the inverse: of a block whose rows nearly depend on each other these have errors as large as the pivots of later rows that
+    do depend on others, which would then look usable.
     """
-    places, shape = np.arange(len(matrix)), matrix.shape[1:]
+    width, places, shape = len(columns), np.arange(columns.shape[1]), columns.shape[1:]
     rows: list[Array] = []
-    for j in range(len(matrix)):
+    for j, column in enumerate(columns):
         factors = [_cut(row, j) for row in rows]
-        pivot = _cut(matrix[j], j)
-        row = jax.lax.select(_spread(places > j, shape), matrix[:, j], _spread((places == j).astype(matrix.dtype), shape))
+        pivot = _cut(column, j)
+        row = jax.lax.select(_spread(places > j, shape), column, _spread((places == j).astype(column.dtype), shape))
         for k, (before, factor) in enumerate(zip(rows, factors, strict=True)):
             pivot = jax.lax.sub(pivot, jax.lax.mul(factor, factor))
             product = jax.lax.mul(before, jax.lax.broadcast_in_dim(factor, shape, range(len(shape))))
@@ -257,11 +253,12 @@ def _inverted(matrix: Array, limits: Array) -> Array:
             row = jax.lax.sub(row, jax.lax.select(counts, product, jax.lax.full_like(product, 0)))
         root = jnp.sqrt(jnp.where(pivot > _cut(limits, j), pivot, jnp.nan))
         rows.append(row / root)
-    lower = np.tri(len(matrix), dtype=bool).reshape(*matrix.shape[:2], *[1] * (matrix.ndim - 2))
-    return jnp.where(lower, jnp.stack(rows), 0)
+    both = jnp.stack(rows)
+    lower = np.tri(width, dtype=bool).reshape(width, width, *[1] * (columns.ndim - 2))
+    return jnp.where(lower, both[:, :width], 0), both[:, width:]
 
 
-_inverted_once = outlined(_inverted)
+_eliminated_once = outlined(_eliminate)
 
 
 def _cut(x: Array, place: int) -> Array:
