@@ -52,8 +52,8 @@ UNROLLED_UP_TO = 20
 Cholesky: 8 to 12 times as fast at 8 rows, 5 to 10 at 12, 2 to 5 at 20. More rows would take too long to compile."""
 
 BLOCK = 5
-"""The largest number of rows of a block whose triangle a batch has the inverse of. With all rows in one block, factors and solves of a batch
-take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile longer."""
+"""The largest number of rows of a block whose triangle a batch has the inverse of. With all rows in one block, factors and solves of a
+batch take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile longer."""
 
 OUTLINED_FROM = 5
 """The number of rows from which factorizations and substitutions are compiled once."""
