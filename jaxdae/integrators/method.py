@@ -112,10 +112,13 @@ class PointMethod(Method):
 
         Reverse mode keeps `Keep.STATES` of it, so that loops of a user's own keep as little as a rollout does.
         """
-        if not isinstance(state.q, Tracer):
-            # Of numbers nothing is kept, and they need not be traced, step by step.
-            return single_step(self, system, state, memory, u, dt)
-        return Keep.STATES.applied(lambda start, memory: single_step(self, system, start, memory, u, dt))(state, memory)
+
+        def single(start: State, memory: Any) -> tuple[State, Any, StepInfo]:
+            point, memory, info = self.advance(system, self.begin(system, start), memory, u, dt)
+            return point.state, memory, info
+
+        # Of numbers nothing is kept, and they need not be traced, step by step.
+        return (Keep.STATES.applied(single) if isinstance(state.q, Tracer) else single)(state, memory)
 
 
 class Wrapping(Method):
