@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from factors import lower_of
 
 import jaxdae
 from jaxdae import mechanisms as jm
@@ -34,13 +35,14 @@ def test_factors_of_a_batch(accelerator, size):
     # Only the lower triangle is read.
     given = jnp.asarray(matrices).at[:, *np.triu_indices(size, 1)].set(jnp.nan)
     side = np.arange(1.0, size + 1.0)
-    solved = np.asarray(jax.jit(jax.vmap(lambda a: cholesky(a).solve(jnp.asarray(side))))(given))
+    factors, solved = jax.jit(jax.vmap(lambda a: (cholesky(a), cholesky(a).solve(jnp.asarray(side)))))(given)
     inverse = np.asarray(jax.jit(jax.vmap(inverse_cholesky))(given))
     good = [0, 2]
     expected = np.linalg.cholesky(matrices[good])
-    np.testing.assert_allclose(
-        solved[good], np.linalg.solve(matrices[good], np.tile(side[:, None], (2, 1, 1)))[..., 0], rtol=0.0, atol=1e-13
-    )
+    for world, lower in zip(good, expected, strict=True):
+        found = lower_of(jax.tree.map(lambda x, k=world: x[k], factors.blocks))
+        np.testing.assert_allclose(found, lower, rtol=0.0, atol=1e-14)
+        np.testing.assert_allclose(solved[world], np.linalg.solve(matrices[world], side), rtol=0.0, atol=1e-13)
     assert np.all(np.isnan(solved[1]))
     np.testing.assert_allclose(inverse[good], np.linalg.inv(expected), rtol=0.0, atol=1e-14)
     np.testing.assert_array_equal(inverse[good], np.tril(inverse[good]))

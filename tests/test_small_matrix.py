@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from factors import lower_of
 
 from jaxdae import small_matrix
 from jaxdae.small_matrix import UNROLLED_UP_TO, cholesky, inverse_cholesky
@@ -113,6 +114,17 @@ def test_matrices_without_rows():
     assert jax.jit(jax.vmap(solve))(jnp.zeros((3, 0, 0)), jnp.zeros((3, 0))).shape == (3, 0)
 
 
+def test_rows_that_depend_on_others_are_told_beside_rows_that_nearly_do():
+    """Products with the inverse of a nearly singular block would leave errors as large as pivots, of which some are positive."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((2000, 10, 14))
+    scale = np.where(np.arange(14) < 3, 1.0, 1e-4)
+    rows[:, :5] = (rng.standard_normal((2000, 5, 14)) * scale) @ np.linalg.qr(rng.standard_normal((2000, 14, 14)))[0]
+    rows[:, 8] = 0.3 * rows[:, 0] + 2.0 * rows[:, 3] - rows[:, 6]
+    x = jax.jit(jax.vmap(lambda j: cholesky(j @ j.T).solve(jnp.ones(10))))(rows)
+    assert np.all(np.isnan(x))
+
+
 @pytest.mark.parametrize("size", [1, 3, 12, UNROLLED_UP_TO + 1])
 class TestSolve:
     def sides(self, size):
@@ -143,6 +155,9 @@ class TestSolve:
         exact = np.linalg.solve(matrices, sides[..., None])[..., 0]
         np.testing.assert_allclose(jax.vmap(lambda factor, b: factor.solve(b))(stacked, sides), exact, **round_off())
         np.testing.assert_allclose(together.inverse, stacked.inverse, **round_off())
+        second = jax.tree.map(lambda x: x[1], together)
+        for lower in (np.linalg.inv(second.inverse), *([lower_of(second.blocks)] if second.blocks else [])):
+            np.testing.assert_allclose(lower @ lower.T, matrices[1], **round_off())
 
     def test_an_indefinite_world_is_not_finite_and_alone(self, size):
         matrices, sides = jnp.asarray(positive_definite(size)), jnp.asarray(self.sides(size))

@@ -114,8 +114,7 @@ class PointMethod(Method):
         """
 
         def single(start: State, memory: Any) -> tuple[State, Any, StepInfo]:
-            point, memory, info = self.advance(system, self.begin(system, start), memory, u, dt)
-            return point.state, memory, info
+            return _begun_and_advanced(self, system, start, memory, u, dt)
 
         # Of numbers nothing is kept, and they need not be traced, step by step.
         return (Keep.STATES.applied(single) if isinstance(state.q, Tracer) else single)(state, memory)
@@ -199,7 +198,10 @@ def of_points(integrator: Any) -> PointMethod:
 
 def single_step(integrator: Any, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
     """Returns what `step` of any integrator does, for those who say themselves what reverse mode keeps."""
-    method = of_points(integrator)
+    return _begun_and_advanced(of_points(integrator), system, state, memory, u, dt)
+
+
+def _begun_and_advanced(method: PointMethod, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
     point, memory, info = method.advance(system, method.begin(system, state), memory, u, dt)
     return point.state, memory, info
 
