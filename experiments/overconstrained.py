@@ -26,7 +26,7 @@ ANSWERS: dict[str, Any] = {
     "least slip": vehicles.LeastResidual(),
     "rear and left row": vehicles.IndependentRows(("rear_left.lateral", "front_left.lateral")),
     "rear and right row": vehicles.IndependentRows(("rear_left.lateral", "front_right.lateral")),
-    "equivalent bicycle": vehicles.EquivalentBicycle(FRONT),
+    "equivalent bicycle": vehicles.EquivalentBicycle(),
 }
 COUNT = 81
 

@@ -244,7 +244,7 @@ def answered(answer):
     return turn
 
 
-@pytest.mark.parametrize("answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle(FRONT)])
+@pytest.mark.parametrize("answer", [None, jv.IndependentRows(("rear_left.lateral", "front_left.lateral")), jv.EquivalentBicycle()])
 def test_answers_are_differentiable_from_straight_driving_to_right_angles(answer):
     turn = answered(answer)
     slopes = jax.jit(jax.grad(turn, argnums=(0, 1)))
@@ -303,6 +303,37 @@ def test_bicycles_at_right_angles_crabs_and_no_track():
     np.testing.assert_allclose(jv.steering_angles(jv.wheels([[0.0, 0.5]]), [0.5, 0.0, 1.0]), 0.0, atol=0)
     swerve = jv.wheels(crab.place, steering=angles)
     np.testing.assert_allclose(swerve.across() @ jnp.asarray([0.5, 0.0, 1.0]), 0.0, atol=1e-15)
+
+
+def test_a_bicycle_of_two_steered_axles():
+    for front in (0.4, -0.4, 0.0):
+        # Ideal angles about one center on both axles: no wheel slips, and neither do those in the middle.
+        twist = jnp.asarray([1.3, 0.2, front])
+        places = jnp.asarray([[1.5, 0.7], [-1.0, 0.7], [1.5, -0.7], [-1.0, -0.7]])
+        wheels = jv.wheels(places, steering=jv.steering_angles(jv.wheels(places), twist))
+        got, report = jv.vehicle_twist(wheels, speed=1.3, slip=jv.EquivalentBicycle())
+        np.testing.assert_allclose(got, twist, atol=1e-14)
+        assert report.norm < 1e-14
+    # Wheels that fight: the mean of cotangents on each axle, as a bicycle with two handlebars has it.
+    angles = np.asarray([0.30, -0.10, 0.22, -0.16])
+    middle = np.arctan(1.0 / np.asarray([np.mean(1.0 / np.tan(angles[pair])) for pair in ([0, 2], [1, 3])]))
+    two = jv.wheels([[1.5, 0.0], [-1.0, 0.0]], steering=middle)
+    bicycle = jv.EquivalentBicycle()
+    turned = jax.jit(jax.vmap(lambda steering: jv.vehicle_twist(jv.wheels(places, steering=steering), speed=1.0, slip=bicycle)[0]))
+    turns = turned(jnp.stack([angles, -angles, np.roll(angles, 1)]))
+    np.testing.assert_allclose(turns[0], jv.vehicle_twist(two, speed=1.0)[0], atol=1e-14)
+    # Turned the other way, sides in the same places: everything but the speed changes its sign.
+    np.testing.assert_allclose(turns[1], turns[0] * jnp.asarray([1.0, -1.0, -1.0]), atol=1e-14)
+    assert bicycle.direction(jv.wheels(places))[0] == 1.0
+    # Steered behind, by name or not, it heads forward as well; all on one axle nobody knows.
+    behind = jv.wheels(places, steering=[0.0, -0.1, 0.0, -0.1])
+    both = [answer.direction(behind) for answer in (bicycle, jv.EquivalentBicycle(("wheel_1", "wheel_3")))]
+    np.testing.assert_allclose(both[0], both[1], atol=1e-15)
+    assert both[0][0] > 0.5
+    assert both[0][2] > 0.0
+    twist, report = jv.vehicle_twist(jv.wheels([[0.0, 0.5], [0.0, -0.5]]), speed=1.0, slip=jv.EquivalentBicycle())
+    assert np.isnan(twist).all()
+    assert int(report.status) != jd.Status.OK
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
@@ -394,6 +425,8 @@ def test_mistakes_about_wheels():
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.IndependentRows(("rear_left.lateral",)))
     with pytest.raises(ValueError, match="wheels that are steered and wheels that are not"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(NAMES))
+    with pytest.raises(ValueError, match="needs wheels without rollers on two axles, got 1 of"):
+        jv.vehicle_twist(jv.wheels([[0.0, 0.5]]), speed=1.0, slip=jv.EquivalentBicycle())
     with pytest.raises(ValueError, match="no wheel is called 'front'"):
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(("front",)))
     with pytest.raises(TypeError, match="give speed"):

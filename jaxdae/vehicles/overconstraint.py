@@ -6,15 +6,15 @@ here:
 
     LeastResidual       min sum w_i slip_i^2,  with the speed held, or a wish like the others: then it may drop,
     IndependentRows     as many rows as there are unknowns, by name: the other wheels slip,
-    EquivalentBicycle   each axle as one wheel in its middle, cot(delta) = mean of cot(delta_i) of its wheels.
+    EquivalentBicycle   each of two axles as one wheel in its middle, cot(delta) = mean of cot(delta_i) of its wheels.
 
 `WheelReport` says how fast each wheel slips. How the first answer is found is told in `jaxdae.vehicles.least_residual`.
 
 The bicycle is a direction of the twist and never the place of an instantaneous center, which is at infinity for straight driving. A steered
-wheel at (L, y) ahead of the axle that is not steered asks for omega : v = s : (L c + y s) with its angle's sine s and cosine c; the mean
-of the radii v / omega of two wheels is
+wheel at (x, y) has the lateral row n = (-s, c, x c + y s) with its angle's sine s and cosine c. That of the wheel in the middle of an axle
+has the mean of the cotangents where n / s is the mean of n_i / s_i, and the twist is what two such rows leave:
 
-    omega : v = 2 s_1 s_2 : (s_2 v_1 + s_1 v_2),      v_i = L c_i + y_i s_i.
+    n = n_1 s_2 + n_2 s_1,      (v_x, v_y, omega) ~ n_rear x n_front.
 
 References:
     A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.3; lecture notes, Carnegie Mellon University.
@@ -85,7 +85,7 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
         speed: v_x that is wished in m/s; None for none.
         rates: the spins of the wheels (k,) in rad/s; None where they roll freely.
         slip: what happens where wheels contradict each other: `LeastResidual()` by default, `IndependentRows(...)`,
-            `EquivalentBicycle(...)`.
+            `EquivalentBicycle()`.
 
     Raises:
         TypeError: neither speed nor rates.
@@ -212,50 +212,62 @@ class IndependentRows:
 
 @pytree
 class EquivalentBicycle:
-    """Steered wheels act as one in the middle of their axle; the others do not slip sideways in the middle of theirs.
+    """The wheels of each of two axles act as one in the middle of their axle, cot(delta) = mean of cot(delta_i).
 
     The mean of cotangents of two wheels has no derivative in one of them alone where both head straight: 2 s_1 s_2 / (s_1 + s_2) for small
     angles. Where they are steered together, by one angle, it has; that is what autodiff returns.
 
     Attributes:
-        steered: the names of the steered wheels, all on one axle (static). The others head forward.
+        steered: the names of the steered wheels, all on one axle (static); the others head forward, whatever their angles are. None for
+            two axles that may both be steered: wheels ahead of the mean place of all, and those behind it.
     """
 
-    steered: tuple[str, ...] = static()
+    steered: tuple[str, ...] | None = static(default=None)
 
     def direction(self, wheels: Wheels) -> Array:
         """Returns the direction (v_x, v_y, omega) of the twist, of unit length with omega in rad/s; forward at straight driving.
 
+        NaN where all wheels are on one axle and none is named.
+
         Raises:
-            ValueError: unknown wheels, none that is steered, or none that is not.
+            ValueError: unknown wheels, none that is steered, or none that is not; a single wheel.
         """
-        numbers = [wheels.number(name) for name in self.steered]
-        others = [k for k in wheels.held if k not in numbers]
-        if not numbers or not others:
+        named = () if self.steered is None else tuple(wheels.number(name) for name in self.steered)
+        used = np.asarray(sorted({*wheels.held, *named}), int)
+        if self.steered is None and used.size < 2:
+            raise ValueError(f"EquivalentBicycle: needs wheels without rollers on two axles, got {used.size} of {wheels.names}")
+        if self.steered is not None and len(set(named)) in (0, used.size):
             raise ValueError(
                 f"EquivalentBicycle: needs wheels that are steered and wheels that are not, got steered={self.steered} of {wheels.names}"
             )
-        axle = jnp.mean(wheels.place[np.asarray(others), 0])
-        middle = jnp.mean(wheels.place[np.asarray(others), 1])
-        turn, ahead = zip(*(self._asked(wheels, k, axle, middle) for k in numbers), strict=True)
-        # Over the largest sine, which changes no direction: products of small angles would underflow.
-        largest = jax.lax.stop_gradient(jnp.max(jnp.abs(jnp.stack(turn))))
-        share = [s / jnp.where(largest == 0.0, 1.0, largest) for s in turn]
-        product = turn[0] * self._product(share[1:])
-        forward = sum(speed * self._product([s for j, s in enumerate(share) if j != k]) for k, speed in enumerate(ahead))
-        # The same orientation for turns to the left and to the right.
-        sign = jnp.where(sum(turn) < 0.0, -1.0, 1.0) ** (len(numbers) - 1)
-        straight = jnp.all(jnp.stack(turn) == 0.0)
-        # Where all wheels head forward both are zero; to first order they are then the means.
-        omega: Any = jnp.where(straight, sum(turn) / len(turn), sign * len(turn) * product)
-        v: Any = jnp.where(straight, sum(ahead) / len(ahead), sign * forward)
-        # v is along the axle that is not steered, whose middle is off the x axis of the frame by `middle`.
-        found = jnp.stack([v + middle * omega, -axle * omega, omega])
-        return found / _length(found)
+        along = wheels.place[used, 0]
+        ahead = along > jnp.mean(along) if self.steered is None else jnp.asarray(np.isin(used, named))
+        rows = wheels.across()[used]
+        if self.steered is not None:
+            forward = jnp.stack([jnp.zeros_like(along), jnp.ones_like(along), along], axis=1)
+            rows = jnp.where(ahead[:, None], rows, forward)
+        found = jnp.cross(self._in_the_middle(rows, ~ahead), self._in_the_middle(rows, ahead))
+        steered_behind = jnp.mean(along, where=ahead) < jnp.mean(along)
+        return jnp.where(steered_behind, -found, found) / _length(found)
 
-    def _asked(self, wheels: Wheels, k: int, axle: Any, middle: Any) -> tuple[Any, Any]:
-        sine, cosine = jnp.sin(wheels.steering[k]), jnp.cos(wheels.steering[k])
-        return sine, (wheels.place[k, 0] - axle) * cosine + (wheels.place[k, 1] - middle) * sine
+    def _in_the_middle(self, rows: Array, mine: Array) -> Array:
+        """Returns the row (3,) of one wheel in place of those that are meant, up to a positive factor."""
+        count = rows.shape[0]
+        sines: list[Any] = [jnp.where(mine[k], -rows[k, 0], 0.0) for k in range(count)]
+        # Over the largest sine, which changes no direction: products of small angles would underflow.
+        largest: Any = jax.lax.stop_gradient(jnp.max(jnp.abs(jnp.stack(sines))))
+        share = [jnp.where(mine[k], sines[k] / jnp.where(largest == 0.0, 1.0, largest), 1.0) for k in range(count)]
+        total: Any = jnp.zeros_like(rows[0])
+        for k in range(count):
+            total = total + jnp.where(mine[k], rows[k], 0.0) * self._product([*share[:k], *share[k + 1 :]])
+        # The same orientation for turns to the left and to the right.
+        odd = jnp.sum(mine) % 2 == 1
+        oriented = jnp.where(odd | (sum(sines) >= 0.0), total, -total)
+        # Where all wheels head forward the products are zero; to first order the row is then the mean.
+        mean = jnp.mean(rows, axis=0, where=mine[:, None])
+        straight = jnp.all(jnp.stack(sines) == 0.0)
+        found: Any = jnp.where(straight, mean, oriented)
+        return found
 
     def _product(self, factors: Any) -> Any:
         total: Any = 1.0
