@@ -234,6 +234,13 @@ def test_odometry_drifts_as_its_closed_form_says():
     half = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 1.0)
     again = jv.odometry_covariance(half, jv.integrate_twist(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
     np.testing.assert_allclose(whole, again, atol=1e-16)
+    # So are a hundred steps that turn by less than a radian, ten full turns in all, with noise in all directions.
+    noise = jnp.asarray([[2e-4, 3e-5, 1e-5], [3e-5, 1e-4, -2e-5], [1e-5, -2e-5, 3e-4]])
+    whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 70.0)
+    for k in range(100):
+        at = jv.integrate_twist(jnp.zeros(3), twist, 0.7 * k)
+        start = jv.odometry_covariance(start, at, twist, noise, 0.7)
+    np.testing.assert_allclose(whole, start, rtol=1e-12)
 
 
 def answered(answer):
