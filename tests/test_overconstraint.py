@@ -447,6 +447,8 @@ def test_mistakes_about_wheels():
         (lambda: jv.mecanum(0.0, 1.0, 0.1), "mecanum: wheelbase must be"),
         (lambda: jv.omni(3, 0.0, 0.1), "omni: distance must be"),
         (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
+        (lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3), "trailer_mass must be .* one a trailer"),
+        (lambda: jv.mecanum(1.0, 1.0, 0.1, roller_angle=[0.7] * 4), "roller_angle must be one number"),
         (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),
         (lambda: jv.linear_bicycle(jv.BicycleParameters(w=0.0)), "w, the wheelbase, must be"),
         (lambda: jv.integrate_twist((0.0, 0.0), (1.0, 0.0, 0.0), 1.0), r"integrate_twist: pose must have shape \(3,\)"),
