@@ -70,9 +70,9 @@ class PointOnCurve(SpatialJoint):
             return
         if list(self.kinds()["curve"].mistakes(self.curve, Known((), (), "", {}))):
             return  # The field says so by itself.
-        places = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
-        if places is not None and np.all(places == places[0]):
-            yield f"curve must not stay at one place, got {places[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
+        found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
+        if found is not None and np.all(found == found[0]):
+            yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
 
     def parameter(self, p: Array) -> Array:
         """Returns s of the point of the curve that is nearest to a place p (3,) of the frame of a."""
