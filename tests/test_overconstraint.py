@@ -234,6 +234,13 @@ def test_odometry_drifts_as_its_closed_form_says():
     half = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 1.0)
     again = jv.odometry_covariance(half, jv.integrate_twist(jnp.zeros(3), twist, 1.0), twist, noise, 1.0)
     np.testing.assert_allclose(whole, again, atol=1e-16)
+    # So are a hundred steps that turn by less than a radian, ten full turns in all, with noise in all directions.
+    noise = jnp.asarray([[2e-4, 3e-5, 1e-5], [3e-5, 1e-4, -2e-5], [1e-5, -2e-5, 3e-4]])
+    whole = jv.odometry_covariance(start, jnp.zeros(3), twist, noise, 70.0)
+    for k in range(100):
+        at = jv.integrate_twist(jnp.zeros(3), twist, 0.7 * k)
+        start = jv.odometry_covariance(start, at, twist, noise, 0.7)
+    np.testing.assert_allclose(whole, start, rtol=1e-12)
 
 
 def answered(answer):
@@ -473,6 +480,8 @@ def test_mistakes_about_wheels():
         (lambda: jv.mecanum(0.0, 1.0, 0.1), "mecanum: wheelbase must be"),
         (lambda: jv.omni(3, 0.0, 0.1), "omni: distance must be"),
         (lambda: jv.truck_and_trailers(0.0, [3.0], [1.0]), "truck_and_trailers: wheelbase must be"),
+        (lambda: jv.truck_and_trailers(3.0, [3.0, 4.0], [1.0, 0.0], trailer_mass=[1.0] * 3), "trailer_mass must be .* one a trailer"),
+        (lambda: jv.mecanum(1.0, 1.0, 0.1, roller_angle=[0.7] * 4), "roller_angle must be one number"),
         (lambda: jv.rocker_bogie(rocker=(0.1, 0.2), rear=np.nan), "rocker must be 3 finite numbers.*; rear"),
         (lambda: jv.linear_bicycle(jv.BicycleParameters(w=0.0)), "w, the wheelbase, must be"),
         (lambda: jv.integrate_twist((0.0, 0.0), (1.0, 0.0, 0.0), 1.0), r"integrate_twist: pose must have shape \(3,\)"),

@@ -251,6 +251,12 @@ def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("terrain", [jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]), jv.HeightMap(np.zeros((3, 3)), (1.0, -0.5))])
+def test_heights_are_refused_of_numbers_that_make_no_surface(terrain):
+    with pytest.raises(ValueError, match=r"lists of one length|spacing must be a positive number"):
+        terrain.height(0.1, 0.2)
+
+
 def test_wheels_that_cannot_be_are_named():
     joints = [
         js.RollingDisc("left", "ground", "wheel", (0, 0, 0), (9.0, 9.0, 0.0), radius=0.0, terrain=MAP),

@@ -293,6 +293,16 @@ def test_the_single_track_model_stands_still_and_is_the_bicycle_without_slip():
     np.testing.assert_array_equal(jv.to_commonroad(state, speed), x)
 
 
+def test_the_slow_single_track_model_moves_where_its_wheels_point():
+    p, _, _, _, car = single_track()
+    # After braking with slip beta is not that of the wheels; CommonRoad's package takes that of the wheels as well.
+    rate = car.rate(jnp.zeros(()), jnp.asarray([0.0, 0.0, 0.4, 0.05, 0.3, 0.2, -0.1]), jnp.asarray([0.2, 0.3]))
+    beta = np.arctan(np.tan(0.4) * p["b"] / (p["a"] + p["b"]))
+    np.testing.assert_allclose(rate[:2], [0.05 * np.cos(0.3 + beta), 0.05 * np.sin(0.3 + beta)], rtol=1e-14)
+    # The velocity of the rear axle is along the car.
+    np.testing.assert_allclose(-np.sin(0.3) * rate[0] + np.cos(0.3) * rate[1], p["b"] * rate[4], rtol=1e-13)
+
+
 def test_a_steered_linear_tire_and_the_single_track_model_backward():
     tire = jm.LinearTire(name="tire", body="car", axis=(1.0, 0.0), point=(0.0, 0.0), lateral=1000.0, steer=0.02)
     mechanism, q = jm.planar_mechanism([jm.Body("car", 1.0, 1.0)], [], [tire], gravity=(0.0, 0.0))

@@ -140,6 +140,10 @@ class Hills(Terrain):
     def _waves(self, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
         """Returns kx, ky, and the cosines and sines of all waves times their amplitudes (n,)."""
         kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
+        if not kx.shape == ky.shape == phase.shape == amplitudes.shape:
+            # One wave would stand for many.
+            shapes = [part.shape for part in (amplitudes, kx, ky, phase)]
+            raise ValueError(f"Hills: amplitudes, kx, ky and phase must be lists of one length, got shapes {shapes}")
         cos, sin = kept_cos_sin(kx * x + ky * y + phase)
         return kx, ky, amplitudes * cos, amplitudes * sin
 
@@ -239,6 +243,8 @@ class HeightMap(Terrain):
 
     def height(self, x: Any, y: Any) -> Any:
         """Returns z () in m."""
+        for mistake in self._spacing_mistakes():
+            raise ValueError(f"HeightMap: {mistake}")
         z = jnp.asarray(self.z)
         (i, along_x), (j, along_y) = (_weights(*scaled, count) for scaled, count in zip(self._scaled(x, y), z.shape, strict=True))
         rows, columns = (jnp.clip(k - 1 + jnp.arange(4, dtype=k.dtype), 0, count - 1) for k, count in zip((i, j), z.shape, strict=True))
@@ -270,10 +276,13 @@ class HeightMap(Terrain):
                 f"z has {len(holes)} of {z.size} heights that are no finite numbers, the first at {[int(k) for k in holes[0]]}: fill holes"
                 " of a map before"
             )
-        if (spacing := _numbers(self.spacing)) is not None and not (spacing.shape in ((), (2,)) and np.all(spacing > 0.0)):
-            yield f"spacing must be a positive number, or two of them, got {self.spacing}"
+        yield from self._spacing_mistakes()
         if np.shape(self.origin) != (2,):
             yield f"origin must be two numbers (x, y), got {self.origin}"
+
+    def _spacing_mistakes(self) -> Iterable[str]:
+        if (spacing := _numbers(self.spacing)) is not None and not (spacing.shape in ((), (2,)) and np.all(spacing > 0.0)):
+            yield f"spacing must be a positive number, or two of them, got {self.spacing}"
 
 
 def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:

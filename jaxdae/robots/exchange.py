@@ -130,6 +130,11 @@ def ordered(report: Report, engine: Engine) -> list[Carried]:
 
 
 def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entry]:
+    if not isinstance(report, Report):
+        raise TypeError(f"{engine.name}: report must be the report of a robot, robot.report, got {type(report).__name__}")
+    if not hasattr(mechanism, "names"):
+        got = type(mechanism).__name__
+        raise TypeError(f"{engine.name}: mechanism must be jm.mechanism(robot.description, jm.Joints())[0], got {got}")
     names = mechanism.names
     of_q, of_v = ([name.rsplit(".", 1)[0] for name in group] for group in (names.coordinates, names.velocities))
     found = []

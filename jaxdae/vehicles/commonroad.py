@@ -12,9 +12,9 @@ F_f = m (g b - u_2 h) / l, F_r = m (g a + u_2 h) / l, the side forces of the axl
 with the other sign backward, v < 0: tires push against the velocity of their axles, which goes with the sign of v. CommonRoad's package
 3.0.2 leaves that sign out, so that its car turns in faster and faster in reverse.
 
-Slip angles have no meaning at rest. Below 0.1 m/s ST moves as a body without slip, beta = atan(tan(delta) b / l), whose derivatives are
-those of that formula; CommonRoad's package 3.0.2 has a square too many in d beta/dt there. Inputs are not clipped here:
-`limited_inputs` does it as that package does.
+Slip angles have no meaning at rest. Below 0.1 m/s ST moves as a body without slip, beta = atan(tan(delta) b / l), whatever the beta of the
+state, and with the derivatives of that formula; CommonRoad's package 3.0.2 has a square too many in d beta/dt there. Inputs are not clipped
+here: `limited_inputs` does it as that package does. Nor does alpha stop at a right angle, where that package holds it.
 
 References:
     M. Althoff, M. Koschi, S. Manzinger, "CommonRoad: composable benchmarks for motion planning on roads", IV 2017, with the vehicle models
@@ -162,8 +162,10 @@ class DynamicSingleTrack(KinematicSystem):
         fast = jnp.abs(v) >= SLOW
         safe: Any = jnp.where(fast, v, SLOW)
         turning, sliding = self._dynamic(delta, safe, turn, beta, u)
-        slow_turn, slow_turning, slow_sliding = self._kinematic(delta, v, u)
-        place = [v * jnp.cos(psi + beta), v * jnp.sin(psi + beta)]
+        slow_side, slow_turn, slow_turning, slow_sliding = self._kinematic(delta, v, u)
+        # A car that braked with slip keeps its beta while it is slow, but moves where its wheels point.
+        course = psi + jnp.where(fast, beta, slow_side)
+        place = [v * jnp.cos(course), v * jnp.sin(course)]
         yaw = [jnp.where(fast, turn, slow_turn), jnp.where(fast, turning, slow_turning), jnp.where(fast, sliding, slow_sliding)]
         return jnp.stack([*place, u[0], u[1], *yaw])
 
@@ -179,8 +181,8 @@ class DynamicSingleTrack(KinematicSystem):
         turning = (self.front * front_force - self.rear * rear_force) / self.inertia
         return turning, (front_force + rear_force) / (self.mass * v) - turn
 
-    def _kinematic(self, delta: Any, v: Any, u: Any) -> tuple[Any, Any, Any]:
-        """Returns psi', psi'' and beta' without slip."""
+    def _kinematic(self, delta: Any, v: Any, u: Any) -> tuple[Any, Any, Any, Any]:
+        """Returns beta, psi', psi'' and beta' without slip."""
         length = self.front + self.rear
         tangent = jnp.tan(delta)
         beta = jnp.arctan(tangent * self.rear / length)
@@ -188,7 +190,7 @@ class DynamicSingleTrack(KinematicSystem):
         sliding = steepness * (self.rear / length) / (1.0 + (tangent * self.rear / length) ** 2)
         turn = v * jnp.cos(beta) * tangent / length
         turning = (u[1] * jnp.cos(beta) * tangent - v * jnp.sin(beta) * sliding * tangent + v * jnp.cos(beta) * steepness) / length
-        return turn, turning, sliding
+        return beta, turn, turning, sliding
 
 
 def limited_inputs(

@@ -157,6 +157,7 @@ def mecanum(
         length_mistakes("wheelbase", wheelbase),
         length_mistakes("track", track),
         wheel_mistakes("wheel_radius", wheel_radius, 4),
+        wheel_mistakes("roller_angle", roller_angle, 1),
         frame_mistakes(center, pose),
     )
     signs = (-1.0, 1.0, 1.0, -1.0)
@@ -350,6 +351,11 @@ def truck_and_trailers(
         length_mistakes("wheelbase", wheelbase),
         angle_mistakes("steering", steering, 1),
         *(length_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
+        *(
+            wheel_mistakes(name, each, len(lengths), "trailer")
+            for name, each in (("trailer_mass", trailer_mass), ("trailer_inertia", trailer_inertia))
+            if each is not None
+        ),
         frame_mistakes((0.0, 0.0), pose),
     )
     own_masses = {"mass": mass, "inertia": inertia, "fork_mass": fork_mass, "fork_inertia": fork_inertia}

@@ -43,12 +43,12 @@ def _is_for(known: np.ndarray, count: int) -> bool:
     return known.shape == () or (count > 1 and known.shape == (count,))
 
 
-def wheel_mistakes(name: str, x: Any, count: int) -> Iterator[str]:
-    """Yields what is neither one number nor one a wheel."""
+def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel") -> Iterator[str]:
+    """Yields what is neither one number nor one a wheel, or whatever else there are several of."""
     known = concrete(x)
     if known is not None and not (_is_for(known, count) and np.all(np.isfinite(known))):
         shape = f" of shape {known.shape}" if known.ndim else ""
-        wanted = "one number" if count == 1 else f"one number, or {count} of them, one a wheel"
+        wanted = "one number" if count == 1 else f"one number, or {count} of them, one a {each}"
         yield f"{name} must be {wanted}, finite, got {x}{shape}"
 
 

@@ -125,7 +125,7 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         pose: (3,) at the start.
         twist: (3,) in the vehicle frame.
         noise: density (3, 3) of the noise of the twist per second, see `wheel_noise`.
-        dt: in s. The integral has sixteen nodes: exact to rounding for turns by less than a full one, so take several steps for more.
+        dt: in s. Exact to rounding: the integral has sixteen nodes over what is beyond full turns, and as many over a full turn.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -150,7 +150,15 @@ def odometry_covariance(covariance: Any, pose: Any, twist: Any, noise: Any, dt: 
         lever = influence(at) @ turned
         return lever @ noise @ lever.T
 
-    nodes = jnp.asarray(0.5 * (_NODES + 1.0), pose.dtype) * dt
-    weights = jnp.asarray(0.5 * _WEIGHTS, pose.dtype) * dt
+    def over(span: Any) -> Array:
+        """Returns the integral over the first `span` seconds."""
+        nodes = jnp.asarray(0.5 * (_NODES + 1.0), pose.dtype) * span
+        weights = jnp.asarray(0.5 * _WEIGHTS, pose.dtype) * span
+        return jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))
+
+    # The end is that of a circle again after each full turn, and so are all levers to it.
+    rate = jnp.abs(floating(twist)[2])
+    turns = jnp.floor(rate * dt / (2.0 * jnp.pi))
+    period = jnp.where(turns > 0.0, 2.0 * jnp.pi / jnp.where(turns > 0.0, rate, 1.0), 0.0)
     start = influence(pose)
-    return start @ covariance @ start.T + jnp.einsum("s,sij->ij", weights, jax.vmap(grown)(nodes))
+    return start @ covariance @ start.T + over(dt - turns * period) + turns * over(period)

@@ -159,7 +159,7 @@ MISTAKES = {
     "holes": (space(terrain=MAP | {"heights": [[0, None], [float("nan"), 0]]}), "terrain.heights", "2 of 4 heights", "first at [0, 1]"),
     "ragged": (space(terrain=MAP | {"heights": [[0, 0], [0]]}), "mechanism.terrain.heights", "rows of [1, 2] numbers", "one length"),
     "no heights": (space(terrain=without(MAP, "heights")), "mechanism.terrain", "neither heights nor z"),
-    "spacing": (space(terrain=MAP | {"spacing": 0}), "mechanism.terrain", "spacing must be a positive number"),
+    "spacing": (space(terrain=MAP | {"spacing": 0}), "mechanism.terrain", "no ground: spacing must be a positive number", "a surface"),
     "three spacings": (space(terrain=MAP | {"spacing": [1, 1, 1]}), "mechanism.terrain.spacing", "got [1, 1, 1]", "or a list of two"),
     "no radius": (space(terrain={"type": "cylinder", "radius": 0}), "mechanism.terrain", "radius must be a number that is not zero"),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame, Vector
@@ -25,6 +26,9 @@ from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
 from jaxdae.mechanisms.values import concrete
+
+_UPRIGHT = 1e-3
+"""The cosine of the axes of a Cardan joint below which a rounded right angle is one."""
 
 
 @pytree
@@ -174,8 +178,14 @@ class Universal(Movable):
         return jnp.arctan2(z_a.dot(y_b), y_a.dot(y_b)), jnp.arctan2(x_a.dot(z_b), x_a.dot(x_b))
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields axes that are missing, there twice, or parallel."""
-        return two_axes_mistakes(self, places, ("axis", "second"))
+        """Yields axes that are missing, there twice, or not at a right angle, which its row would give another angle without a word."""
+        if found := list(two_axes_mistakes(self, places, ("axis", "second"))):
+            return found
+        first, second = places["axis"], places["second"]
+        if first is None or second is None or abs(cosine := float(np.dot(first, second))) < _UPRIGHT:
+            return ()
+        angle = f"{np.degrees(np.arccos(cosine)):.4g} degrees"
+        return [f"axis and second must be at a right angle at the start pose, got {self.axis} and {self.second}, which are at {angle}"]
 
 
 @pytree

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
@@ -14,6 +15,7 @@ from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
+from jaxdae.mechanisms.kinds import Known
 from jaxdae.mechanisms.values import concrete
 
 _SAMPLES = 64
@@ -60,9 +62,17 @@ class PointOnCurve(SpatialJoint):
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields a curve without length."""
-        ends = concrete(self.first), concrete(self.last)
-        if ends[0] is not None and ends[1] is not None and ends[0].shape == ends[1].shape == () and ends[0] == ends[1]:
+        first, last = concrete(self.first), concrete(self.last)
+        if first is None or last is None or first.shape != () or last.shape != ():
+            return
+        if first == last:
             yield "first and last must differ: they are the parameters of the ends of the curve"
+            return
+        if list(self.kinds()["curve"].mistakes(self.curve, Known((), (), "", {}))):
+            return  # The field says so by itself.
+        found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
+        if found is not None and np.all(found == found[0]):
+            yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
 
     def parameter(self, p: Array) -> Array:
         """Returns s of the point of the curve that is nearest to a place p (3,) of the frame of a."""
