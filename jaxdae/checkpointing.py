@@ -55,11 +55,15 @@ def named(value: Any, name: str) -> Any:
     return checkpoint_name(value, name)
 
 
-def made_again(function: Any) -> Any:
+def made_again(function: Any, static_argnums: int | tuple[int, ...] = ()) -> Any:
     """Returns a function of pytrees of arrays whose reverse mode keeps its arguments alone, and computes the rest a second time.
 
     For functions that loops of a user's own call: what a loop keeps of every step costs more to store and to read than numbers of small
     systems cost to compute. In a loop forward and backward pass are programs apart. Where both are one, the compiler may see that it
     computes the same twice, and keep it.
+
+    Args:
+        function: takes pytrees of arrays, and what is static.
+        static_argnums: the places of arguments that are static, as of `jax.jit`.
     """
-    return jax.checkpoint(function, prevent_cse=False)
+    return jax.checkpoint(function, prevent_cse=False, static_argnums=static_argnums)

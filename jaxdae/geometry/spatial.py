@@ -232,7 +232,7 @@ class Frame(NamedTuple):
 
     def direction(self, vector: Any) -> Vector:
         """Returns the world components of a vector given in the body's frame (3,)."""
-        return self.turned(Vector(vector[0], vector[1], vector[2]))
+        return self.turned(Vector(*jnp.unstack(vector)))
 
     def point(self, place: Any) -> Vector:
         """Returns the world coordinates of a point given in the body's frame (3,)."""
@@ -240,7 +240,7 @@ class Frame(NamedTuple):
 
     def components_of(self, vector: Any) -> Array:
         """Returns a vector (3,) of the world in the body's frame (3,)."""
-        return self.turned_back(Vector(vector[0], vector[1], vector[2])).array()
+        return self.turned_back(Vector(*jnp.unstack(vector))).array()
 
     def place_of(self, place: Any) -> Array:
         """Returns a place (3,) of the world in the body's frame (3,)."""
@@ -271,13 +271,14 @@ class Frame(NamedTuple):
         return Frame.of_axes(change.velocity, *turned)
 
     def directions(self) -> tuple[dict[str, Any], ...]:
-        """Returns the derivatives of the frame in the directions of a twist, each as those of its entries that change."""
-        one = jnp.ones_like(self.x)
+        """Returns the derivatives of the frame in the directions of a twist, each as those of entries of which some change."""
+        one, zero = jnp.ones_like(self.x), jnp.zeros_like(self.x)
         e1, e2, e3 = self.axes
+        # With zeros for the others: what changes with the place is differentiated once then, and not once for each direction.
         return (
-            {"x": one},
-            {"y": one},
-            {"z": one},
+            {"x": one, "y": zero, "z": zero},
+            {"x": zero, "y": one, "z": zero},
+            {"x": zero, "y": zero, "z": one},
             _columns(e2=e3, e3=-e2),
             _columns(e1=-e3, e3=e1),
             _columns(e1=e2, e2=-e1),
