@@ -21,6 +21,7 @@ import numpy as np
 
 from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
+from jaxdae.row_loops import AT_ONCE, looped
 
 SUMMED_BY_PRODUCTS_UP_TO = 96
 """The number of nodes up to which sums over ancestors and descendants are products with 0/1 matrices, recursions beyond."""
@@ -30,19 +31,6 @@ _PRODUCTS_UP_TO = 16
 
 _RUNS = 32
 """How many runs of rows are copied one by one; beyond, all rows are found by indices, an entry at a time."""
-
-AT_ONCE = 4
-"""How many levels a step of a scan takes at most, where rows are short: a step costs half a microsecond. Rows of few nodes are taken one by
-one all the same, sums and articulated bodies apart: what is made of products and sums is computed again in each of several levels. One
-world, times of a step by one level in place of four: a chain of 256 in space takes 0.88 by frames and another 0.88 by substitutions, but
-1.15 by articulated bodies; a ladder of 64 four-bars 0.85 in both coordinates, with programs of two thirds of the length. A tree with five
-limbs takes 1.03 by frames and as much by substitutions."""
-
-_FEW = 3
-"""The width of a grid up to which rows have few nodes."""
-
-_LONG = 256
-"""The number of entries from which a row is long."""
 
 _PARTS = 4
 """How many grids there are at most: each of them is a scan of its own in the program."""
@@ -286,20 +274,21 @@ class Levels:
         scans = [list(range(first)), *([k] for k in range(first, len(self._slots)))]
         ends = np.cumsum([sum(self._slots[k].size for k in numbers) for numbers in scans])
         kept: list[Any] = [None] * len(scans)
+        row = jax.jit(row)  # A unit: once in the program for all rows of a width.
         given: Any = None
         for scan in range(len(scans))[:: -1 if inward else 1]:
             slots, above = (np.concatenate([each[k] for k in scans[scan]]) for each in (self._slots, self._within))
-            grids = [leaf[ends[scan] - slots.size : ends[scan]].reshape(*slots.shape, *leaf.shape[1:]) for leaf in leaves]
-            dtype = leaves[0].dtype
+            (rows, width), dtype = slots.shape, leaves[0].dtype
+            part = [leaf[ends[scan] - slots.size : ends[scan]] for leaf in leaves]
             if given is None:
-                given = jax.tree.map(lambda x, width=slots.shape[1]: jnp.broadcast_to(x, (width, *x.shape)), nothing)
+                given = jax.tree.map(lambda x, width=width: jnp.broadcast_to(x, (width, *x.shape)), nothing)
                 given = varying_with(given, leaves)
             else:
                 given = self._passed(given, scans[scan][-1] + 1 if inward else scans[scan][0], dtype, inward=inward)
-            rows = jax.tree.unflatten(structure, grids), _finding(above, slots.shape[1], dtype)
-            longest = max(grid.size // max(len(slots), 1) for grid in grids)
-            given, found = jax.lax.scan(row, given, rows, reverse=inward, unroll=_unroll(slots, longest, at_once))
-            kept[scan] = jax.tree.map(lambda x, size=slots.size: x.reshape(size, *x.shape[2:]), found)
+            places = _finding(above, width, dtype)
+            at = jax.tree.unflatten(structure, part), jax.tree.map(lambda x, size=slots.size: x.reshape(size, *x.shape[2:]), places)
+            longest = max(leaf.size // max(rows, 1) for leaf in part)
+            given, kept[scan] = looped(row, given, at, shape=slots.shape, longest=longest, inward=inward, at_once=at_once)
         flat = jax.tree.map(lambda *parts: parts[0] if len(parts) == 1 else jnp.concatenate(parts), *kept)
         return flat if placed else jax.tree.map(lambda x: ordered(x, self.places), flat)
 
@@ -338,10 +327,11 @@ def _summed(levels: Levels, entry: Any, inward: bool) -> Any:
     """Returns the sums over all that each node carries, or over all that carry it, by a recursion."""
     if not levels._is_straight:
         return _recursively_summed(levels, entry, inward)
-    laid = ordered(entry, levels.in_places).reshape(*levels._slots[0].shape, *entry.shape[1:])
-    # Inward is outward from the last row on, so that the program has one loop for both.
-    found = jnp.flip(_row_sums(jnp.flip(laid, 0)), 0) if inward else _row_sums(laid)
-    return ordered(found.reshape(-1, *entry.shape[1:]), levels.places)
+    laid = ordered(entry, levels.in_places)
+    # Inward is outward from the last node on, so that the program has one loop for both. A row has a node of each of several chains.
+    shape = levels._slots[0].shape
+    found = jnp.flip(_row_sums(jnp.flip(laid, 0), shape), 0) if inward else _row_sums(laid, shape)
+    return ordered(found, levels.places)
 
 
 def _plus(own: Any, given: Any) -> tuple[Any, Any]:
@@ -353,11 +343,16 @@ def _recursively_summed(levels: Levels, entry: Any, inward: bool) -> Any:
     return (levels.inward if inward else levels.outward)(_plus, entry, jnp.zeros(entry.shape[1:], entry.dtype), at_once=AT_ONCE)
 
 
-@jax.jit
-def _row_sums(laid: Any) -> Any:
-    """Returns the sums over each row and all above it (levels, width, ...)."""
-    nothing = varying_with(jnp.zeros(laid.shape[1:], laid.dtype), laid)
-    return jax.lax.scan(lambda given, own: _plus(own, given), nothing, laid, unroll=_unroll(laid, laid[0].size, AT_ONCE))[1]
+@functools.partial(jax.jit, static_argnums=1)
+def _row_sums(laid: Any, shape: tuple[int, int]) -> Any:
+    """Returns the sums (levels width, ...) over each row and all above it."""
+    nothing = varying_with(jnp.zeros((shape[1], *laid.shape[1:]), laid.dtype), laid)
+    longest = laid.size // shape[0]
+
+    def row(given: Any, own: Any) -> tuple[Any, Any]:
+        return _plus(own, given)
+
+    return looped(row, nothing, laid, shape=shape, longest=longest, inward=False, at_once=AT_ONCE, stacked=True)[1]
 
 
 def ordered(entry: Any, numbers: np.ndarray) -> Any:
@@ -392,22 +387,6 @@ def _picked(entry: Any, above: np.ndarray, width: int, *, inward: bool) -> Any:
     wanted = [np.flatnonzero(above == place) for place in range(width)] if inward else [[place] if place >= 0 else [] for place in above]
     nothing = jnp.zeros_like(entry[:1])
     return jnp.concatenate([sum((rows[k] for k in some[1:]), rows[some[0]]) if len(some) else nothing for some in wanted])
-
-
-def _unroll(rows: Any, longest: int, at_once: int) -> int:
-    """Returns how many levels a step of a scan takes; those that are left over would be a program of their own.
-
-    Args:
-        rows: an array (levels, width, ...).
-        longest: how many entries a row has at most.
-        at_once: how many levels it takes at most, where rows are of few nodes.
-    """
-    if longest >= _LONG:
-        return 1
-    levels, width = rows.shape[:2]
-    is_narrow = width <= _FEW and levels > 2  # One or two levels are no loop.
-    most = at_once if is_narrow else AT_ONCE
-    return next((count for count in range(most, 1, -1) if levels % count == 0), most)
 
 
 def _finding(above: np.ndarray, width: int, dtype: Any) -> Any:

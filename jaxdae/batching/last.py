@@ -221,10 +221,13 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries:
     count = len(entries)
 
     def of_one(of: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda _, b: jnp.concatenate(of(*jnp.split(b, count)))
+        return lambda _, b: jnp.concatenate(of(*parts(b)))
+
+    def parts(b: Any) -> list[Any]:
+        return jnp.split(b, count) if count > 1 else [b]
 
     b = jnp.concatenate(list(entries))
-    return jnp.split(jax.lax.custom_linear_solve(lambda x: x, b, of_one(function), of_one(transpose)), count)
+    return parts(jax.lax.custom_linear_solve(lambda x: x, b, of_one(function), of_one(transpose)))
 
 
 def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:

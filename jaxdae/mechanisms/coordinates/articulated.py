@@ -37,10 +37,11 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.levels import AT_ONCE, SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
+from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
+from jaxdae.row_loops import AT_ONCE
 from jaxdae.typing import Leaf
 
 DENSE_UP_TO = 96
@@ -249,27 +250,23 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
 
 def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-1 B (nv, m, ...)."""
-
-    def step(own: Any, below: Any) -> tuple[Any, Any]:
-        s, u, b = own
-        y = b - jnp.sum(s[:, :, None] * below, axis=1)
-        return below + u[:, :, None] * y[:, None], y
-
     own = motions, pushes, ordered(b * inverse[:, None], levels.once)
-    return levels.added(levels.inward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), linear=True))
+    return levels.added(levels.inward(_half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), linear=True))
 
 
 def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-T B (nv, m, ...)."""
-
-    def step(own: Any, above: Any) -> tuple[Any, Any]:
-        s, u, y = own
-        z = y - jnp.sum(u[:, :, None] * above, axis=1)
-        return above + s[:, :, None] * z[:, None], z
-
-    own = motions, pushes, ordered(b, levels.in_places)
-    found = levels.outward(step, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
+    own = pushes, motions, ordered(b, levels.in_places)
+    found = levels.outward(_half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
     return ordered(found, levels.places) * inverse[:, None]
+
+
+@jax.jit  # A unit: the program has it once for both halves.
+def _half(own: Any, given: Any) -> tuple[Any, Any]:
+    """Returns what nodes give and keep in a half of a solution, where they read one of their vectors and give the other."""
+    reads, gives, b = own
+    y = b - jnp.sum(reads[:, :, None] * given, axis=1)
+    return given + gives[:, :, None] * y[:, None], y
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:

@@ -8,7 +8,7 @@ differentiated: the derivatives of frames are closed forms (`jaxdae.mechanisms.c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -117,30 +117,34 @@ def _summed(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, 
     The angle of a link is the sum of those of all links that carry it, itself included, each seen from its parent. Its place is the sum of
     their places, each turned by the angle of the parent.
     """
-    angle = _carried(shape, (fixed.angle + moved.angle)[None])[0]
+    angle = _carried(shape, fixed.angle + moved.angle)[0]
     cos, sin = kept_cos_sin(angle)
     ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
     above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
     place = fixed.place + fixed.turned(moved.place)
     first = np.asarray([parent == shape.count for parent in shape.parents])
     x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))
-    turned = jnp.stack([above[0] * x - above[1] * y, above[1] * x + above[0] * y])
-    x, y = _carried(shape, turned)
+    x, y = _carried(shape, above[0] * x - above[1] * y, above[1] * x + above[0] * y)
     return frame(x, y, angle, cos, sin), [place.x, place.y]
 
 
-def _carried(shape: Structure, entries: Any) -> Any:
-    """Returns sums (k, n) of entries (k, n) over each link and all that carry it."""
+def _carried(shape: Structure, *entries: Any) -> Any:
+    """Returns sums (n,), as many as entries (n,), over each link and all that carry it; in the plane each link has one velocity."""
 
-    def one_by_one(entries: Any) -> Any:
-        return shape.link_levels.pushed(entries.T).T
+    def one_by_one(*entries: Any) -> Sequence[Any]:
+        return jnp.unstack(shape.levels.pushed(jnp.stack(entries).T).T)
 
-    def filled(entries: Any) -> Any:
-        return one_by_one(jnp.pad(entries, ((0, _PLANAR - len(entries)), (0, 0))))[: len(entries)]
+    def filled(*entries: Any) -> tuple[Any, ...]:
+        filling = jax.lax.pad(jnp.stack(entries, axis=1), np.zeros((), entries[0].dtype), [(0, 0, 0), (0, _PLANAR - len(entries), 0)])
+        sums = shape.levels.pushed(filling)
+        return tuple(sums[:, k] for k in range(len(entries)))
+
+    def many(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> Any:
+        return jax.vmap(one_by_one, in_axes=tuple(0 if of else None for of in batched))(*arguments)
 
     if shape.count > SUMMED_BY_PRODUCTS_UP_TO:
-        return with_rule(filled, lambda size, batched, arguments: jax.vmap(one_by_one)(*arguments))(entries)
-    return small_matrix.product_transposed(entries, jnp.asarray(shape.carried_links, entries.dtype))
+        return with_rule(filled, many)(*entries)
+    return small_matrix.product_transposed(jnp.stack(entries), jnp.asarray(shape.carried_links, entries[0].dtype))
 
 
 def taken(entries: Any, numbers: np.ndarray) -> Any:

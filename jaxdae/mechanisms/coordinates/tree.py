@@ -175,9 +175,10 @@ class TreeCoordinates(BodyCoordinates):
         first = np.isin(shape.column_links, shape.roots)
         seen = [jnp.where(first, 0.0, entry) if k < count else entry for k, entry in enumerate(moving)]
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        pushed = {of: screw(*self._linearly_pushed(seen, of)) for of in dict.fromkeys(wanted)}
-        links, bodies, columns = (pushed[of] for of in wanted)
-        origins = self._linearly_pushed([jnp.where(first, entry, 0.0) for entry in moving[:count]], shape.body_links)
+        lists = list(dict.fromkeys(wanted))
+        pushed = dict(zip(lists, self._linearly_pushed(seen, lists), strict=True))
+        links, bodies, columns = (screw(*pushed[of]) for of in wanted)
+        origins = self._linearly_pushed([jnp.where(first, entry, 0.0) for entry in moving[:count]], [shape.body_links])[0]
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
         if self._is_last:
             along = along._replace(bodies=linearly_kept(along.bodies), columns=linearly_kept(along.columns))
@@ -253,19 +254,22 @@ class TreeCoordinates(BodyCoordinates):
         """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links, for the links of several lists."""
         if self._is_last:
             return multiplied([self.structure.carried[np.asarray(links, int)].astype(float) for links in wanted], list(entries))
-        return [self._linearly_pushed(entries, links) for links in wanted]
+        return self._linearly_pushed(entries, wanted)
 
-    def _linearly_pushed(self, entries: Any, links: Any) -> Any:
-        """Returns what `_pushed` does for the links of one list, of derivatives too, which have to be transposed."""
+    def _linearly_pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
+        """Returns what `_pushed` does, of derivatives too, which have to be transposed."""
         if self._is_last:
-            return linearly_multiplied(self.structure.carried[np.asarray(links, int)].astype(float), list(entries))
-        entries = jnp.stack(list(entries))
+            return [linearly_multiplied(self.structure.carried[np.asarray(links, int)].astype(float), list(entries)) for links in wanted]
         if self._is_small:
-            return small_matrix.product_transposed(entries, self._carried(links, entries.dtype))
-        sums = self.structure.levels.pushed(entries.T)
-        with_ground = jnp.concatenate([sums, jnp.zeros_like(sums[:1])])
-        at = self.structure.last_columns[np.asarray(links, int)]
-        return (sums if np.array_equal(at, np.arange(len(sums))) else with_ground[at]).T
+            entries = jnp.stack(list(entries))
+            return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
+        sums = self.structure.levels.pushed(jnp.stack(list(entries)).T)
+        found = []
+        for links in wanted:
+            at = self.structure.last_columns[np.asarray(links, int)]
+            is_all = np.array_equal(at, np.arange(len(sums)))
+            found.append((sums if is_all else jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[at]).T)
+        return found
 
     def _pulled(self, entries: Any) -> Any:
         """Returns sums (k, nv) of k entries (n,) of bodies over those that each velocity carries."""
