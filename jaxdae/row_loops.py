@@ -73,7 +73,7 @@ def looped(
     grids = jax.tree.map(lambda x: x.reshape(steps, together * width, *x.shape[1:]), many)
     join = jnp.stack if is_stack else jnp.concatenate
     given, found = jax.lax.scan(lambda given, own: rows(given, own, join=join), given, grids, reverse=inward)
-    kept = jax.tree.map(lambda x: x.reshape(-1, *x.shape[(3 if stacked and together > 1 else 2) :]), found)
+    kept = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3 if is_stack else 2 :]), found)
     if rest:
         kept = jax.tree.map(lambda *parts: jnp.concatenate(parts), *((kept, others) if inward else (others, kept)))
     return given, kept
