@@ -89,12 +89,12 @@ class Frame(NamedTuple):
 
     def direction(self, vector: Any) -> Vector:
         """Returns the world components of a vector given in the body's frame (2,)."""
-        x, y = jnp.unstack(vector)
+        x, y = jnp.unstack(jnp.asarray(vector))
         return Vector(self.cos * x - self.sin * y, self.sin * x + self.cos * y)
 
     def components_of(self, vector: Any) -> Array:
         """Returns a vector (2,) of the world in the body's frame (2,)."""
-        x, y = jnp.unstack(vector)
+        x, y = jnp.unstack(jnp.asarray(vector))
         return jnp.stack([self.cos * x + self.sin * y, -self.sin * x + self.cos * y])
 
     def place_of(self, place: Any) -> Array:

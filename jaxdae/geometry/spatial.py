@@ -232,7 +232,7 @@ class Frame(NamedTuple):
 
     def direction(self, vector: Any) -> Vector:
         """Returns the world components of a vector given in the body's frame (3,)."""
-        return self.turned(Vector(*jnp.unstack(vector)))
+        return self.turned(Vector(*jnp.unstack(jnp.asarray(vector))))
 
     def point(self, place: Any) -> Vector:
         """Returns the world coordinates of a point given in the body's frame (3,)."""
@@ -240,7 +240,7 @@ class Frame(NamedTuple):
 
     def components_of(self, vector: Any) -> Array:
         """Returns a vector (3,) of the world in the body's frame (3,)."""
-        return self.turned_back(Vector(*jnp.unstack(vector))).array()
+        return self.turned_back(Vector(*jnp.unstack(jnp.asarray(vector)))).array()
 
     def place_of(self, place: Any) -> Array:
         """Returns a place (3,) of the world in the body's frame (3,)."""
