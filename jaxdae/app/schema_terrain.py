@@ -78,11 +78,10 @@ class TerrainSection(BaseModel):
         if "heights" in values and (values["heights"] is None) == (values["z"] is None):
             got = "both heights and z" if values["z"] is not None else "neither heights nor z"
             raise ValueError(f"{got}|one of them|heights are those that the map goes through, z the numbers of its control net")
-        try:
-            found = terrain_mistakes(terrain(values))
-        except ValueError as error:
-            found = [str(error).partition(": terrain ")[2] or str(error)]
-        if found:
+        if values.get("heights") is not None:
+            # As `HeightMap.through` judges them, without the solution for the net.
+            values |= {"z": values["heights"], "heights": None}
+        if found := terrain_mistakes(terrain(values)):
             raise ValueError(f"a {values['type']} that is no ground: {'; '.join(found)}|a surface|correct these numbers")
         return self
 

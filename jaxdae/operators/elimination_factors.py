@@ -9,7 +9,6 @@ are products with both then, y = S (L^-T S)^T b and x = (L^-T S) S (S y - X^T x 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,9 +102,15 @@ def constant(values: Any, like: Any, axes: int) -> Any:
     return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
 
 
-# Units, as the substitutions below: a step factorizes up to three times and solves four times, and is traced in 0.7 of the time with them.
-@functools.partial(made_again, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
+def _unit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function (order, *arrays) that a program traces once.
+
+    A step factorizes up to three times and solves four times; it is traced in 0.7 of the time so.
+    """
+    return made_again(jax.jit(function, static_argnums=0), static_argnums=0)
+
+
+@_unit
 def _made(order: Elimination, compliance: Any, *sides: Any) -> Any:
     """Returns [L^-T S; X] (places, own + border, own, ...) for rows (nc, width, ...) and C (nc, ...)."""
     return _factorized(order, _assembled(order, sides, compliance))
@@ -172,8 +177,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
     return order.levels.inward(step, (columns, signs, passed, entries), nothing, placed=True)
 
 
-@functools.partial(made_again, static_argnums=0)
-@functools.partial(jax.jit, static_argnums=0)
+@_unit
 def _solved(order: Elimination, columns: Any, b: Any) -> Any:
     """Returns (J J^T + C)^-1 b (nc, ...) with the factors (places, own + border, own, ...)."""
     own, border = order.sizes

@@ -22,6 +22,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import jax
@@ -259,7 +260,7 @@ class EquivalentBicycle:
         share = [jnp.where(mine[k], sines[k] / jnp.where(largest == 0.0, 1.0, largest), 1.0) for k in range(count)]
         total: Any = jnp.zeros_like(rows[0])
         for k in range(count):
-            total = total + jnp.where(mine[k], rows[k], 0.0) * self._product([*share[:k], *share[k + 1 :]])
+            total = total + jnp.where(mine[k], rows[k], 0.0) * math.prod([*share[:k], *share[k + 1 :]])
         # The same orientation for turns to the left and to the right.
         odd = jnp.sum(mine) % 2 == 1
         oriented = jnp.where(odd | (sum(sines) >= 0.0), total, -total)
@@ -268,12 +269,6 @@ class EquivalentBicycle:
         straight = jnp.all(jnp.stack(sines) == 0.0)
         found: Any = jnp.where(straight, mean, oriented)
         return found
-
-    def _product(self, factors: Any) -> Any:
-        total: Any = 1.0
-        for factor in factors:
-            total = total * factor
-        return total
 
     def twist(self, wheels: Wheels, speed: Any, rates: Any) -> tuple[Array, WheelReport]:
         """Returns the twist (3,) and what the wheels do; the speed must be given, and rates count for the report only.
