@@ -1,6 +1,7 @@
 """Sums over a tree and frames of many worlds, whose last axis is that of the worlds: the same as those of one world."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import kept, kept_to_differentiate, repeated_by_worlds
+from jaxdae.batching.last import concatenated, kept, kept_to_differentiate, repeated_by_worlds
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
 from jaxdae.mechanisms.coordinates.sums import multiplied
@@ -41,6 +42,23 @@ def test_what_is_kept_is_the_same(kept):
     assert np.array_equal(same["x"], x)
     assert np.array_equal(same["y"], np.broadcast_to(y, x.shape))
     assert np.allclose(jax.vmap(jax.grad(lambda x: jnp.sum(kept((x**2, y))[0])))(x), 2.0 * x, rtol=1e-15)
+
+
+OF_SEVERAL = {
+    "kept": lambda *parts: kept(parts),
+    "kept_to_differentiate": lambda *parts: kept_to_differentiate(parts),
+    "concatenated": lambda *parts: (concatenated(parts[:1]),),
+}
+
+
+@pytest.mark.parametrize("same", OF_SEVERAL.values(), ids=OF_SEVERAL)
+def test_a_batch_that_is_compiled_first_is_differentiated_afterwards(same):
+    x, y = jnp.asarray(RNG.normal(size=(3, WORLDS))), jnp.asarray(RNG.normal(size=3))
+    batch = jax.jit(jax.vmap(lambda x: same(x**2, y)[0] ** 2, in_axes=1))  # The worlds are the last axis of x, and the first of results.
+    assert np.array_equal(batch(x), (x**2).T ** 2)
+    assert np.allclose(jax.grad(lambda x: jnp.sum(batch(x)))(x), 4.0 * x**3, rtol=1e-14)
+    of_both = jax.jit(jax.vmap(lambda x: same(y, x)[0]))  # Some of what is kept is that of all worlds.
+    assert np.array_equal(jax.jvp(of_both, (x.T,), (x.T,))[1], jnp.zeros_like(x.T))
 
 
 def branched(*loops, count=17):
@@ -112,6 +130,24 @@ def test_derivatives_of_worlds_with_a_loop_are_as_of_each_alone():
     for k in range(2):
         for found, right in zip((x[k] for x in many), one_by_one(q[k], v[k]), strict=True):
             np.testing.assert_allclose(found, right, atol=1e-10 * np.abs(right).max())
+
+
+@pytest.mark.long
+def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
+    mechanism, q = branched()
+    nv = len(mechanism.names.velocities)
+    weights, method = jnp.asarray(RNG.normal(size=q.size)), jaxdae.SemiImplicitEuler()
+
+    def end(rollout, q, v):
+        start = jaxdae.State(jnp.zeros(v.shape[:-1]), q, v)
+        return jnp.sum(rollout(mechanism, method, start, dt=1e-3, steps=2, save_every=2).state.q @ weights)
+
+    # Neither as many worlds as coordinates nor as velocities, so that no axis passes for another.
+    q, v = jnp.broadcast_to(q, (WORLDS, q.size)), jnp.asarray(RNG.normal(size=(WORLDS, nv)))
+    of_batch = jax.jit(jax.grad(partial(end, jaxdae.batch_rollout), argnums=(0, 1)))(q, v)
+    of_worlds = jax.jit(jax.vmap(jax.grad(partial(end, jaxdae.rollout), argnums=(0, 1))))(q, v)
+    for found, right in zip(of_batch, of_worlds, strict=True):
+        np.testing.assert_allclose(found, right, atol=1e-13 * np.abs(right).max())
 
 
 @pytest.mark.parametrize("what", ["value", pytest.param("slope", marks=pytest.mark.long)])

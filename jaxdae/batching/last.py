@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
+from jaxdae.batching.axes import worlds_first
 from jaxdae.batching.varying import varying_with
 from jaxdae.devices import on_accelerator
 from jaxdae.outlining import outlined
@@ -98,7 +99,7 @@ def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence
 
     @one.defjvp
     def one_jvp(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(function, primals, tangents)
+        return worlds_first(jax.jvp(function, primals, tangents))  # As the rule has them, see `jaxdae.batching.axes`.
 
     return one
 
@@ -183,11 +184,15 @@ def kept_to_differentiate(tree: Any) -> Any:
 
     For what has few readers in a step, and more in its derivative.
     """
-    return _kept(lambda *entries: entries, tree)
+    return _kept(_every, tree)
 
 
 def _kept(plainly: Callable[..., Any], tree: Any) -> Any:
-    """Returns what `kept` does where the arrays are differentiated, and what a function returns of them elsewhere."""
+    """Returns what `kept` does where the arrays are differentiated, and what a function returns of them elsewhere.
+
+    A compiled batch takes the axes of worlds of the second for those of the first, see `jaxdae.batching.axes`; so both have a rule for
+    batches, by which all results have such an axis, the first.
+    """
     entries, structure = jax.tree.flatten(tree)
 
     @jax.custom_jvp
@@ -234,7 +239,12 @@ def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) ->
     return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
 
 
+def _every_world(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
+    return tuple(x if of_worlds else jnp.broadcast_to(x, (size, *x.shape)) for x, of_worlds in zip(entries, batched, strict=True))
+
+
 _same = with_rule(lambda *entries: entries, _kept_at_once)
+_every = with_rule(lambda *entries: entries, _every_world)
 
 
 def together(*entries: Any) -> Any:
