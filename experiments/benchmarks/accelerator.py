@@ -229,7 +229,8 @@ def run(case: Case, worlds: tuple[int, ...], seconds: float, rate: float) -> lis
     command = [sys.executable, __file__, "--case", *case.key, *options]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=told, stderr=errors)
+        # With JAX's own frames the last line is the error.
+        process = subprocess.Popen(command, stdout=told, stderr=errors, env=os.environ | {"JAX_TRACEBACK_FILTERING": "off"})
         reason = ""
         try:
             if process.wait(seconds):
