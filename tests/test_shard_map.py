@@ -61,13 +61,22 @@ v = jnp.asarray(np.random.default_rng(0).normal(size=(2, 24)))
 states = jd.State(jnp.zeros(2), jnp.broadcast_to(q, (2, *q.shape)), v)
 layout = jd.Layout(mesh=jax.make_mesh((2,), ("worlds",)))
 found = jd.batch_rollout(mechanism, jd.SemiImplicitEuler(), states, dt=1e-3, steps=2, layout=layout).state
-alone = jd.rollout(mechanism, jd.SemiImplicitEuler(), jax.tree.map(lambda x: x[1], states), dt=1e-3, steps=2).state
+one = jax.tree.map(lambda x: x[1], states)
+alone = jd.rollout(mechanism, jd.SemiImplicitEuler(), one, dt=1e-3, steps=2).state
 np.testing.assert_allclose(found.v[1], alone.v, atol=1e-12)
+
+def reached(rollout, start, v, **where):
+    start = jd.State(start.t, start.q, v)
+    return jnp.sum(rollout(mechanism, jd.SemiImplicitEuler(), start, dt=1e-3, steps=2, save_every=2, **where).state.q ** 2)
+
+slopes = jax.jit(jax.grad(lambda v: reached(jd.batch_rollout, states, v, layout=layout)))(states.v)
+right = jax.jit(jax.grad(lambda v: reached(jd.rollout, one, v)))(one.v)
+np.testing.assert_allclose(slopes[1], right, atol=1e-12)
 print("good")
 """
 
 
 @pytest.mark.long
-def test_every_device_rolls_out_its_own_worlds_of_a_larger_tree():
+def test_every_device_rolls_out_and_differentiates_its_own_worlds_of_a_larger_tree():
     done = two_devices.run(LARGER_TREE)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]

@@ -38,13 +38,36 @@ def worlds_back(results: Any) -> Any:
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
 
 
-def ruled(function: Callable[..., Any]) -> custom_vmap:
-    """Returns a function of arrays, which may make constants, to be given a batching rule by `def_vmap`.
+class Ruled:
+    """A function of arrays, which may make constants, with a rule for batches that is given by `def_vmap`.
 
     `custom_vmap` takes the constants of its function for arguments that no batch has many of. A condition that differs from world to world
     makes many of everything that its branches read, these constants too, and fails. Those of a compiled unit are its own.
+
+    Inside of `jax.shard_map` all results differ from device to device where any argument does: those of one world as those of a batch,
+    which is made of what was traced of one world.
     """
-    return custom_vmap(jax.jit(function))
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._one = custom_vmap(jax.jit(lambda *arguments: varying_with(function(*arguments), arguments)))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._one(*arguments)
+
+    def def_vmap(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """Takes the rule (size, batched, *arguments) -> (results, which of them are batched), as that of `custom_vmap`."""
+
+        def marked(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+            results, of_results = rule(size, batched, *arguments)
+            return varying_with(results, arguments), of_results
+
+        self._one.def_vmap(marked)
+        return rule
+
+
+def ruled(function: Callable[..., Any]) -> Ruled:
+    """Returns a function of arrays to be given a rule for batches, see `Ruled`."""
+    return Ruled(function)
 
 
 def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae.batching.axes import worlds_first
+from jaxdae.batching.varying import varying_with
 from jaxdae.checkpointing import SOLUTION, named
 from jaxdae.moving import Moving
 from jaxdae.operators import JacobianOperator, MassOperator, as_jacobian_operator, as_mass_operator
@@ -75,6 +76,8 @@ _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 
 def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
     """Returns (a, lam) as `_solve`, by solves that JAX can differentiate and transpose."""
+    # Inside of `jax.shard_map` JAX marks all that a solve reads as different from device to device, after its functions are traced.
+    factors, mass, jacobian, compliance, f, r = varying_with((factors, mass, jacobian, compliance, f, r))
     rows = r.shape[0]
     size = jacobian.shape[1]
     b = jnp.concatenate([jnp.zeros((size,), r.dtype) if f is None else f, r])

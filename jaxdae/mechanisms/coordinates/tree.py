@@ -33,6 +33,7 @@ import numpy as np
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import kept, kept_to_differentiate, linearly_kept
+from jaxdae.checkpointing import made_again
 from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocity
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
@@ -414,7 +415,9 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
 
 
-# Compiled as units: force, mass matrix and rows need them, and JAX then traces each of them once.
+# Compiled as units: all who need them share one trace. Loops of gradients do not take the first apart: of what is constant in it they make a
+# function that returns constants alone, at which the partitioner of jaxlib 0.9 crashes.
+@made_again
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
     return _near_with_rule(tree, q)
