@@ -147,6 +147,13 @@ class AnySystem(abc.ABC):
             )
         return q1 - q0
 
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
+        """Returns xi' (nv,) of q (+) xi(t) where it moves with velocity v, in closed form; None, the default, where nobody wrote one.
+
+        Methods for curved coordinates ask for it; without one they differentiate `difference`, see `jaxdae.integrators.tangent`.
+        """
+        return None
+
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
         """Returns the potential energy in J, for energy reports; zero by default. The dynamics never use it."""
         return jnp.zeros((), q.dtype)

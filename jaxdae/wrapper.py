@@ -37,6 +37,10 @@ class SameCoordinates(AnySystem):
         """Returns the inverse of `retract` of the other system."""
         return self.coordinates_of.difference(q0, q1)
 
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
+        """Returns the rate of a tangent step of the other system; None where a subclass has a `retract` of its own."""
+        return self.coordinates_of.step_rate(q, xi, v) if type(self).retract is SameCoordinates.retract else None
+
 
 class Wrapper(System):
     """A system around another one, `system`, to which everything is passed on."""
@@ -92,6 +96,10 @@ class Wrapper(System):
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns the inverse of `retract` of the system inside."""
         return self.system.difference(q0, q1)
+
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
+        """Returns the rate of a tangent step of the system inside; None where a subclass has a `retract` of its own."""
+        return self.system.step_rate(q, xi, v) if type(self).retract is Wrapper.retract else None
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Returns the kinetic energy of the system inside, in J."""

@@ -12,7 +12,7 @@ import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
 from jaxdae.operators import BlockRows
-from jaxdae.operators.block_rows import gram_of
+from jaxdae.operators.block_rows import lower_gram
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
 
@@ -80,7 +80,10 @@ def rows_of(shape, seed=0):
 
 
 def solved(jacobian, compliance, r):
-    order, gram = elimination(jacobian.connected, jacobian.bodies, WIDTH), functools.partial(gram_of, jacobian.connected, jacobian.bodies)
+    order, gram = (
+        elimination(jacobian.connected, jacobian.bodies, WIDTH),
+        functools.partial(lower_gram, jacobian.connected, jacobian.bodies),
+    )
     return eliminate(order, jacobian.sides, compliance, gram).solve(r)
 
 

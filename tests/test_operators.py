@@ -91,10 +91,9 @@ def products(jacobian):
 
 
 def _wide(jacobian):
-    """Returns blocks of the bodies' width."""
-    width = 6 if jacobian.shape[1] == 12 else WIDTH
-    count = jacobian.shape[1] // width
-    return jnp.cos(jnp.arange(float(count * width**2), dtype=jacobian.dtype)).reshape(count, width, width)
+    """Returns blocks of the bodies' width, of half of it where they have six velocities."""
+    count = jacobian.shape[1] // WIDTH
+    return jnp.cos(jnp.arange(float(count * WIDTH**2), dtype=jacobian.dtype)).reshape(count, WIDTH, WIDTH)
 
 
 def same(found, expected, **tolerance):

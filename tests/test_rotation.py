@@ -184,6 +184,7 @@ def _derivatives(phi, omega):
         "inverse_derivative": jax.jvp(of_closed_form, (phi,), (curve,))[1],
         "dexp": rot.right_dexp(phi),
         "inverse": rot.right_dexp_inverse(phi),
+        "vector_rate": rot.rotation_vector_rate(phi, omega),
     }
 
 
@@ -193,6 +194,7 @@ def test_derivative_of_the_exponential():
     np.testing.assert_allclose(found["body_rate"][:, 0], 0.0, atol=8 * EPS)
     np.testing.assert_allclose(found["body_rate"][:, 1:], np.einsum("nij,nj->ni", found["dexp"], omega), atol=16 * EPS)
     np.testing.assert_allclose(found["rate"], np.einsum("nij,nj->ni", found["inverse"], omega), atol=64 * EPS)
+    np.testing.assert_allclose(found["vector_rate"], np.einsum("nij,nj->ni", found["inverse"], omega), atol=16 * EPS)
     np.testing.assert_allclose(found["inverse"] @ found["dexp"], np.broadcast_to(np.eye(3), (len(phi), 3, 3)), atol=16 * EPS)
     np.testing.assert_allclose(found["body_rate_derivative"], found["dexp_derivative"], atol=64 * EPS)
     # The closed form of the logarithm, differentiated twice, loses a factor 1/y^2 = 400 where it begins.

@@ -237,6 +237,30 @@ def test_wheels_turn_at_their_ratio(key):
     np.testing.assert_allclose(np.asarray(compiled()[0](jnp.zeros(()), q, faster)[1])[rows], 0.1, rtol=1e-12)
 
 
+def test_tangent_steps_have_the_rate_of_their_difference():
+    joints = [
+        js.Revolute("hinge", "ground", "left", axis=(0.0, 0.6, 0.8), at=(0.1, 0.2, 0.3)),
+        js.Ball("ball", "left", "right", at=(0.3, 0.1, -0.2)),
+    ]
+    for coordinates in (jm.Absolute(), jm.Joints()):
+        mechanism, q = jm.spatial_mechanism(BODIES, joints, coordinates=coordinates)
+        xi, v = (jnp.sin(a + jnp.arange(float(len(mechanism.names.velocities)))) for a in (1.0, 2.0))
+        for system in (mechanism, jd.Masked(mechanism, jnp.zeros(len(mechanism.names.rows), bool))):
+            rate = jax.jvp(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)), (0.0,), (1.0,))[1]  # noqa: B023
+            np.testing.assert_allclose(system.step_rate(q, xi, v), rate, atol=100 * EPS)
+    # Of another retract nothing is known.
+    given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    assert Backward(**given).step_rate(q, xi, v) is None
+
+
+@jd.pytree(kw_only=True)
+class Backward(jm.Mechanism):
+    """A mechanism that moves the other way round."""
+
+    def retract(self, q, xi):
+        return super().retract(q, -xi)
+
+
 @pytest.mark.long
 def test_blocks_are_the_matrix():
     mechanism, q = everything(FEW)

@@ -52,6 +52,7 @@ class Ruled:
         self._one = custom_vmap(jax.jit(lambda *arguments: varying_with(function(*arguments), arguments)))
 
     def __call__(self, *arguments: Any) -> Any:
+        """Returns the results of one world, or of a batch by the rule."""
         return self._one(*arguments)
 
     def def_vmap(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:

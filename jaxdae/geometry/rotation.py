@@ -226,6 +226,19 @@ def right_dexp_inverse(phi: Vector) -> Matrix:
     return jnp.eye(3, dtype=phi.dtype) + 0.5 * cross + 0.25 * (c2 - c3) / c1 * cross_twice
 
 
+@jax.jit
+def rotation_vector_rate(phi: Vector, omega: Vector) -> Vector:
+    """Returns phi' (rad/s) where exp(phi(t)) turns with omega in the body: `right_dexp_inverse(phi) @ omega`, without the matrix.
+
+    Args:
+        phi: rotation vector in rad.
+        omega: angular velocity in the body, in rad/s.
+    """
+    _, c1, c2, c3 = _stumpff(4, 0.25 * jnp.sum(phi * phi))
+    across = _cross(phi, omega)
+    return omega + 0.5 * across + 0.25 * (c2 - c3) / c1 * _cross(phi, across)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 # Compiled as a unit: differentiated code then traces it once, and code outside of `jit` runs it as one operation.
 @partial(jax.jit, static_argnums=(0,))

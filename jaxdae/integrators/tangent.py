@@ -6,12 +6,12 @@ the velocity v at q(t),
 
     d/dxi [q0 (+) xi] xi' = d/ds [q (+) s v]    at s = 0,
 
-one linear equation for xi', solved by a directional derivative where the system has the inverse of (+),
+one linear equation for xi'. For rotations with q (+) xi = q exp(xi) its solution is the inverse of the right-trivialized derivative of the
+exponential, dexp^-1_{-xi} v = v + xi x v / 2 + ..., and for flat coordinates it is v itself. Systems that know it say so by
+`System.step_rate`, mechanisms among them. Of others it is a directional derivative where they have the inverse of (+),
 
     xi' = d/ds [(q (+) s v) (-) q0]    at s = 0,        (-): `System.difference`.
-
-For rotations with q (+) xi = q exp(xi) it is the inverse of the right-trivialized derivative of the exponential,
-dexp^-1_{-xi} v = v + xi x v / 2 + ..., and for flat coordinates it is v itself. In (xi, v) a method has the order of its tableau, and
+ In (xi, v) a method has the order of its tableau, and
 every stage is on the space (Munthe-Kaas).
 
 References:
@@ -33,7 +33,7 @@ def tangent_rate(system: AnySystem, q0: Coordinates, xi: Velocity, v: Velocity) 
     """Returns xi' (nv,) of q0 (+) xi(t) where it moves with velocity v.
 
     Args:
-        system: the system, whose `retract` (and `difference`, where it has one of its own) says how coordinates move.
+        system: the system, whose `retract` (and `step_rate` or `difference`, where it has one of its own) says how coordinates move.
         q0: where the step began (nq,).
         xi: the tangent step so far (nv,).
         v: the velocity at q0 (+) xi (nv,).
@@ -43,6 +43,9 @@ def tangent_rate(system: AnySystem, q0: Coordinates, xi: Velocity, v: Velocity) 
     """
     if system.flat:
         return v
+    known = system.step_rate(q0, xi, v)
+    if known is not None:
+        return known
     q = system.retract(q0, xi)
     zero, one = jnp.zeros((), v.dtype), jnp.ones((), v.dtype)
     if type(_innermost(system)).difference is System.difference:

@@ -217,3 +217,9 @@ class EmbeddedMechanism(KinematicSystem):
         """Returns xi with x0 (+) xi = x1."""
         k = self._freedoms
         return jnp.concatenate([self.mechanism.difference(q0[:-k], q1[:-k]), q1[-k:] - q0[-k:]])
+
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
+        """Returns xi' of x (+) xi(t) where it moves with velocity v, as far as the mechanism knows it."""
+        k = self._freedoms
+        known = self.mechanism.step_rate(q[:-k], xi[:-k], v[:-k])
+        return None if known is None else jnp.concatenate([known, v[-k:]])

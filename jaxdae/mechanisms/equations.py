@@ -179,6 +179,10 @@ class Mechanism(System):
         """Returns xi with q0 (+) xi = q1."""
         return self.coordinates.difference(q0, q1)
 
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
+        """Returns xi' of q (+) xi(t) where it moves with velocity v; None where a subclass has a `retract` of its own."""
+        return self.coordinates.step_rate(q, xi, v) if type(self).retract is Mechanism.retract else None
+
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
 

@@ -19,9 +19,10 @@ from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
+from jaxdae.geometry.trigonometry import once
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
-from jaxdae.operators.jacobian import GramFactors, JacobianOperator
+from jaxdae.operators.jacobian import GramFactors, JacobianOperator, softened_cholesky
 from jaxdae.typing import Leaf
 
 ELIMINATED_FROM = small_matrix.UNROLLED_UP_TO + 1
@@ -129,22 +130,29 @@ class BlockRows(JacobianOperator):
         return self._with([side / of for side, of in zip(self.sides, of_bodies, strict=True)])
 
     def times_blocks(self, blocks: Float[Array, "k b b"]) -> JacobianOperator:
-        """Returns J B with B block diagonal: by blocks where those of B are the bodies'."""
-        if blocks.shape[0] != self.bodies:
+        """Returns J B with B block diagonal: by blocks where each body has one of B or several."""
+        count, size, _ = blocks.shape
+        if count % self.bodies:
             return super().times_blocks(blocks)
-        return self._with([jnp.einsum("ri,rij->rj", side, of) for side, of in zip(self.sides, self._of_bodies(blocks), strict=True)])
+        parts = count // self.bodies
+        each = self._of_bodies(blocks.reshape(self.bodies, parts, size, size))
+        # Sums and no products of matrices, of which the compiler calls its routine for each row. What rows are put together of is computed
+        # once and not for each column of the blocks.
+        sides = [jnp.sum(once(side).reshape(-1, parts, size, 1) * of, axis=2) for side, of in zip(self.sides, each, strict=True)]
+        return self._with([side.reshape(self.first.shape) for side in sides])
 
     def gram(self) -> Float[Array, "nc nc"]:
         """Returns J J^T, from the products of all pairs of blocks that share a body."""
-        return gram_of(self.connected, self.bodies, self.sides)
+        lower = lower_gram(self.connected, self.bodies, self.sides)
+        return lower + jnp.tril(lower, -1).T
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
         """Returns the factors of J J^T + C: by elimination over a tree where there are many rows, else of the matrix."""
         if len(self.a) < ELIMINATED_FROM:
-            return super().gram_factors(compliance)
+            return softened_cholesky(lower_gram(self.connected, self.bodies, self.sides), compliance)
         order = elimination(self.connected, self.bodies, self.first.shape[1])
         soft = jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance
-        return eliminate(order, self.sides, soft, functools.partial(gram_of, self.connected, self.bodies))
+        return eliminate(order, self.sides, soft, functools.partial(lower_gram, self.connected, self.bodies))
 
     def row_sizes(self) -> Float[Array, " nc"]:
         """Returns the largest magnitude in each row; the ground's entries do not count."""
@@ -159,21 +167,20 @@ class BlockRows(JacobianOperator):
         return (self._to_bodies([(side != 0.0).astype(self.dtype) for side in self.sides]) > 0.0).reshape(-1)
 
 
-def gram_of(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:
-    """Returns J J^T (nc, nc) of rows on these bodies with these entries, (nc, width) each."""
-    places, terms = _shared(connected, bodies)
-    rows, width = sides[0].shape
-    blocks = jnp.concatenate([*sides, jnp.zeros((1, width), sides[0].dtype)])
-    values = sum((jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms), jnp.zeros(places.shape, blocks.dtype))
-    flat = jnp.zeros((rows * rows,), blocks.dtype)
-    return flat.at[places].set(values, unique_indices=True, indices_are_sorted=True).reshape(rows, rows)
+def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:
+    """Returns the lower triangle (nc, nc) of J J^T, of rows on these bodies with these entries, (nc, width) each."""
+    where, count, terms = _shared(connected, bodies)
+    blocks = jnp.concatenate([*sides, jnp.zeros_like(sides[0][:1])])
+    values = sum((jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms), jnp.zeros((count,), blocks.dtype))
+    return jnp.concatenate([values, jnp.zeros((1,), blocks.dtype)])[where]
 
 
 @functools.lru_cache(maxsize=64)
-def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Returns the nonzero entries of J J^T as ascending places in the flat matrix, and the two blocks of each of their terms.
+def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.ndarray, int, list[tuple[np.ndarray, np.ndarray]]]:
+    """Returns where each entry of J J^T is (nc, nc) among those of the lower triangle that may not be zero, and their number and terms.
 
-    There are as many terms as bodies that two rows share at most; blocks are numbered side by side, and after them is one of zeros.
+    Entries that are zero are after the last of these. There are as many terms as bodies that two rows share at most, each the numbers of
+    two blocks; these are numbered side by side, and after them is one of zeros.
     """
     rows = len(connected)
     incident: list[list[tuple[int, int]]] = [[] for _ in range(bodies)]
@@ -181,13 +188,17 @@ def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.nda
         for side, body in enumerate(on):
             if body < bodies:
                 incident[body].append((row, side * rows + row))
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for blocks in incident:
         for i, left in blocks:
             for j, right in blocks:
-                found.setdefault(i * rows + j, []).append((left, right))
-    places = np.asarray(sorted(found), int)
+                if j <= i:
+                    found.setdefault((i, j), []).append((left, right))
+    places = sorted(found)
     nothing = (rows * max((len(on) for on in connected), default=0),) * 2
     count = max((len(terms) for terms in found.values()), default=0)
     columns = [np.asarray([(*found[p], *[nothing] * count)[k] for p in places], int).reshape(-1, 2) for k in range(count)]
-    return places, [(pairs[:, 0], pairs[:, 1]) for pairs in columns]
+    where = np.full((rows, rows), len(places), np.int32)
+    for number, (i, j) in enumerate(places):
+        where[i, j] = number
+    return where, len(places), [(pairs[:, 0], pairs[:, 1]) for pairs in columns]

@@ -42,12 +42,12 @@ class EliminationFactors:
 
     Attributes:
         order: who is eliminated when (static).
-        inverse: the inverse of the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
+        lower: the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
         columns: [L^-T S; X] of all nodes (places, own + border, own), as levels have them; infinite where the matrix is there.
     """
 
     order: Elimination = static()
-    inverse: Leaf
+    lower: Leaf
     columns: Leaf
 
     def solve(self, b: Float[Array, " nc"]) -> Float[Array, " nc"]:
@@ -57,12 +57,12 @@ class EliminationFactors:
         def one(factors: Any, b: Any) -> Any:
             if not _is_small(order):
                 return many(factors, b)
-            return small_matrix.rmatvec(factors[0], small_matrix.matvec(factors[0], b))
+            return small_matrix.solved_by_factor(factors[0], b)
 
         def many(factors: Any, b: Any) -> Any:
             return _solved(order, factors[1], b)
 
-        return solved_by_worlds(one, many)((self.inverse, self.columns), b)
+        return solved_by_worlds(one, many)((self.lower, self.columns), b)
 
 
 def _is_small(order: Elimination) -> bool:
@@ -76,7 +76,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         order: who is eliminated when.
         sides: the entries of all rows in the velocities of their first, second, ... bodies, (nc, width) each.
         compliance: C (nc,).
-        gram: the function from the sides to J J^T (nc, nc).
+        gram: the function from the sides to J J^T (nc, nc), of which the lower triangle is read.
     """
     rows, shape = len(order.connected), (len(order.numbers), sum(order.sizes), order.sizes[0])
 
@@ -85,7 +85,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         if not _is_small(order):
             return jnp.zeros((0, 0), compliance.dtype), _made(order, compliance, *sides)
         matrix = small_matrix.add_diagonal(gram(sides), compliance)
-        return small_matrix.inverse_cholesky(matrix), jnp.full(shape, jnp.inf, compliance.dtype)
+        return small_matrix.lower_cholesky(matrix), jnp.full(shape, jnp.inf, compliance.dtype)
 
     @factorized.def_vmap
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:

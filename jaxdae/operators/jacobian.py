@@ -93,8 +93,7 @@ class JacobianOperator(abc.ABC):
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
         """Returns the factors of J J^T + C, C diagonal, None for zero; NaN where it is singular. Not meant to be differentiated."""
-        gram = self.gram()
-        return small_matrix.cholesky(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
+        return softened_cholesky(self.gram(), compliance)
 
     def eliminated(self, mass: Any, compliance: Float[Array, " nc"] | None) -> Any:
         """Returns the factors of [M -J^T; J C] (see `jaxdae.saddle_point.interface`) where M and J are best eliminated together, else None.
@@ -112,6 +111,11 @@ class JacobianOperator(abc.ABC):
     def touched(self) -> Bool[Array, " nv"]:
         """Returns which columns have entries in any row; all of them where that takes the matrix to find out."""
         return jnp.ones((self.shape[1],), bool)
+
+
+def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> small_matrix.Cholesky:
+    """Returns the factors of J J^T + C, of which the lower triangle is given; C diagonal, None for zero."""
+    return small_matrix.cholesky(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
 
 
 @pytree

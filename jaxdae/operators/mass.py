@@ -281,7 +281,8 @@ class BlockRoot(MassFactors):
 
 
 def _by_block(blocks: Any, x: Any) -> Any:
-    return jnp.einsum("kij,kj->ki", blocks, x.reshape(blocks.shape[0], -1)).reshape(-1)
+    # Sums and no products of matrices, of which the compiler calls its routine for each block.
+    return jnp.sum(blocks * x.reshape(blocks.shape[0], 1, -1), axis=2).reshape(-1)
 
 
 def as_mass_operator(mass: Any) -> MassOperator:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry import planar, spatial
-from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract
+from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_retract, rotation_vector_rate
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
@@ -199,6 +199,10 @@ class PlanarAbsolute(_Absolute):
         """Returns q1 - q0."""
         return q1 - q0
 
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+        """Returns v."""
+        return v
+
 
 @pytree
 class SpatialAbsolute(_Absolute):
@@ -246,9 +250,8 @@ class SpatialAbsolute(_Absolute):
         masses = jnp.repeat(mass[:, None], 3, axis=1)
         if inertia.ndim == 2:
             return DiagonalMatrix(jnp.concatenate([masses, inertia], axis=1).reshape(-1).astype(q.dtype))
-        linear = masses[:, :, None] * jnp.eye(3, dtype=mass.dtype)
-        none = jnp.zeros_like(linear)
-        blocks = jnp.concatenate([jnp.concatenate([linear, none], axis=2), jnp.concatenate([none, inertia], axis=2)], axis=1)
+        # Two blocks a body, of half the size of one.
+        blocks = jnp.stack([masses[:, :, None] * np.eye(3, dtype=mass.dtype), inertia], axis=1).reshape(-1, 3, 3)
         return BlockDiagonalMatrix(blocks.astype(q.dtype))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
@@ -262,6 +265,12 @@ class SpatialAbsolute(_Absolute):
         before, after = q0.reshape(-1, 7), q1.reshape(-1, 7)
         turned = jax.vmap(quat_difference)(before[:, 3:], after[:, 3:])
         return jnp.concatenate([after[:, :3] - before[:, :3], turned], axis=1).reshape(-1)
+
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+        """Returns xi' of q (+) xi(t) where it moves with velocity v."""
+        moved, moving = xi.reshape(-1, 6), v.reshape(-1, 6)
+        turning = jax.vmap(rotation_vector_rate)(moved[:, 3:], moving[:, 3:])
+        return jnp.concatenate([moving[:, :3], turning], axis=1).reshape(-1)
 
 
 def frame_quaternions(frames: spatial.Frame) -> Any:

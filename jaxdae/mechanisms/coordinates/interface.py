@@ -219,3 +219,7 @@ class BodyCoordinates(abc.ABC):
     @abc.abstractmethod
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns xi with q0 (+) xi = q1."""
+
+    @abc.abstractmethod
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+        """Returns xi' of q (+) xi(t) where it moves with velocity v; see `System.step_rate`."""

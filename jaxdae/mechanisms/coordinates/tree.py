@@ -34,9 +34,9 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import kept, kept_to_differentiate, linearly_kept
 from jaxdae.checkpointing import made_again
-from jaxdae.geometry.rotation import quat_difference, quat_retract, quat_velocity
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates import balls
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, VELOCITIES, Structure
@@ -207,12 +207,7 @@ class TreeCoordinates(BodyCoordinates):
 
     def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
         """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
-        if self.flat:
-            return rate
-        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
-        turning = jax.vmap(quat_velocity)(q[balls_q], rate[balls_q])
-        back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
-        return jnp.concatenate([rate[vectors_q], turning.reshape(-1)])[back]
+        return rate if self.flat else balls.velocity_of(self.structure, q, rate)
 
     def at_rest(self, q: Coordinates) -> Kinematics:
         """Returns the frames of all bodies; the twists are zero."""
@@ -398,25 +393,19 @@ class TreeCoordinates(BodyCoordinates):
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi; quaternions stay of length 1."""
-        if self.flat:
-            return q + xi
-        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
-        turned = jax.vmap(quat_retract)(q[balls_q], xi[balls_v])
-        back = np.argsort(np.concatenate([vectors_q, balls_q.reshape(-1)]))
-        return jnp.concatenate([q[vectors_q] + xi[vectors_v], turned.reshape(-1)])[back]
+        return q + xi if self.flat else balls.retracted(self.structure, q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns xi with q0 (+) xi = q1, rotations of balls by at most half a turn."""
-        if self.flat:
-            return q1 - q0
-        vectors_q, vectors_v, balls_q, balls_v = self.structure.vectors_and_balls
-        turned = jax.vmap(quat_difference)(q0[balls_q], q1[balls_q])
-        back = np.argsort(np.concatenate([vectors_v, balls_v.reshape(-1)]))
-        return jnp.concatenate([q1[vectors_q] - q0[vectors_q], turned.reshape(-1)])[back]
+        return q1 - q0 if self.flat else balls.difference(self.structure, q0, q1)
+
+    def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
+        """Returns xi' of q (+) xi(t) where it moves with velocity v."""
+        return v if self.flat else balls.step_rate(self.structure, xi, v)
 
 
-# Compiled as units: all who need them share one trace. Loops of gradients do not take the first apart: of what is constant in it they make a
-# function that returns constants alone, at which the partitioner of jaxlib 0.9 crashes.
+# Compiled as units: all who need them share one trace. Loops of gradients do not take the first apart: of what is constant in it they make
+# a function that returns constants alone, at which the partitioner of jaxlib 0.9 crashes.
 @made_again
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
