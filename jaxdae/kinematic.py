@@ -99,7 +99,8 @@ def kinematic_velocity(
         solver: a saddle-point solver; `SchurComplement()` by default.
 
     Returns:
-        x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate.
+        x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate. NaN where a solver that needs
+        full rank, as the default does, meets rows that depend on each other: the status is SINGULAR then, and `LeastSquares()` finds x'.
 
     Raises:
         TypeError: no `KinematicSystem`.

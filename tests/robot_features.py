@@ -235,6 +235,11 @@ FEATURES = {
         Honoured(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
         Honoured(*M.joint('type="slide" range="-1 2"'), limits),
     ),
+    "limits of hinges that turn without end": (
+        Reported(*U.joint('<limit lower="1" upper="2"/>', "continuous"), "lower and upper limit of a continuous joint"),
+        None,
+        None,
+    ),
     "damping": (
         Honoured(*U.joint('<dynamics damping="2"/>'), field("damping", 2.0)),
         Honoured(*S.axis("<dynamics><damping>2</damping></dynamics>"), field("damping", 2.0)),

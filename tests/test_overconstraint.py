@@ -496,3 +496,8 @@ def test_mistakes_about_wheels():
 def test_what_is_given_to_vehicles_is_looked_at_all_at_once(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_masses_of_a_single_trailer_may_be_listed():
+    truck = jv.truck_and_trailers(3.0, [4.0], [0.5], trailer_mass=[7.0], trailer_inertia=[2.0])
+    assert (float(truck.bodies[-1].mass), float(truck.bodies[-1].inertia)) == (7.0, 2.0)

@@ -261,6 +261,10 @@ def test_what_acts_in_balls(tmp_path):
     path.write_text(of(link("a"), link("b", BOX), joint(inside='<limit lower="1" upper="2" velocity="inf"/>')))
     assert robots.load(path).report.limits == {"j": {"lower": 1.0, "upper": 2.0}}
     assert "the start is beyond the limits of: j" in robots.load(path).report.notes
+    path.write_text(of(link("a"), link("b", BOX), joint("continuous", inside='<limit lower="1" upper="2" velocity="3"/>')))
+    report = robots.load(path).report
+    assert report.limits == {"j": {"velocity": 3.0}}
+    assert not any("beyond the limits" in note for note in report.notes)
 
 
 def test_floating_joint_at_the_root_makes_a_free_body(tmp_path):

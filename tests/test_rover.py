@@ -208,6 +208,13 @@ def test_standing_and_moving_on_hills_are_differentiable_at_right_angles_and_at_
         np.testing.assert_allclose(found(p)[1], differences, rtol=1e-7, atol=1e-7)
 
 
+def test_bodies_in_absolute_coordinates_are_not_placed():
+    """Their wheels would stay where they are."""
+    mechanism, q = jm.mechanism(jv.rocker_bogie())
+    with pytest.raises(ValueError, match="mechanism must be in joint coordinates"):
+        jv.place_on_terrain(mechanism, q, jnp.zeros(2), 0.0)
+
+
 @pytest.mark.long
 def test_what_cannot_be_placed_is_named():
     mechanism, q = car(jv.HeightMap(jnp.zeros((4, 4)), 1.0, (-1.5, -1.5)), FOUR)

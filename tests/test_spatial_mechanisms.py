@@ -40,9 +40,10 @@ EPS = np.finfo(float).eps
 
 def test_every_type_has_a_row():
     joints, forces = TYPES["space"]
-    # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space. Free joints
-    # have no rows.
-    elsewhere = {"free", "relation", "tendon_relation", "rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere"}
+    # Relations and tendons are between joints: see test_joint_elements. Wheels stand on a terrain: see test_wheels_in_space. Spheres roll
+    # on surfaces in test_sphere_on_surface. Free joints have no rows.
+    wheels = {"rolling_disc", "rolling_sphere", "sliding_disc", "sliding_sphere", "sphere_on_surface"}
+    elsewhere = {"free", "relation", "tendon_relation", *wheels}
     assert {kind.type_key() for kind in joints} == {kind("j", "left", "right").type_key() for kind in KINDS.values()} | elsewhere
     # Tires do so, too: see test_height_loads.
     listed = {force.type_key() for elements in FORCES.values() for force in elements} | {"brush_tire", "magic_formula_tire", "tendon"}

@@ -243,14 +243,15 @@ class _Check:
             return
         steps = round(ratio)
         if steps < 1 or abs(ratio - steps) > 1e-6 * max(ratio, 1.0):
-            near = f"{max(math.floor(ratio), 1) * dt:.9g} or {(math.floor(ratio) + 1) * dt:.9g}"
+            near = " or ".join(dict.fromkeys(f"{count * dt:.9g}" for count in (max(math.floor(ratio), 1), math.floor(ratio) + 1)))
             got = f"{show(duration)} s, which is {ratio:.9g} steps of {show(dt)} s"
             yield self.document.problem(("duration",), got, "a whole number of steps", f"set duration to {near}")
             return
         every = self._at("save_every")
         every = every if _count(every) else 1
         if steps % every:
-            divisors = [n for n in range(max(1, every // 4), every * 4) if steps % n == 0]
+            around = range(max(1, min(every, steps) // 4), min(every * 4, steps + 1))
+            divisors = [n for n in around if steps % n == 0] or [1, steps]
             near = ", ".join(str(n) for n in sorted(sorted(divisors, key=lambda n: abs(n - every))[:3]))
             yield self.document.problem(
                 ("save_every",),

@@ -10,7 +10,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from jaxdae.app.problems import Problem, did_you_mean, is_number, show
-from jaxdae.app.schema_mechanism import PYTHON_ONLY, PYTHON_TYPES
+from jaxdae.app.schema_mechanism import PYTHON_TYPES, why_not_here
 from jaxdae.app.source import Document, Location, value_at
 
 _TAG_KEYS = ("type", "space")
@@ -158,7 +158,8 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
     if kind == "extra_forbidden":
         key = place[-1]
         known = sorted({name for candidate in last.models for name in candidate.model_fields})
-        remedy = PYTHON_ONLY.get(str(key)) or did_you_mean(key, known, "keys")
+        reasons = (reason for candidate in last.models if (reason := why_not_here(candidate, str(key))))
+        remedy = next(reasons, "") or did_you_mean(key, known, "keys")
         return document.problem(place, "an unknown key", "a key of the config", remedy, key=True)
     if kind == "missing":
         described = _describe(walk)

@@ -62,21 +62,6 @@ PYTHON_TYPES = frozenset(kind.type_key() for space in SPACES for kinds in LIBRAR
 """Types that need what a config cannot give, functions."""
 
 
-def _hidden() -> Iterable[tuple[str, str]]:
-    for kind in (kind for kinds in TYPES.values() for kind in kinds.values()):
-        of_inputs = any(isinstance(field, Input) for field in kind.kinds().values())
-        for name, field in kind.kinds().items():
-            if not field.in_config:
-                driven = of_inputs and kind.default_of(name) is not ... and not getattr(field, "at_start", None)
-                yield name, "inputs are driven from Python (controls of jaxdae.rollout)" if driven else "it is that of the start pose"
-
-
-PYTHON_ONLY: dict[str, str] = dict(_hidden()) | {
-    "terrain": "a mechanism in the plane stands on level ground; one with space: space has a terrain"
-}
-"""Keys that a config cannot use, or not where they are, and why."""
-
-
 class Section(BaseModel):
     """What all sections share: unknown keys are mistakes, types are taken as written, numbers are finite."""
 
@@ -293,6 +278,20 @@ DRIVE_SECTIONS: dict[str, dict[str, type[ElementSection]]] = {
     space: {key: _model(kind) for key, kind in kinds.items()} for space, kinds in DRIVE_TYPES.items()
 }
 """The sections of all types of drives by their names in configs, in each space."""
+
+
+def why_not_here(section: type[BaseModel], key: str) -> str:
+    """Returns why a config cannot use a key of a section although a type in Python has it; nothing where no type has it."""
+    if key == "terrain":
+        return "a mechanism in the plane stands on level ground; one with space: space has a terrain"
+    if not issubclass(section, ElementSection):
+        return ""
+    kinds = section.kind.kinds()
+    if key not in kinds or kinds[key].in_config:
+        return ""
+    of_inputs = any(isinstance(field, Input) for field in kinds.values())
+    driven = of_inputs and section.kind.default_of(key) is not ... and not getattr(kinds[key], "at_start", None)
+    return "inputs are driven from Python (controls of jaxdae.rollout)" if driven else "it is that of the start pose"
 
 
 def _one_of(space: str, number: int) -> Any:

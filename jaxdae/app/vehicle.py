@@ -120,6 +120,11 @@ def expand(section: yaml.MappingNode) -> tuple[list[Problem], bool, list[yaml.No
             of_first_order = "order" in given and given["order"].value == "first"
             ground = plain(given["terrain"]) if "terrain" in given else None
             found, description = _vehicle(plain(given["vehicle"]), ground, of_first_order)
+            space = given["space"].value if "space" in given else ""
+            if description is not None and space in WHEELS and space != description.space.name:
+                kind, own = plain(given["vehicle"])["type"], description.space.name
+                expected = f"space: {own} for this vehicle"
+                found, description = [(("type",), f"{kind} with space: {space}", expected, f"remove space: {space}")], None
             try:
                 if description is not None:
                     _write(section, description, given["vehicle"], of_first_order)

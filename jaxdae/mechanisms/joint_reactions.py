@@ -35,6 +35,8 @@ from jaxdae.typing import Rows
 class Reactions:
     """What each joint does to its body b, with the opposite on its body a.
 
+    A `Gear` and the wheels of the plane have no opposite: what they do to their bodies is balanced by the ground.
+
     Attributes:
         names: of the joints (k,), static, so that reactions are compiled and mapped over worlds like any numbers.
         force: in the axes of the world, (k, 2) or (k, 3), in N.
@@ -95,17 +97,19 @@ def _of_rows(
     These are the groups of joints with rows, with the wrenches on their bodies b (k,) and those on all bodies (n,); the wrenches of
     relations and tendons between measured coordinates on all bodies; and the efforts (nv,) of both on the coordinates themselves.
     """
-    used, loads, along = 0, [], jnp.zeros_like(state.v)
+    used, loads, along = 0, dict[str, Any](), jnp.zeros_like(state.v)
     pulls: list[tuple[Any, Any]] = []
     for rows, measure, derivative in (("rows", "residual", "blocks"), ("velocity_rows", "velocity_residual", "velocity_blocks")):
-        for group in mechanism.joints.values():
+        for key, group in mechanism.joints.items():
             count = len(getattr(group, rows))
             if count:
                 pair = Pairs(group.a, group.b, len(mechanism.body_names))
                 own = lam[used : used + count * len(group.names)].reshape(-1, count)
                 used += own.size
                 block = getattr(group.derivatives, derivative)(getattr(type(group), measure), group, pair, motion, state.t)
-                loads.append((group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own)))
+                load = (group, pair, _on_b(mechanism, block, own), mechanism.virtual_work(block, pair, own))
+                # What rolls on a surface has rows of both levels, which are one joint.
+                loads[key] = (group, pair, *jax.tree.map(jnp.add, loads[key][2:], load[2:])) if key in loads else load
         for group in mechanism.relations.values() if rows == "rows" else ():
             own = lam[used : used + len(group.names)]
             used += own.size
@@ -120,7 +124,7 @@ def _of_rows(
             along = along.at[np.asarray(term.in_v)].add(term.entries)
         for term in terms.on_bodies:
             related.append(mechanism.virtual_work(term.block, term.pair, jnp.ones_like(effort)[:, None]))
-    return loads, related, along
+    return list(loads.values()), related, along
 
 
 def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:

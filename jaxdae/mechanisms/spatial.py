@@ -38,6 +38,7 @@ from jaxdae.mechanisms.joints.spatial import (
     Screw,
     SlidingDisc,
     SlidingSphere,
+    SphereOnSurface,
     Universal,
     Weld,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "Screw",
     "SlidingDisc",
     "SlidingSphere",
+    "SphereOnSurface",
     "Tendon",
     "TendonRelation",
     "Torque",

@@ -117,7 +117,9 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
     ]
     afloat = tuple(joint.child for joint in order if joint.kind is _FREE)
     lost = [one.line for node in root.all("joint") if _KINDS[node.attributes["type"]] is _FREE for one in node.all("dynamics")]
-    ignored = unused(source, [root], _READ, {"dynamics of a floating joint": lost})
+    turning = [node for node in root.all("joint") if node.attributes["type"] == "continuous"]
+    endless = [one.line for node in turning for one in node.all("limit") if {"lower", "upper"} & one.attributes.keys()]
+    ignored = unused(source, [root], _READ, {"dynamics of a floating joint": lost, "lower and upper limit of a continuous joint": endless})
     return source, Graph(root.attributes.get("name", path.stem), placed, found, couplings, forces, ignored=ignored, afloat=afloat)
 
 
@@ -237,7 +239,9 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
         source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
-    limits = {key: value for key, value in limits.items() if np.isfinite(value)}
+    # What turns without end has limits of its rate and effort only, whatever its file says.
+    ends_there = {"lower", "upper"} if kind == "continuous" else set()
+    limits = {key: value for key, value in limits.items() if np.isfinite(value) and key not in ends_there}
     followed, mimic = node.first("mimic"), None
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
         source.wrong(followed.line, f"the joint {name!r} is {kind}: only revolute and prismatic joints can mimic others")

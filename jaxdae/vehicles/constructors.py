@@ -352,7 +352,7 @@ def truck_and_trailers(
         angle_mistakes("steering", steering, 1),
         *(length_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
         *(
-            wheel_mistakes(name, each, len(lengths), "trailer")
+            wheel_mistakes(name, each, len(lengths), "trailer", listed=True)
             for name, each in (("trailer_mass", trailer_mass), ("trailer_inertia", trailer_inertia))
             if each is not None
         ),

@@ -38,17 +38,17 @@ def number_mistakes(name: str, x: Any, size: int, what: str) -> Iterator[str]:
         yield f"{name} must be {size} finite numbers, {what}, got {x}"
 
 
-def _is_for(known: np.ndarray, count: int) -> bool:
-    """Returns whether numbers are one for all, or one for each of several."""
-    return known.shape == () or (count > 1 and known.shape == (count,))
+def _is_for(known: np.ndarray, count: int, *, listed: bool = False) -> bool:
+    """Returns whether numbers are one for all, or one for each of several; where they are listed there may be one of them."""
+    return known.shape == () or ((listed or count > 1) and known.shape == (count,))
 
 
-def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel") -> Iterator[str]:
-    """Yields what is neither one number nor one a wheel, or whatever else there are several of."""
+def wheel_mistakes(name: str, x: Any, count: int, each: str = "wheel", *, listed: bool = False) -> Iterator[str]:
+    """Yields what is neither one number nor one a wheel, or whatever else there are several of, or of which there is a list."""
     known = concrete(x)
-    if known is not None and not (_is_for(known, count) and np.all(np.isfinite(known))):
+    if known is not None and not (_is_for(known, count, listed=listed) and np.all(np.isfinite(known))):
         shape = f" of shape {known.shape}" if known.ndim else ""
-        wanted = "one number" if count == 1 else f"one number, or {count} of them, one a {each}"
+        wanted = f"one number, or {count} of them, one a {each}" if listed or count > 1 else "one number"
         yield f"{name} must be {wanted}, finite, got {x}{shape}"
 
 

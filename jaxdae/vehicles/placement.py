@@ -38,6 +38,7 @@ from jaxdae.batching.last import concatenated, repeated_by_worlds
 from jaxdae.geometry.spatial import Vector
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
+from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.touching import pushing
 from jaxdae.mechanisms.values import hint
@@ -119,7 +120,8 @@ def place_on_terrain(
         suspension: names of the joints with one coordinate that follow from the ground; those of steering and wheels are kept.
 
     Raises:
-        ValueError: an unknown body or joint, one without such coordinates, shapes that do not fit, or no wheels on terrain.
+        ValueError: an unknown body or joint, one without such coordinates, shapes that do not fit, no wheels on terrain, or absolute
+            coordinates of several bodies.
 
     Differentiable with respect to the mechanism (its terrain, for one), place and yaw, forward and reverse. May be batched by `vmap`.
     """
@@ -127,6 +129,11 @@ def place_on_terrain(
     place, yaw = jnp.asarray(place, q.dtype), jnp.asarray(yaw, q.dtype)
     if place.shape != (2,) or yaw.shape != ():
         raise ValueError(f"place_on_terrain: place must have shape (2,) and yaw (), got {place.shape} and {yaw.shape}")
+    if not isinstance(mechanism.coordinates, TreeCoordinates) and len(mechanism.body_names) > 1:
+        raise ValueError(
+            f"place_on_terrain: mechanism must be in joint coordinates, jm.mechanism(description, jm.Joints()): in absolute ones wheels"
+            f" do not move with {body!r}"
+        )
     _standing(mechanism)
     return _placed(mechanism, q, place, yaw, _where(mechanism, body, suspension))
 

@@ -63,7 +63,9 @@ ONE_MISTAKE = {
     "dt negative": ("dt=-1e-3", "dt", "got -0.001", "> 0"),
     "steps not whole": ("dt=0.3", "duration", "3.33333333 steps", "a whole number of steps", "0.9 or 1.2"),
     "too many steps": ("dt=1e-12", "dt", "1e+12 steps", "at most 1e+08 steps"),
+    "step beyond the run": ("dt=2.5", "duration", "0.4 steps", "set duration to 2.5"),
     "save_every does not divide": ("save_every=3", "save_every", "the 100 steps", "for example 1, 2, 4"),
+    "save_every beyond the run": ("save_every=1000", "save_every", "the 100 steps", "for example 25, 50, 100"),
     "unknown solver": (
         "solver=shur_complement",
         "solver",
@@ -160,6 +162,12 @@ ONE_MISTAKE = {
         "remove rest, or add stiffness",
     ),
     "input": ("forces.motor.input=0", "mechanism.forces.motor.input", "driven from Python"),
+    "key that another type has in Python": (
+        "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0], offset: 0.1}]",
+        "mechanism.joints.J.offset",
+        "an unknown key",
+        "choose keys from: a, armature",
+    ),
     "override without a value": ("dt", "the text 'dt'", "path.to.key=value"),
     "override that is no YAML": ("dt=[1", "not YAML"),
     "override of an absent body": ("bodies.wheel.mass=1", "'wheel'", "an element of the list", "crank, rod"),

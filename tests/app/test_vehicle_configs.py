@@ -143,6 +143,8 @@ MISTAKES = {
         "count must be a whole number, at least 3, got 2",
     ),
     "terrain of a rover": ({"vehicle": {"type": "rocker_bogie", "terrain": 3}}, "mechanism.vehicle.terrain", "mechanism.terrain is"),
+    "in space": ({"space": "space", "vehicle": DRIVE}, "mechanism.vehicle.type", "with space: space", "expected space: plane"),
+    "in the plane": ({"space": "plane", "vehicle": {"type": "rocker_bogie"}}, "mechanism.vehicle.type", "expected space: space"),
     "wheels no list": ({"bodies": CHASSIS, "wheels": {"name": "w"}}, "mechanism.wheels", "got a mapping", "a list"),
     "wheel no mapping": ({"bodies": CHASSIS, "wheels": [3]}, "mechanism.wheels.0", "got 3", "a mapping"),
     "wheel of another type": ({"bodies": CHASSIS, "wheels": [WHEEL | {"type": "weld"}]}, "mechanism.wheels.left.type", "one of wheel, mec"),

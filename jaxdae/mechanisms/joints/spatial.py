@@ -21,7 +21,7 @@ from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
 from jaxdae.mechanisms.joints.spatial_base import AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
-from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
+from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface, SphereOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
@@ -395,6 +395,7 @@ SPATIAL_JOINTS = (
     RackAndPinion,
     PointOnCurve,
     PointOnSurface,
+    SphereOnSurface,
     RollingDisc,
     RollingSphere,
     SlidingDisc,

@@ -1,4 +1,4 @@
-"""Points that stay on a curve or on a surface."""
+"""Points that stay on a curve or on a surface, and spheres that roll on a surface of any shape."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
-from jaxdae.geometry.spatial import Frame
+from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
-from jaxdae.mechanisms.kinds import Known
+from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.values import concrete
 
 _SAMPLES = 64
@@ -131,3 +131,70 @@ class PointOnSurface(SpatialJoint):
         """Returns the distance from the surface to first order in m; the multiplier is the force along its gradient in N."""
         value, gradient = jax.value_and_grad(self.surface)(a.turned_back(b.point(self.point_b) - a.place).array())
         return (value / jnp.sqrt(jnp.sum(gradient**2)),)
+
+
+_LENGTH = 1e-3
+"""By how much the gradient of a distance may differ from length 1 at the start."""
+
+
+@pytree
+class SphereOnSurface(SpatialJoint):
+    """A sphere rolls without slip on a surface of any shape that is fixed in a, such as the wall of a pipe; it may turn about the normal.
+
+    The surface is a function d(p) of places p (3,) in the frame of a (ground: the world) that returns the distance from it in m, positive
+    on the side of the sphere: |grad d| = 1. With c the center in that frame and n = grad d(c), the sphere touches at c - r n, and
+
+        height     d(c) - r = 0                     multiplier: the normal force in N, positive while the surface pushes
+        across_1   e_1 . (slip at the contact) = 0  multipliers: the forces of the surface on the sphere along e_1 and e_2 in N
+        across_2   e_2 . (slip at the contact) = 0
+
+    where the slip is the velocity of the material point of b at the contact against that of a, e_1 the axis of a that is farthest from
+    n, freed of its part along n, and e_2 = n x e_1. e_1 jumps where another axis becomes the farthest; the force does not. Nothing tells of
+    a second contact, nor of a sphere that is larger than the hollow it rolls in. On ground z = h(x, y) a `RollingSphere` does.
+    """
+
+    rows: ClassVar[dict[str, str]] = {"height": "m"}
+    velocity_rows: ClassVar[dict[str, str]] = {"across_1": "m/s", "across_2": "m/s"}
+
+    name: Name = fields.name("joint")
+    a: BodyName = fields.body("the body with the surface, or ground")
+    b: BodyName = fields.body("the sphere")
+    surface: Any = fields.surface("the surface, a function of a place (3,) in the frame of a that returns the distance from it in m")
+    at: Place = fields.world("the center of the sphere")
+    point_b: Place = fields.point("the center of the sphere", "b", "at")
+    radius: Number = fields.number("the radius of the sphere", "m", value=None, kw_only=True, above=0.0, required=True)
+
+    @property
+    def key(self) -> str:
+        """The name of the group that the element belongs to: by the kind of surface."""
+        return f"{self.type_key()}_{type(self.surface).__name__.lower()}"
+
+    def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
+        """Returns the distance of the sphere from the surface in m; the multiplier is the normal force in N."""
+        return (self.surface(a.turned_back(b.point(self.point_b) - a.place).array()) - self.radius,)
+
+    def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
+        """Returns the slip in two directions across the normal in m/s; the multipliers are the forces of the surface there in N."""
+        center = b.point(self.point_b)
+        normal = jax.grad(self.surface)(a.turned_back(center - a.place).array())
+        away = jnp.eye(3, dtype=normal.dtype)[jnp.argmin(jnp.abs(normal))]
+        first = away - jnp.sum(away * normal) * normal
+        first = first / jnp.sqrt(jnp.sum(first**2))
+        place = center - a.turned(Vector(*normal)).times(self.radius)
+        slip = a.turned_back(moving_b.at(b, place) - moving_a.at(a, place)).array()
+        return jnp.sum(slip * first), jnp.sum(slip * jnp.cross(normal, first))
+
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a surface whose function returns no distances."""
+        place = places["point_b"]
+        if place is None or self.a != GROUND:
+            return  # The frame of a is not known here.
+        if list(self.kinds()["surface"].mistakes(self.surface, Known((), (), "", {}))):
+            return  # The field says so by itself.
+        with jax.ensure_compile_time_eval():
+            length = concrete(jnp.linalg.norm(jax.grad(self.surface)(jnp.asarray(place, jnp.result_type(float)))))
+        if length is not None and not abs(float(length) - 1.0) < _LENGTH:
+            yield (
+                "surface must return the distance from it, whose gradient has length 1; at the start it has length"
+                f" {float(length):.6g}: divide by that, or return sqrt(...) - radius for a pipe or a ball"
+            )
