@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -322,16 +323,17 @@ class Mechanism(System):
 
     def _terms(self, t: Scalar, q: Coordinates, motion: Kinematics) -> list[Terms]:
         """Returns what the rows of all groups see, in their order; not those at velocity level where a subclass has its own."""
-        found: list[Terms] = [
-            Terms((BodyTerm(group.derivatives.blocks(type(group).residual, group, pair, motion, t), pair, group.relative),))
-            for group, pair in self._holding()
-        ]
+        found: list[Terms] = []
+        for group, pair in self._holding():
+            asked = type(group).residual, group, pair, motion, t
+            blocks, arrays = (partial(of, *asked) for of in (group.derivatives.blocks, group.derivatives.sides))
+            found.append(Terms((BodyTerm(blocks, pair, group.relative, arrays),)))
         found += [group.terms(self.coordinates, motion, q, t) for group in self.relations.values()]
         if self._has_velocities:
             return found
         for group, pair in self._guiding():
-            block = group.derivatives.velocity_blocks(type(group).velocity_residual, group, pair, motion, t)
-            found.append(Terms((BodyTerm(block, pair, group.relative),)))
+            blocks = partial(group.derivatives.velocity_blocks, type(group).velocity_residual, group, pair, motion, t)
+            found.append(Terms((BodyTerm(blocks, pair, group.relative),)))
         return found
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:

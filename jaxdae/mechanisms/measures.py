@@ -193,7 +193,7 @@ def ends(pair: Pairs, motion: Kinematics) -> Sides:
     """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
     kind = type(motion.frame)
     if motion.frame[0].shape[0] > _PICKED_UP_TO:
-        return _sides(kind, _frames_of(np.concatenate(pair.sides), motion.frame))
+        return _sides(kind, frame_entries(np.concatenate(pair.sides), motion.frame))
     costly = dict(zip(kind.COSTLY, _select_costly(pair, [getattr(motion.frame, name) for name in kind.COSTLY]), strict=True))
     named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
     entries = [(costly[name] if name in costly else _select(pair, entry), still) for name, entry, still in named]
@@ -206,10 +206,10 @@ def frames_of(numbers: np.ndarray, frames: Any) -> Any:
 
     All entries at once: the compiler would otherwise compute them anew for every consumer, and for those of these again.
     """
-    return type(frames)(*jnp.unstack(_frames_of(numbers, frames)))
+    return type(frames)(*jnp.unstack(frame_entries(numbers, frames)))
 
 
-def _frames_of(numbers: np.ndarray, frames: Any) -> Array:
+def frame_entries(numbers: np.ndarray, frames: Any) -> Array:
     """Returns the entries of the frames with these numbers, (entries, k)."""
     ground = jnp.asarray(frames.GROUND, frames[0].dtype)[:, None]
     if np.all(numbers == frames[0].shape[0]):
@@ -380,10 +380,16 @@ class Derivatives(NamedTuple):
     rates: Callable[..., Array]
     biases: Callable[..., Array]
     blocks: Callable[..., Blocks]
+    sides: Callable[..., tuple[Array, Array]]
     velocity_values: Callable[..., Array]
     velocity_biases: Callable[..., Array]
     velocity_blocks: Callable[..., Blocks]
 
 
-AUTODIFF = Derivatives(values, rates, biases, blocks, velocity_values, velocity_biases, velocity_blocks)
+def put_together(derivatives: Callable[..., Blocks]) -> Callable[..., tuple[Array, Array]]:
+    """Returns the function of `Derivatives` that returns blocks as `pair_rows` does."""
+    return lambda *asked: pair_rows(derivatives(*asked))
+
+
+AUTODIFF = Derivatives(values, rates, biases, blocks, put_together(blocks), velocity_values, velocity_biases, velocity_blocks)
 """Everything by autodiff of what is measured."""

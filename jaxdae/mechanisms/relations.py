@@ -87,7 +87,7 @@ class Measured:
         """Returns what rows see that have their derivatives times a factor (k,)."""
         block, pair = self.blocks(motion, t)
         scaled = [[tuple(row * factor for row in direction) for direction in side] for side in block]
-        return Terms(on_bodies=(BodyTerm(scaled, pair, self.joints.relative),))
+        return Terms(on_bodies=(BodyTerm(lambda: scaled, pair, self.joints.relative),))
 
     def pulls(self, efforts: Array) -> tuple[tuple[Any, Array], ...]:
         """Returns the coordinates with efforts (k,) along them."""

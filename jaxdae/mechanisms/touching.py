@@ -138,11 +138,13 @@ def _without_measure(function: Any, chosen: Callable[[Touch], Any]) -> Any:
 
 def _touching(moving: Callable[[Touch], Any]) -> Derivatives:
     """Returns the derivatives of what touches, with these rows at velocity level."""
+    blocks = _without_measure(_blocks, Touch.of_height)
     return Derivatives(
         values=measures.values,
         rates=_without_measure(_values, Touch.of_height),
         biases=_without_measure(_biases, Touch.of_height),
-        blocks=_without_measure(_blocks, Touch.of_height),
+        blocks=blocks,
+        sides=measures.put_together(blocks),
         velocity_values=_without_measure(_values, moving),
         velocity_biases=_without_measure(_biases, moving),
         velocity_blocks=_without_measure(_blocks, moving),

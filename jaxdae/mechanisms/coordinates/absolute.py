@@ -74,8 +74,8 @@ def rows_by_bodies(bodies: Sequence[str], q: Coordinates, motion: Kinematics, gr
     connected: list[tuple[int, ...]] = []
     parts: list[list[Any]] = []
     for terms in groups:
-        sides = [side for term in terms.on_bodies for side in measures.pair_rows(term.block)]
-        count = len(terms.on_bodies[0].block[0][0])
+        sides = [side for term in terms.on_bodies for side in term.sides]
+        count = sides[0].shape[0] // len(terms.on_bodies[0].pair.a)
         on = [
             tuple(int(k) for k in each)
             for each in zip(*(side for term in terms.on_bodies for side in term.pair.sides), strict=True)

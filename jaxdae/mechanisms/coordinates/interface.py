@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxdae._pytree import pytree
+from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.operators import DenseRows, JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
@@ -32,24 +35,40 @@ class Known:
     found: Leaf
 
 
-class BodyTerm(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BodyTerm:
     """What rows see of two bodies each.
 
     Attributes:
-        block: the derivatives of the rows in the twists of both bodies.
+        blocks: returns the derivatives of the rows in the twists of both bodies, for those who ask for `block`.
         pair: which bodies these are.
         relative: whether the rows do not notice where both bodies move as one.
+        arrays: returns the same as `sides`; None where these are put together from the blocks.
     """
 
-    block: Blocks
+    blocks: Callable[[], Blocks]
     pair: Pairs
     relative: bool = True
+    arrays: Callable[[], tuple[Array, Array]] | None = None
+
+    @functools.cached_property
+    def block(self) -> Blocks:
+        """The derivatives of the rows in the twists of both bodies, number by number."""
+        return self.blocks()
+
+    @property
+    def sides(self) -> tuple[Array, Array]:
+        """The derivatives of the rows in the twists of both bodies, 2 x (k rows, width)."""
+        return measures.pair_rows(self.block) if self.arrays is None else self.arrays()
 
     def repeated(self, k: int, factors: Any) -> BodyTerm:
         """Returns what rows see that all look at what row k looks at, times factors (rows,)."""
-        block = [[tuple(row[k] * factors for row in direction) for direction in side] for side in self.block]
+
+        def blocks() -> Blocks:
+            return [[tuple(row[k] * factors for row in direction) for direction in side] for side in self.block]
+
         a, b = ((side[k],) * len(factors) for side in (self.pair.a, self.pair.b))
-        return BodyTerm(block, Pairs(a, b, self.pair.bodies), self.relative)
+        return BodyTerm(blocks, Pairs(a, b, self.pair.bodies), self.relative)
 
 
 class VelocityTerm(NamedTuple):

@@ -18,6 +18,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.coordinates.links import Step, axis, ball, place
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
+from jaxdae.mechanisms.joints.pair_rows import ROTATION, TILT, PairRows, Product, of_pairs
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
 from jaxdae.mechanisms.joints.spatial_base import AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
@@ -44,6 +45,7 @@ class Revolute(Facing, OnAxis, Movable):
         """Returns the turn about the axis."""
         return (axis(parts.Z, parts.NONE, "angle", "rad"),)
 
+    @of_pairs(PairRows(gap=True, products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and the tilt of the axes in rad."""
         gap = parts.gap(self, a, b)
@@ -67,6 +69,7 @@ class Prismatic(Facing, OnAxis, Movable):
         """Returns the slide along the axis."""
         return (axis(parts.NONE, parts.Z, "slide", "m"),)
 
+    @of_pairs(PairRows(slides=(0, 1), products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint in m, and the rotation in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.rotation(self, a, b)
@@ -93,6 +96,7 @@ class Cylindrical(Facing, OnAxis, Movable):
         """Returns the slide along the axis and the turn about it."""
         return axis(parts.NONE, parts.Z, "slide", "m"), axis(parts.Z, parts.NONE, "angle", "rad")
 
+    @of_pairs(PairRows(slides=(0, 1), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint in m, and the tilt of the axes in rad."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b)
@@ -165,6 +169,7 @@ class Universal(Movable):
         """Returns the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
 
+    @of_pairs(PairRows(gap=True, products=((Product(1.0, 0, 1),),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and by how much the axes are not at a right angle, in rad."""
         gap = parts.gap(self, a, b)
@@ -211,6 +216,7 @@ class Ball(AnyOrientation, SpatialJoint):
         """Returns frames at the points, with the axes of the bodies."""
         return parts.parallel(self.point_a), parts.parallel(self.point_b)
 
+    @of_pairs(PairRows(gap=True))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world, in m."""
         gap = parts.gap(self, a, b)
@@ -234,6 +240,7 @@ class Planar(Facing, OnAxis, Movable):
             axis(parts.Z, parts.NONE, "angle", "rad"),
         )
 
+    @of_pairs(PairRows(slides=(2,), products=TILT))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the plane in m, and the tilt of the normals in rad."""
         return parts.slide(self, a, b), *parts.tilt(self, a, b)
@@ -268,6 +275,7 @@ class Weld(Facing):
         """Returns the frames of the joint in both bodies."""
         return parts.frames_of_joint(self)
 
+    @of_pairs(PairRows(gap=True, products=ROTATION))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and the rotation of b against a in rad."""
         gap = parts.gap(self, a, b)
@@ -323,6 +331,7 @@ class PointOnLine(OnAxis, Movable):
         """Returns the slide along the line and any orientation."""
         return axis(parts.NONE, parts.Z, "slide", "m"), ball()
 
+    @of_pairs(PairRows(slides=(0, 1)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the line along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
@@ -349,6 +358,7 @@ class PointOnPlane(OnAxis, Movable):
         """Returns the place in the plane along x and y of the joint, in m."""
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1)
 
+    @of_pairs(PairRows(slides=(2,)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the distance from the plane in m."""
         return (parts.slide(self, a, b),)
@@ -364,6 +374,7 @@ class ConstantVelocity(Facing, OnAxis):
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
 
+    @of_pairs(PairRows(gap=True, products=((Product(0.5, 1, 0), Product(-0.5, 0, 1)),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the gap between the points in the world in m, and the twist of the shafts in rad."""
         gap = parts.gap(self, a, b)

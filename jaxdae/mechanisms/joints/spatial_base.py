@@ -14,6 +14,8 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.elements import WithElements
+from jaxdae.mechanisms.joints.pair_rows import PAIRS
+from jaxdae.mechanisms.measures import Derivatives
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 
 PARALLEL = 1e-6
@@ -24,6 +26,7 @@ class SpatialJoint(Joint):
     """A joint in space; one with `coordinates` can be driven, damped and prescribed along them."""
 
     space: ClassVar[Plane | Space] = SPACE
+    derivatives: ClassVar[Derivatives] = PAIRS
 
 
 class Facing(SpatialJoint):
