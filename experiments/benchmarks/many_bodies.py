@@ -173,7 +173,9 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
     loops = redundant or shape is ladder
     steps = max(20, 6400 // (size + 7))
     model = mjcf(places, joints, DT, hinged=redundant)
-    found = [of_mujoco(mujoco.MjModel.from_xml_string(model), steps)]
+    found = []
+    with contextlib.suppress(ValueError):  # Elements of very long chains are nested too deep for its parser.
+        found.append(of_mujoco(mujoco.MjModel.from_xml_string(model), steps))
     if pinocchio is not None and not loops:
         found.append(of_pinocchio(model, max(10, steps // 4)))
     batches = (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,)
@@ -198,7 +200,7 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
                 if label == " twice" and name == "joints":
                     label = f"{name}, Proximal{label}, rollout"
                     found.append(of_jaxdae(label, description, coordinates, 1, steps, project=True, guarded=True, **options_of))
-    return Group(title, found, ["MuJoCo C"])
+    return Group(title, found, [one.name for one in found[:1] if one.name == "MuJoCo C"])
 
 
 def humanoid(file: Any) -> Group:
@@ -241,7 +243,8 @@ def main() -> None:
         rows = [["", "us/step min", "median", "time / MuJoCo C", "loop opening, m", "compile, s"]]
         for one in made.contenders:
             opening = f"{one.accuracy.opening:.0e}" if one.accuracy.opening > 0.0 else "-"
-            rows.append([one.name, f"{one.best:.1f}", f"{one.median:.1f}", f"{one.ratio(made['MuJoCo C']):.2f}", opening])
+            ratio = f"{one.ratio(made['MuJoCo C']):.2f}" if made.baselines else "-"
+            rows.append([one.name, f"{one.best:.1f}", f"{one.median:.1f}", ratio, opening])
             rows[-1].append("-" if one.compile_s is None else f"{one.compile_s:.1f}")
         lines += [f"## {made.title}", "", markdown(rows), ""]
         print("\n".join(lines[-4:]), flush=True)
