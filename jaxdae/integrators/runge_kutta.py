@@ -10,8 +10,8 @@ method has the order of its tableau in all of them; on curved coordinates this i
 
 The program of a step has every stage by itself (`unroll=True`), which is fastest for small mechanisms and in reverse mode, or one stage
 that is run through in a loop, and then is about as many times shorter as there are stages. RK4 in double precision on a CPU, in a loop
-beside stages by themselves: the Whipple bicycle (24 velocities, 21 rows) is compiled in 0.4 of the time, and steps take 1.3; a
-crank-rocker (9 and 8, with projections) is compiled in 0.85, steps take 1.1, and gradients in reverse mode 1.8.
+beside stages by themselves: the Whipple bicycle (24 velocities, 21 rows) is compiled in 0.6 to 0.8 of the time, and steps take 1.0 to
+1.1; a crank-rocker (9 and 8, with projections) is compiled in 0.85, steps take 1.1, and gradients in reverse mode 1.8.
 """
 
 from __future__ import annotations
