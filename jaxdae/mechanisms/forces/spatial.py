@@ -338,7 +338,8 @@ class PointDrag(DragOnPoint, SpatialForce):
 class Bushing(SpatialForce):
     """A block of rubber between two bodies: springs and dampers along and about the axes of the joint that it is.
 
-    Rotations are those of `Weld`, sin(angle) times the axis.
+    Its axes are those of body a, or the columns of `axes_a` in it; gaps are measured along them. Rotations are those of `Weld`, sin(angle)
+    times the axis. At the start it is not strained.
     """
 
     name: Name = fields.name("force")
