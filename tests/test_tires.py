@@ -369,19 +369,6 @@ def test_a_state_that_is_too_short_is_told_what_it_lacks():
         jd.rollout(jv.KinematicSingleTrack(2.5), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
 
 
-@pytest.mark.parametrize("car", [jv.KinematicSingleTrack(2.5), jv.KinematicSingleTrackTrailer(2.5, 3.0)], ids=["KS", "KST"])
-def test_a_front_wheel_across_leaves_no_motion(car):
-    def told(delta, v):
-        x = jnp.zeros(len(car.names.coordinates)).at[2].set(delta).at[3].set(v)
-        start = jd.State(jnp.zeros(()), x, jnp.zeros_like(x))
-        return jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((2, 2)), dt=0.01).info.status[-1]
-
-    for delta, v in ((0.5 * np.pi, 1.0), (-0.5 * np.pi, -1.0)):
-        assert told(delta, v) == jd.Status.CONFLICTING_ROWS
-    for delta, v in ((0.5 * np.pi, 0.0), (1.57, 1.0)):  # At rest it may stand so.
-        assert told(delta, v) == jd.Status.OK
-
-
 def test_loads_of_axles_and_wheels():
     loads = jv.axle_loads(1000.0, 1.2, 1.3, 0.5, 2.0)
     np.testing.assert_allclose(jnp.sum(loads), 9810.0, rtol=1e-15)

@@ -34,7 +34,6 @@ from jaxdae.geometry.trigonometry import cos_sin_once, once, tan_once
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms.values import concrete, floating
 from jaxdae.names import Names
-from jaxdae.status import Status
 from jaxdae.system import State
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.layout import numbers
@@ -61,6 +60,9 @@ def _names(coordinates: tuple[str, ...], units: tuple[str, ...]) -> Names:
 class KinematicSingleTrack(KinematicSystem):
     """CommonRoad's KS: (sx, sy, delta, v, psi) of the rear axle, without slip.
 
+    With the front wheel across, delta = pi/2, the rear axle could not roll: there psi' is v times 1e16, and nothing tells of it, because to
+    look would take a quarter of the time of a step. `bicycle` as a mechanism has a status there.
+
     Attributes:
         wheelbase: l in m.
     """
@@ -85,10 +87,6 @@ class KinematicSingleTrack(KinematicSystem):
         cos, sin = cos_sin_once(psi)
         turn: Any = once(v * tan_once(delta) / self.wheelbase)
         return jnp.stack([v * cos, v * sin, u[0], u[1], turn])
-
-    def rate_status(self, t: Any, x: Any, u: Any) -> Array:
-        """Returns CONFLICTING_ROWS where the car drives with its front wheel across, which leaves the rear axle no motion; else OK."""
-        return _across(x)
 
 
 @pytree
@@ -119,16 +117,6 @@ class KinematicSingleTrackTrailer(KinematicSystem):
         """Returns x' (6,)."""
         car = KinematicSingleTrack(self.wheelbase).rate(t, x, u)
         return jnp.append(car, -x[3] * jnp.sin(x[5]) / self.trailer - car[4])
-
-    def rate_status(self, t: Any, x: Any, u: Any) -> Array:
-        """Returns what that of `KinematicSingleTrack` does."""
-        return _across(x)
-
-
-def _across(x: Any) -> Array:
-    """Returns the status () of a car that drives, v != 0, with its front wheel at a right angle to rounding."""
-    is_across = jnp.abs(jnp.tan(x[2])) > float(jnp.finfo(x.dtype).eps) ** -0.5
-    return jnp.where(is_across & (x[3] != 0.0), Status.CONFLICTING_ROWS, Status.OK).astype(jnp.int32)
 
 
 @pytree
