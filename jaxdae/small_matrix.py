@@ -40,7 +40,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree
-from jaxdae.batching.last import ruled, worlds_back
+from jaxdae.batching.last import Ruled, worlds_back
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.devices import on_accelerator
 from jaxdae.geometry.trigonometry import once
@@ -136,7 +136,7 @@ def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return _factorize(matrix)[1]
 
 
-@ruled
+@Ruled
 def _factorize(matrix: Array) -> tuple[tuple[Block, ...], Array]:
     return _factors(*_lapack(matrix))
 
@@ -168,7 +168,7 @@ def _unrolls(matrix: Array) -> bool:
     return 0 < matrix.shape[-1] <= UNROLLED_UP_TO
 
 
-@ruled
+@Ruled
 def _solve(blocks: tuple[Block, ...], inverse: Array, b: Array) -> Array:
     return rmatvec(inverse, matvec(inverse, once(b) if len(b) > _AS_IT_COMES_UP_TO else b))
 

@@ -33,6 +33,11 @@ def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) ->
     ]
 
 
+def worlds_everywhere(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns arguments with a world axis, of which the batched ones have theirs in front, in front of all."""
+    return tuple(x if of_worlds else jnp.broadcast_to(x, (size, *x.shape)) for x, of_worlds in zip(arguments, batched, strict=True))
+
+
 def worlds_back(results: Any) -> Any:
     """Returns results with the last axis in front, where `jax.vmap` expects that of the worlds."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
@@ -66,11 +71,6 @@ class Ruled:
         return rule
 
 
-def ruled(function: Callable[..., Any]) -> Ruled:
-    """Returns a function of arrays to be given a rule for batches, see `Ruled`."""
-    return Ruled(function)
-
-
 def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
     """Returns a function of arrays, in place of which a rule is called where a batch has many of any of its arguments.
 
@@ -83,7 +83,7 @@ def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool],
     """
 
     # Positional arguments only: `custom_vmap` would take the defaults of others for arrays.
-    @ruled
+    @Ruled
     def one(*arguments: Any) -> Any:
         return function(*arguments)
 
@@ -151,7 +151,7 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.lax.map(lambda world: one(*world), every)
 
     def rule(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> Any:
-        every = [x if of else jnp.broadcast_to(x, (size, *x.shape)) for x, of in zip(arguments, batched, strict=True)]
+        every = worlds_everywhere(size, batched, arguments)
         return jax.lax.platform_dependent(*every, cpu=by_turns, default=jax.vmap(function))
 
     one = with_rule(function, rule)
@@ -171,7 +171,7 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
     Not to be differentiated, and no closure over traced arrays.
     """
 
-    @ruled
+    @Ruled
     def columns(factors: Any, sides: Any) -> Any:
         return _by_columns(partial(one, factors), sides)
 
@@ -263,12 +263,8 @@ def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) ->
     return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
 
 
-def _every_world(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
-    return tuple(x if of_worlds else jnp.broadcast_to(x, (size, *x.shape)) for x, of_worlds in zip(entries, batched, strict=True))
-
-
 _same = with_rule(lambda *entries: entries, _kept_at_once)
-_every = with_rule(lambda *entries: entries, _every_world)
+_every = with_rule(lambda *entries: entries, worlds_everywhere)
 
 
 def together(*entries: Any) -> Any:
@@ -296,14 +292,14 @@ def as_many_as(tree: Any, *others: Any) -> Any:
     """
     leaves, structure = jax.tree.flatten(tree)
 
-    @ruled
+    @Ruled
     def same(leaves: Any, rest: Any) -> Any:
         return leaves
 
     @same.def_vmap
     def worlds(size: int, batched: Any, leaves: Any, rest: Any) -> tuple[Any, Any]:
         many = any(jax.tree.leaves(batched))
-        spread = [x if of or not many else jnp.broadcast_to(x, (size, *x.shape)) for x, of in zip(leaves, batched[0], strict=True)]
+        spread = list(worlds_everywhere(size, batched[0], leaves)) if many else leaves
         return same(spread, rest), [many] * len(leaves)
 
     rest = [x for x in jax.tree.leaves(others) if hasattr(x, "dtype")]
@@ -333,7 +329,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     # As units they are traced once: for one world, and for both sizes of batches.
     first, body = jax.jit(first), jax.jit(body)
 
-    @ruled
+    @Ruled
     def one(*arguments: Any) -> Any:
         return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments))
 

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import ruled, solved_by_worlds, worlds_back, worlds_last
+from jaxdae.batching.last import Ruled, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.operators.elimination import Elimination
 from jaxdae.typing import Leaf
@@ -80,7 +80,7 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
     """
     rows, shape = len(order.connected), (len(order.numbers), sum(order.sizes), order.sizes[0])
 
-    @ruled
+    @Ruled
     def factorized(compliance: Any, *sides: Any) -> tuple[Any, Any]:
         if not _is_small(order):
             return jnp.zeros((0, 0), compliance.dtype), _made(order, compliance, *sides)

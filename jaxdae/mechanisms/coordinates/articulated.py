@@ -35,7 +35,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import ruled, worlds_back, worlds_last
+from jaxdae.batching.last import Ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied
@@ -157,7 +157,7 @@ class TreeRoot(MassFactors):
         sweep = _inward if inward else _outward
         levels, large = self.levels, _is_large(self.levels)
 
-        @ruled
+        @Ruled
         def solved(lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
             if large:
                 return sweep(levels, motions, pushes, inverse, b)
@@ -186,7 +186,7 @@ def _factorized(mass: TreeMass) -> tuple[Any, ...]:
     levels, space, kind = mass.levels, mass.space, type(mass.inertia)
     nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
 
-    @ruled
+    @Ruled
     def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, ...]:
         columns, inertia = jnp.stack(columns, axis=1), jnp.stack(inertia, axis=1)
         if _is_large(levels):

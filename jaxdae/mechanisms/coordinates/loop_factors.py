@@ -37,7 +37,7 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import ruled, solved_by_worlds, worlds_back, worlds_last
+from jaxdae.batching.last import Ruled, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
@@ -104,7 +104,7 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
     """
     kind, levels, space = type(mass.inertia), mass.levels, mass.space
 
-    @ruled
+    @Ruled
     def factorized(*arguments: Any) -> tuple[Any, Any]:
         columns, inertia, armature, pushes, entries, compliance = arguments
         if not _is_small(order):

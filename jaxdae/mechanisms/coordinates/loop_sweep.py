@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import as_many_as, over_worlds, ruled, solved_by_worlds, together, worlds_back, worlds_last
+from jaxdae.batching.last import Ruled, as_many_as, over_worlds, solved_by_worlds, together, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.levels import ordered
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, TreeRoot
@@ -308,7 +308,7 @@ class ScaledRows(JacobianOperator):
 
     def _of_form(self, one: Any, many: Any) -> Any:
         """Returns a function of the matrix, or that of the families of many worlds."""
-        function = ruled(one)
+        function = Ruled(one)
 
         @function.def_vmap
         def worlds(size: int, batched: Any, *given: Any) -> Any:
@@ -350,7 +350,7 @@ def _scaled(rows: SweptRows, root: TreeRoot) -> tuple[Any, tuple[Any, ...]]:
     """Returns the matrix and the families of `ScaledRows`."""
     sweep, dtype = sweep_of(rows.order), rows.dtype
 
-    @ruled
+    @Ruled
     def scaled(matrix: Any, root: TreeRoot, pushes: Any, entries: Any) -> Any:
         none = [(*family.nodes.shape, family.rows.shape[1]) for family in sweep.families]
         return root.scaled_rows(DenseRows(matrix)).as_dense(), tuple(jnp.full(shape, jnp.inf, dtype) for shape in none)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.batching.last import joined, ruled, together
+from jaxdae.batching.last import Ruled, joined, together
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms.coordinates.links import AXIS, COORDINATES, PLACE, VELOCITIES, Structure
 from jaxdae.mechanisms.coordinates.poses import ARRAYS_UP_TO, composed_in_levels, of_free_links
@@ -44,7 +44,7 @@ def by_worlds(space: Any, shape: Structure, one: Callable[..., tuple[Any, ...]])
         shape: of the tree.
         one: (*design, q) -> what `TreeCoordinates.near` returns; the design is that of `DESIGN`.
     """
-    placed = ruled(one)
+    placed = Ruled(one)
     located = _few_located if shape.count <= ARRAYS_UP_TO else _located
 
     @placed.def_vmap
