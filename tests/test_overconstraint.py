@@ -420,6 +420,10 @@ def test_redundant_rear_wheels_share_their_force():
     np.testing.assert_allclose(both.sum(), one[0], rtol=1e-12)
 
 
+SEGWAY = dict.fromkeys(("mass", "wheel_mass", "wheel_inertia", "wheel_inertia_across", "height", "wheel_radius", "wheel_separation"), 0.2)
+SEGWAY |= {"inertia": (0.1, 0.1, 0.1)}
+
+
 def test_mistakes_about_wheels():
     wheels = car(2.5, 1.5, 0.3, 0.3)
     with pytest.raises(TypeError, match="give speed"):
@@ -438,6 +442,10 @@ def test_mistakes_about_wheels():
         jv.vehicle_twist(wheels, speed=1.0, slip=jv.EquivalentBicycle(("front",)))
     with pytest.raises(TypeError, match="give speed"):
         jv.body_twist(wheels, jnp.ones(4), jv.EquivalentBicycle(FRONT))
+    with pytest.raises(TypeError, match=r"slip must be an answer .*, got the class LeastResidual; call it"):
+        jv.vehicle_twist(wheels, speed=1.0, slip=jv.LeastResidual)
+    with pytest.raises(ValueError, match=r"Segway: inertia must be three numbers, .*, got shape \(2,\)"):
+        jv.Segway(**SEGWAY | {"inertia": (1.0, 1.0)}).kinetic_energy(jnp.zeros(6), jnp.zeros(6))
     for arguments, message in (
         ({"places": [0.0, 1.0]}, r"shape \(k, 2\)"),
         ({"places": [[0.0, 1.0]], "radius": [1.0, 2.0]}, "radius must be one number"),
@@ -491,6 +499,19 @@ def test_mistakes_about_wheels():
         (lambda: jv.to_commonroad(jd.State(0.0, jnp.zeros(6), jnp.zeros(6)), 1.0), "in joint coordinates"),
         (lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), "must not all be on a line"),
         (lambda: jv.axle_loads(1.0, 1.0, -1.0), r"front \+ rear must not be zero"),
+        (lambda: jv.wheel_loads(1.0, [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 0.5, 3.0), r"acceleration must have shape \(2,\)"),
+        (lambda: jv.ackermann(0.0, "wide"), "ackermann: wheelbase .*; track must be one number, finite, got wide"),
+        (lambda: jv.omni(3, 1.0, 0.1, angle=(0.0, 1.0)), "omni: angle must be one number"),
+        (lambda: jv.truck_and_trailers(3.0, [0.0], [None], headings=[np.nan]), r"lengths\[0\] .*; offsets\[0\] .*; headings\[0\] must"),
+        (
+            lambda: jv.segway(**SEGWAY | {"height": None, "gravity": (0.0, 0.0, -9.81)}),
+            "segway: height must be one .*; gravity must be one",
+        ),
+        (lambda: jv.vehicle_twist(car(2.5, 1.5, 0.0, 0.0), speed=[1.0, 2.0]), r"speed must be one number in m/s, got shape \(2,\)"),
+        (
+            lambda: jv.vehicle_twist(car(2.5, 1.5, 0.0, 0.0), speed=1.0, slip=jv.LeastResidual(lateral=(1.0, 2.0))),
+            r"LeastResidual: lateral must be one weight, or have shape \(4,\), one a wheel, got \(2,\)",
+        ),
     ],
 )
 def test_what_is_given_to_vehicles_is_looked_at_all_at_once(make, message):

@@ -219,8 +219,16 @@ def test_a_step_ahead_leaves_no_margin(kind):
         if depth < 1e-6:
             assert found == local
         else:
-            # Two dozen places see most of it.
+            # So many places see most of it.
             assert -depth / 0.5 <= found < -0.5 * depth / 0.5
+
+
+def test_a_disc_that_nearly_lies_flat_meets_a_step_at_its_other_side():
+    center, axle = vector((-0.45, 0.0, 0.5 * np.sin(0.1))), vector((-np.sin(0.1), 0.0, np.cos(0.1)))
+    contact = rim_contact(Step(), center, axle, 0.5)
+    np.testing.assert_allclose(contact.place.array(), [-0.45 - 0.5 * np.cos(0.1), 0.0, 0.0], atol=1e-12)
+    gap = 2.0 * 0.5 * np.sin(0.1) - 0.15 * (1.0 + np.tanh((-0.45 + 0.5 * np.cos(0.1)) / 0.05))
+    assert gap / 0.5 <= rim_margin(Step(), center, axle, 0.5, contact) < 0.8 * gap / 0.5 < 0.0
 
 
 WRONG = {
@@ -235,6 +243,8 @@ WRONG = {
     "spacing must be a positive number": jv.HeightMap(np.zeros((3, 3)), 0.0),
     "origin must be two numbers": jv.HeightMap(np.zeros((3, 3)), 1.0, 0.0),
     "offset must be finite numbers": jv.Plane(offset=np.nan),
+    "offset must be one number": jv.Plane(offset=(0.0, 1.0)),
+    "holds something that is no number": jv.Hills(["high"], [1.0], [0.0], [0.0]),
     "must be a terrain, such as Plane() or HeightMap(z, spacing), got 3.0": 3.0,
     "got <class": jv.Plane,
 }
@@ -249,6 +259,7 @@ def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     with pytest.raises(ValueError, match="'tire': terrain") as error:
         jm.spatial_mechanism([js.Body("wheel", 1.0, (1.0, 1.0, 1.0))], [disc])
     assert message in str(error.value)
+    assert "beside" not in str(error.value)  # Of a terrain that is none nobody knows where it ends.
 
 
 @pytest.mark.parametrize("terrain", [jv.Hills([0.1, 0.2], [1.0], [0.0], [0.0]), jv.HeightMap(np.zeros((3, 3)), (1.0, -0.5))])

@@ -183,8 +183,8 @@ def _on_plane(terrain: Terrain, place: Vector) -> Contact:
     return Contact(place, normal, (place.z - height) * normal.z, jnp.ones_like(height))
 
 
-_RIM = np.linspace(-0.75 * np.pi, 0.75 * np.pi, 24)
-"""Where a rim is looked at for a second contact, from the first one, in rad."""
+_RIM = np.linspace(-np.pi, np.pi, 32, endpoint=False) + np.pi / 32.0
+"""Where a rim is looked at for a second contact, from the first one, in rad: all around."""
 
 _POLAR, _AZIMUTH = np.repeat(np.arange(1, 5) * np.pi / 6.0, 8), np.tile(np.arange(8) * np.pi / 4.0, 4)
 """Where a sphere is looked at: angles from the contact, and about it."""
@@ -193,8 +193,8 @@ _POLAR, _AZIMUTH = np.repeat(np.arange(1, 5) * np.pi / 6.0, 8), np.tile(np.arang
 def rim_margin(terrain: Terrain, center: Vector, axle: Vector, radius: Any, contact: Contact) -> Any:
     """Returns the margin of a contact of a disc; where the rim is in the ground elsewhere, minus how deep over the radius.
 
-    The curvature at a contact does not know of a step ahead. Twenty-four places of the rim, within 3 pi/4 of the contact, are looked at:
-    on a steep slope the rim is nearest to the ground uphill of its middle.
+    The curvature at a contact does not know of a step ahead. Thirty-two places all around the rim are looked at: on a steep slope the rim
+    is nearest to the ground uphill of its middle, and a disc that is about to lie flat may meet the ground at its other side.
     """
     down = (contact.place - center).times(1.0 / radius)
     across = axle.cross(down)

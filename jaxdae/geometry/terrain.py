@@ -93,9 +93,11 @@ class Plane(Terrain):
         return (self.offset * length - a * x - b * y) / c
 
     def mistakes(self) -> Iterable[str]:
-        """Yields a normal that does not point up."""
+        """Yields a normal that does not point up, and an offset that is not one number."""
         if (normal := _numbers(self.normal)) is not None and not (normal.shape == (3,) and normal[2] > 0.0):
             yield f"normal must be three numbers (x, y, z) with z > 0, because the plane is z = height(x, y), got {self.normal}"
+        if np.shape(self.offset) != ():
+            yield f"offset must be one number, got {self.offset}"
 
 
 @pytree
@@ -325,12 +327,11 @@ def terrain_mistakes(terrain: Any) -> list[str]:
     if not offers(terrain, "height"):
         return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {terrain!r}"]
     try:
-        found = list(terrain.mistakes())
+        if found := list(terrain.mistakes()):
+            return found
+        leaves = [(jax.tree_util.keystr(path), _numbers(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]]
     except (TypeError, ValueError) as error:
         return [f"holds something that is no number: {error}"]
-    if found:
-        return found
-    leaves = [(jax.tree_util.keystr(path), _numbers(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(terrain)[0]]
     return [f"{path.lstrip('.')} must be finite numbers, got {leaf}" for path, leaf in leaves if leaf is not None and not _finite(leaf)]
 
 

@@ -293,7 +293,8 @@ def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (
         gravity: in m/s^2.
 
     Raises:
-        ValueError: places that are not (k, 2), or all on a line, on which no three wheels balance a vehicle.
+        ValueError: places that are not (k, 2), or all on a line, on which no three wheels balance a vehicle; an acceleration that is
+            not two numbers.
     """
     places = floating(places)
     if places.ndim != 2 or places.shape[1] != 2:
@@ -301,6 +302,9 @@ def wheel_loads(mass: Any, places: Any, height: Any = 0.0, acceleration: Any = (
     known = concrete(places)
     if known is not None and np.linalg.matrix_rank(known - np.mean(known, axis=0), tol=1e-9 * (1.0 + np.max(np.abs(known)))) < 2:
         raise ValueError(f"wheel_loads: places must not all be on a line, got {known.tolist()}; of two axles axle_loads has the loads")
+    acceleration = jnp.asarray(acceleration, places.dtype)
+    if acceleration.shape != (2,):
+        raise ValueError(f"wheel_loads: acceleration must have shape (2,), (a_x, a_y) in m/s^2, got {acceleration.shape}")
     balance = jnp.concatenate([jnp.ones((1, places.shape[0]), places.dtype), places.T])
-    needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * jnp.asarray(acceleration, places.dtype))])
+    needed = mass * jnp.stack([jnp.asarray(gravity, places.dtype), *(-height * acceleration)])
     return balance.T @ jnp.linalg.solve(balance @ balance.T, needed)

@@ -209,7 +209,13 @@ def omni(
             f"omni: count must be a whole number, at least 3, got {count}: two omni wheels leave a motion that none of them drives"
         )
     count = int(count)
-    refuse("omni", length_mistakes("distance", distance), wheel_mistakes("wheel_radius", wheel_radius, count), frame_mistakes(center, pose))
+    refuse(
+        "omni",
+        length_mistakes("distance", distance),
+        wheel_mistakes("wheel_radius", wheel_radius, count),
+        wheel_mistakes("angle", angle, 1),
+        frame_mistakes(center, pose),
+    )
     places = [angle + 2.0 * jnp.pi * k / count for k in range(count)]
     names = [f"wheel_{k}" for k in range(count)]
     joints = [
@@ -290,7 +296,13 @@ def ackermann(
         center: (x, y) of the mass center of the chassis in m.
         pose: (x, y, heading) of the vehicle frame at the start.
     """
-    refuse("ackermann", length_mistakes("wheelbase", wheelbase), angle_mistakes("steering", steering, 2), frame_mistakes(center, pose))
+    refuse(
+        "ackermann",
+        length_mistakes("wheelbase", wheelbase),
+        wheel_mistakes("track", track, 1),
+        angle_mistakes("steering", steering, 2),
+        frame_mistakes(center, pose),
+    )
     bodies: list[Any] = [_base(mass, inertia, center, pose)]
     joints: list[Any] = []
     drives: list[Any] = [Speed("speed", BASE, FORWARD, point=_seen((0.0, 0.0), center))]
@@ -351,6 +363,8 @@ def truck_and_trailers(
         length_mistakes("wheelbase", wheelbase),
         angle_mistakes("steering", steering, 1),
         *(length_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
+        *(wheel_mistakes(f"offsets[{number}]", each, 1) for number, each in enumerate(offsets)),
+        *(wheel_mistakes(f"headings[{number}]", each, 1) for number, each in enumerate([] if headings is None else headings)),
         *(
             wheel_mistakes(name, each, len(lengths), "trailer", listed=True)
             for name, each in (("trailer_mass", trailer_mass), ("trailer_inertia", trailer_inertia))

@@ -33,6 +33,7 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.checkpointing import made_again
 from jaxdae.mechanisms.values import hint
+from jaxdae.requirements import came, offers
 from jaxdae.saddle_point import LeastSquares, pseudoinverse
 from jaxdae.saddle_point.singular_values import singular_values
 from jaxdae.status import Status
@@ -89,8 +90,8 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
             `EquivalentBicycle()`.
 
     Raises:
-        TypeError: neither speed nor rates.
-        ValueError: rates that are not one a wheel.
+        TypeError: neither speed nor rates, or a slip that is no answer.
+        ValueError: rates that are not one a wheel, a speed that is not one number.
 
     Differentiable wherever the twist is determined; in batches without LAPACK, with `LeastResidual()`.
     """
@@ -99,6 +100,10 @@ def vehicle_twist(wheels: Wheels, *, speed: Any = None, rates: Any = None, slip:
     dtype = wheels.place.dtype
     speed = None if speed is None else jnp.asarray(speed, dtype)
     rates = None if rates is None else jnp.asarray(rates, dtype)
+    if speed is not None and speed.shape != ():
+        raise ValueError(f"vehicle_twist: speed must be one number in m/s, got shape {speed.shape}; of many vehicles use jax.vmap")
+    if slip is not None and not offers(slip, "twist"):
+        raise TypeError(f"vehicle_twist: slip must be an answer such as LeastResidual() or EquivalentBicycle(), got {came(slip)}")
     if rates is not None and rates.shape != wheels.radius.shape:
         raise ValueError(
             f"vehicle_twist: rates must have shape {wheels.radius.shape}, one a wheel ({', '.join(wheels.names)}), got {rates.shape}"
@@ -129,6 +134,10 @@ class LeastResidual:
         """Returns the twist (3,) and what the wheels do."""
         dtype = wheels.place.dtype
         held = np.asarray(wheels.held, int)
+        for name, weights in (("lateral", self.lateral), ("rolling", self.rolling)):
+            shape = jnp.asarray(weights, dtype).shape
+            if shape not in ((), wheels.radius.shape):
+                raise ValueError(f"LeastResidual: {name} must be one weight, or have shape {wheels.radius.shape}, one a wheel, got {shape}")
 
         def each(weights: Any) -> Array:
             return jnp.broadcast_to(jnp.asarray(weights, dtype), wheels.radius.shape)

@@ -31,7 +31,7 @@ from jaxdae.mechanisms.values import real, vector
 from jaxdae.names import Names
 from jaxdae.system import LagrangianSystem
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.given import length_mistakes, number_mistakes, refuse
+from jaxdae.vehicles.given import length_mistakes, number_mistakes, refuse, wheel_mistakes
 
 
 @pytree(kw_only=True)
@@ -93,6 +93,8 @@ class Segway(LagrangianSystem):
         px, py = vx + out * heading - down * aside, vy + out * aside + down * heading
         pz = -self.height * sin * pitching
         inertia = jnp.asarray(self.inertia, q.dtype)
+        if inertia.shape != (3,):  # An index beyond the end would be that of the last number.
+            raise ValueError(f"Segway: inertia must be three numbers, (I_x, I_y, I_z) in kg m^2, got shape {inertia.shape}")
         yaw = inertia[0] * sin**2 + inertia[2] * cos**2 + 0.5 * self.wheel_mass * self.wheel_separation**2 + 2.0 * self.wheel_inertia_across
         body = self.mass * (px**2 + py**2 + pz**2) + inertia[1] * pitching**2 + yaw * turn**2
         return 0.5 * (body + 2.0 * self.wheel_mass * (vx**2 + vy**2) + self.wheel_inertia * (left**2 + right**2))
@@ -159,6 +161,7 @@ def segway(
         length_mistakes("wheel_separation", wheel_separation),
         number_mistakes("inertia", inertia, 3, "(I_x, I_y, I_z) in kg m^2"),
         number_mistakes("place", place, 2, "(x, y) in m"),
+        *(wheel_mistakes(*given, 1) for given in (("height", height), ("wheel_radius", wheel_radius), ("gravity", gravity))),
     )
     x, y = vector(place)
     axle = terrain.height(x, y) + real(wheel_radius)

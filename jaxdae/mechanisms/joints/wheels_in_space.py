@@ -41,6 +41,7 @@ from jaxdae.geometry.contact import (
     rim_margin,
 )
 from jaxdae.geometry.spatial import Frame, Twist, Vector
+from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
@@ -104,7 +105,8 @@ class OnTerrain(SpatialJoint):
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields a start beside the terrain."""
         place = places["point_b"]
-        if place is not None and self.a == GROUND and self.known_beside(place):
+        # Of a terrain with mistakes of its own nobody knows where it ends.
+        if place is not None and self.a == GROUND and not terrain_mistakes(self.terrain) and self.known_beside(place):
             yield f"starts at {[round(float(x), 6) for x in place[:2]]}, beside the terrain"
 
     def known_beside(self, place: Any) -> bool:
