@@ -29,7 +29,9 @@ function theorem (`saddle_point.derivative`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -62,6 +64,11 @@ SUMMED_UP_TO = 4
 """The largest size up to which products are written as sums. A call of the compiler's routine for products takes some 25 ns a world; a
 four-bar in joint coordinates, 3 velocities and 2 rows, takes 0.9 of the time of one world with sums, and 0.8 of that of each of 64."""
 
+WRITTEN_UP_TO = 20
+"""The largest size up to which accelerators get products term by term. A sum over an axis, or the compiler's routine for products, would be
+a kernel of its own, with another one that moves axes before it, and the routine multiplies single precision in ten bits of mantissa where
+nobody asks for more. A step of a four-bar in joint coordinates begins 60 kernels so, and 103 otherwise."""
+
 
 _AS_IT_COMES_UP_TO = 12
 """The number of rows up to which a right-hand side of one world is multiplied as it comes. Of more, what it is put together of would take
@@ -70,19 +77,35 @@ longer to compute for each row of the product: a step of a bicycle, 17 rows, tak
 
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
     """Returns the product A x."""
+    if _is_written(matrix.shape):
+        return _added(column * entry for column, entry in zip(jnp.unstack(matrix, axis=1), jnp.unstack(x), strict=True))
     return jnp.sum(matrix * x, axis=1) if _is_tiny(matrix.shape) else matrix @ x
 
 
 def rmatvec(matrix: Float[Array, "m n"], y: Float[Array, " m"]) -> Float[Array, " n"]:
     """Returns the product A^T y."""
+    if _is_written(matrix.shape):
+        return _added(row * entry for row, entry in zip(jnp.unstack(matrix), jnp.unstack(y), strict=True))
     return jnp.sum(matrix * y[:, None], axis=0) if _is_tiny(matrix.shape) else y @ matrix
 
 
 def product_transposed(left: Float[Array, "m n"], right: Float[Array, "k n"]) -> Float[Array, "m k"]:
     """Returns the product A B^T."""
+    if _is_written((*left.shape, right.shape[0])):
+        return _added(a[:, None] * b for a, b in zip(jnp.unstack(left, axis=1), jnp.unstack(right, axis=1), strict=True))
     if _is_tiny((*left.shape, right.shape[0])):
         return jnp.sum(left[:, None] * right, axis=2)
     return left @ right.T
+
+
+def _is_written(sizes: tuple[int, ...]) -> bool:
+    """Returns whether products of matrices of these sizes are best written out term by term."""
+    return on_accelerator() and min(sizes) > 0 and max(sizes) <= WRITTEN_UP_TO
+
+
+def _added(terms: Iterable[Array]) -> Array:
+    """Returns the sum of some terms, added one to the other."""
+    return functools.reduce(operator.add, terms)
 
 
 def _is_tiny(sizes: tuple[int, ...]) -> bool:

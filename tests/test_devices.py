@@ -9,7 +9,7 @@ from factors import lower_of
 import jaxdae
 from jaxdae import mechanisms as jm
 from jaxdae.devices import on_accelerator
-from jaxdae.small_matrix import cholesky, inverse_cholesky
+from jaxdae.small_matrix import cholesky, inverse_cholesky, matvec, product_transposed, rmatvec
 
 WORLDS = 3
 
@@ -49,11 +49,23 @@ def test_factors_of_a_batch(accelerator, size):
     assert np.all(np.isnan(inverse[1].T @ (inverse[1] @ np.ones(size))))
 
 
-def test_rollouts_and_gradients_of_two_links(monkeypatch):
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (1, 1), (3, 2), (20, 20), (3, 21)])
+def test_products(accelerator, rows, columns):
+    rng = np.random.default_rng(rows)
+    a, b = (jnp.asarray(rng.standard_normal((WORLDS, rows, columns))) for _ in range(2))
+    x, y = jnp.asarray(rng.standard_normal((WORLDS, columns))), jnp.asarray(rng.standard_normal((WORLDS, rows)))
+    found = jax.jit(jax.vmap(lambda a, b, x, y: (matvec(a, x), rmatvec(a, y), product_transposed(a, b))))(a, b, x, y)
+    expected = np.einsum("wij,wj->wi", a, x), np.einsum("wij,wi->wj", a, y), np.einsum("wij,wkj->wik", a, b)
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+def test_rollouts_and_gradients_of_two_links(monkeypatch, coordinates):
     bodies = [jm.Body(name, mass=1.0, inertia=0.1, pose=(x, 0.0, 0.0)) for name, x in (("upper", 0.5), ("lower", 1.5))]
     joints = [jm.Revolute("hip", jm.GROUND, "upper", at=(0.0, 0.0)), jm.Revolute("knee", "upper", "lower", at=(1.0, 0.0))]
-    system, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, -9.81))
-    states = jaxdae.State(jnp.zeros(WORLDS), jnp.tile(q, (WORLDS, 1)), jnp.zeros((WORLDS, 6)))
+    system, q = jm.mechanism(jm.Description(bodies=bodies, joints=joints, gravity=(0.0, -9.81)), coordinates)
+    states = jaxdae.State(jnp.zeros(WORLDS), jnp.tile(q, (WORLDS, 1)), jnp.zeros((WORLDS, len(system.names.velocities))))
     method = jaxdae.Projected(jaxdae.SemiImplicitEuler())
 
     def end(mass, state):
