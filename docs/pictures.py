@@ -12,7 +12,7 @@ from PIL import Image
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WIDTH = 1100
 # Where an experiment draws several pictures, the one that answers its question.
-CHOSEN = {"squeezing_mechanism": "plots/overlay.png", "crank_rocker": "plots/overlay.png"}
+CHOSEN = {"squeezing_mechanism": "plots/overlay.png", "crank_rocker": "plots/overlay.png", "car": "car.png"}
 
 
 def picture(runs, name):

@@ -9,6 +9,9 @@ m the mass of all, J the moment of inertia about the rear axle, the front wheel 
 script integrates this equation by itself, compares the speed, the path of the rear axle and its slip, and shares the force of the rear
 wheels between them.
 
+A second picture has one such wheel alone, a blade on a slope that starts at rest and turns at the rate w. It does not slide down but
+drifts across the slope in cycloids, of the size g sin(slope) / (2 w^2).
+
     python experiments/car.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
 
@@ -20,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
+from jaxdae import mechanisms
 from jaxdae.app import conclude, line_style, precision, script, styled
 from jaxdae.app.build import worlds
 
@@ -85,6 +89,22 @@ def rear_axle(car: Car, states: Any) -> np.ndarray:
     return np.asarray(jnp.stack([vx * cos + vy * sin, x - car.back * cos, y - car.back * sin, heading], axis=1))
 
 
+def blades(spins: Any, slope: float, time: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns places (spins, steps, 2) of a blade on a slope, down along x, that turns at spins in rad/s, and those of the closed form."""
+    pull = 9.81 * np.sin(slope)
+    edge = mechanisms.Wheel("edge", "blade", (1.0, 0.0), point=(0.0, 0.0))
+    blade, q = mechanisms.planar_mechanism([mechanisms.Body("blade", 1.0, 0.1)], [edge], gravity=(pull, 0.0))
+
+    def one(spin: Any) -> Any:
+        start = jaxdae.State(jnp.zeros(()), q, jnp.zeros(3).at[2].set(spin))
+        return jaxdae.rollout(blade, jaxdae.Projected(jaxdae.RungeKutta.rk4()), start, dt=time / steps, steps=steps).state.q[:, :2]
+
+    found = np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(spins)))
+    turned = np.asarray(spins)[:, None] * np.linspace(0.0, time, steps + 1)[1:]
+    size = 0.5 * pull / np.asarray(spins)[:, None] ** 2
+    return found, np.stack([size * np.sin(turned) ** 2, size * (turned - 0.5 * np.sin(2.0 * turned))], axis=-1)
+
+
 def main() -> int:
     """Runs the experiment; returns its exit code."""
     asked = script(CONFIG, __doc__)
@@ -103,6 +123,8 @@ def main() -> int:
         lam = jax.vmap(lambda s: jaxdae.forward_dynamics(system, s, solver=jaxdae.LeastSquares())[1])(trajectory.state)
         lateral = {name: np.asarray(lam[:, k]) for k, name in enumerate(system.names.rows) if name.endswith("lateral")}
         slip = np.max(np.abs(jax.vmap(lambda s: system.velocity_constraint(s.t, s.q, s.v))(trajectory.state)))
+        spins = (1.5, 2.0, 3.0)
+        slid, cycloids = blades(spins, 0.2, 8.0, 1600)
     errors = np.max(np.abs(found - exact), axis=0)
     headings = ("quantity", "at the end", "largest difference from the closed form")
     quantities = ("speed of the rear axle, m/s", "x of the rear axle, m", "y of the rear axle, m", "heading, rad")
@@ -114,6 +136,7 @@ def main() -> int:
         f" {slip:.1e} m/s at most.",
         f"The rear wheels share up to {np.max(np.abs(total)):.1f} N, their forces at most {apart:.2f} N apart; the front wheel takes up to"
         f" {np.max(np.abs(lateral['front_wheel.lateral'])):.1f} N.",
+        f"Blades on a slope stay within {np.max(np.abs(slid - cycloids)):.1e} m of their cycloids.",
     ]
     with styled() as figure_class:
         figure = figure_class(figsize=(9, 4.2), layout="constrained")
@@ -128,7 +151,15 @@ def main() -> int:
             forces.plot(time, values, label=name.removesuffix(".lateral"), linewidth=4.0 if index == 0 else 1.5, **line_style(index))
         forces.set(xlabel="time in s", ylabel="lateral force in N", title="forces of the ground on the wheels")
         forces.legend()
-    conclude(asked, headings, rows, sentences, {"car": figure})
+        blade = figure_class(figsize=(8, 3.4), layout="constrained")
+        axes = blade.subplots()
+        for index, spin in enumerate(spins):
+            axes.plot(cycloids[index, :, 1], cycloids[index, :, 0], label=f"{spin:g} rad/s", **line_style(index))
+            axes.plot(slid[index, ::40, 1], slid[index, ::40, 0], "o", markersize=3, color=line_style(index)["color"])
+        axes.set(xlabel="across the slope in m", ylabel="down in m", title="blades that turn; dots: the mechanism", aspect="equal")
+        axes.invert_yaxis()
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    conclude(asked, headings, rows, sentences, {"car": figure, "blade": blade})
     return 0
 
 

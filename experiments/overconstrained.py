@@ -29,15 +29,21 @@ ANSWERS: dict[str, Any] = {
     "equivalent bicycle": vehicles.EquivalentBicycle(),
 }
 COUNT = 81
+ENLARGED = 12.0
+"""How long an arrow is drawn in m for a slip of 1 m/s."""
+
+
+def with_error(wheels: Any, angles: Any, error: Any) -> Any:
+    """Returns the wheels with the front ones at their angles (2,), the right one beside it by an error in rad."""
+    left, right = (wheels.number(name) for name in FRONT)
+    return dataclasses.replace(wheels, steering=wheels.steering.at[left].set(angles[0]).at[right].set(angles[1] + error))
 
 
 def driven(wheels: Any, angles: Any, errors: Any, answer: Any, way: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns the places (k, 3) after some way in m, and how fast each wheel slips at 1 m/s (k, wheels), for errors (k,) in rad."""
-    numbers = [wheels.number(name) for name in FRONT]
 
     def one(error: Any) -> tuple[Any, Any]:
-        steering = wheels.steering.at[numbers[0]].set(angles[0]).at[numbers[1]].set(angles[1] + error)
-        twist, report = vehicles.vehicle_twist(dataclasses.replace(wheels, steering=steering), speed=1.0, slip=answer)
+        twist, report = vehicles.vehicle_twist(with_error(wheels, angles, error), speed=1.0, slip=answer)
         return vehicles.integrate_twist(jnp.zeros(3), twist, way), jnp.abs(report.slip[:, 1])
 
     places, slips = jax.jit(jax.vmap(one))(errors)
@@ -67,8 +73,8 @@ def main() -> int:
         f" out by {side['rear and left row'][-1]:.3f} m/s.",
     ]
     with styled() as figure_class:
-        figure = figure_class(figsize=(9, 4), layout="constrained")
-        left, other = figure.subplots(1, 2)
+        figure = figure_class(figsize=(11, 4.6), layout="constrained")
+        left, other, above = figure.subplots(1, 3, width_ratios=(1.0, 1.0, 0.8))
         for index, name in enumerate(ANSWERS):
             left.plot(errors, off[name], label=name, **line_style(index))
             other.plot(errors, side[name], label=name, **line_style(index))
@@ -77,8 +83,26 @@ def main() -> int:
         for axes in (left, other):
             axes.locator_params(axis="x", nbins=5)
         left.legend()
+        with precision(config):
+            from_above(above, with_error(wheels, angles, errors[-1]))
     conclude(asked, headings, rows, sentences, {"overconstrained": figure})
     return 0
+
+
+def from_above(axes: Any, wheels: Any) -> None:
+    """Draws wheels with their axles, about which point each answer turns, and how wheels slip with least slip, at 1 m/s."""
+    places, angles = np.asarray(wheels.place), np.asarray(wheels.steering)
+    headings, lefts = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.stack([-np.sin(angles), np.cos(angles)], axis=1)
+    for place, heading, left in zip(places, headings, lefts, strict=True):
+        axes.plot(*np.stack([place, place + 14.0 * left]).T, color="0.6", linewidth=0.8, linestyle=":", zorder=1)
+        axes.plot(*np.stack([place - 0.4 * heading, place + 0.4 * heading]).T, color="black", linewidth=4.0, solid_capstyle="butt")
+    for index, (name, answer) in enumerate(ANSWERS.items()):
+        ahead, aside, turning = np.asarray(vehicles.vehicle_twist(wheels, speed=1.0, slip=answer)[0])
+        axes.plot(-aside / turning, ahead / turning, "o", markersize=6, color=line_style(index)["color"], label=name)
+    slip = np.asarray(vehicles.vehicle_twist(wheels, speed=1.0, slip=ANSWERS["least slip"])[1].slip[:, 1])
+    arrows = ENLARGED * slip[:, None] * lefts
+    axes.quiver(*places.T, *arrows.T, angles="xy", scale_units="xy", scale=1.0, width=0.012, color=line_style(0)["color"], zorder=3)
+    axes.set(title="axles, centers, least slip", xlabel="x in m", ylabel="y in m", aspect="equal", xlim=(-2.0, 4.5), ylim=(-2.0, 9.5))
 
 
 if __name__ == "__main__":

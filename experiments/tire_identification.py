@@ -5,6 +5,10 @@ and the velocity to the side with noise. Levenberg-Marquardt with the Jacobian t
 both axles and their common friction. The tire answers F = C a - (C a)^2 / (3 mu N) + ...: at small slips friction shows in the curvature
 alone, so that gentle steering tells stiffness and hardly any friction, which the standard errors say as well.
 
+A second picture shows what such tires do: side force against the force along the heading within the circle of friction, and the steady
+yaw rate over the steering angle against speed, V / (l + k V^2) with k = m (b / C_f - a / C_r) / l, of cars that understeer, are neutral and
+oversteer, the curve beside `DynamicSingleTrack` at small angles.
+
     python experiments/tire_identification.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 """
 
@@ -17,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae import mechanisms, tuning
+from jaxdae import mechanisms, tuning, vehicles
 from jaxdae.app import conclude, line_style, precision, script, styled
 from jaxdae.app.build import worlds
 
@@ -112,8 +116,63 @@ def main() -> int:
         motion.set(xlabel="time in s", ylabel="yaw rate in rad/s", title="what is measured")
         motion.set_ylim(-0.6, 0.75)
         motion.legend(loc="upper center", ncols=3, columnspacing=0.8, handletextpad=0.0)
-    conclude(asked, headings, rows, sentences, {"tire_identification": figure})
+        tires = figure_class(figsize=(10, 4.6), layout="constrained")
+        combined, gains = tires.subplots(1, 2)
+        with precision(config):
+            _draw_combined(combined, numbers[-1], loads[0])
+            _draw_gains(gains, config.mechanism, numbers[-1])
+    conclude(asked, headings, rows, sentences, {"tire_identification": figure, "tires": tires})
     return 0
+
+
+def _draw_combined(axes: Any, numbers: Any, load: float) -> None:
+    """Draws the forces of the front tire that was found, each curve at one slip angle, within the circle of friction."""
+    most = 1e-3 * numbers[2] * load
+    turn = np.linspace(0.0, 2.0 * np.pi, 200)
+    axes.plot(most * np.cos(turn), most * np.sin(turn), color="black", linewidth=0.8, label="friction times load")
+    ratios = jnp.tan(jnp.linspace(-1.3, 1.3, 301))
+    for index, angle in enumerate((0.02, 0.05, 0.1, 0.2)):
+        forces = jax.vmap(lambda x, y=np.tan(angle): jnp.stack(mechanisms.brush_forces(x, y, numbers[0], numbers[2], load)))(0.3 * ratios)
+        axes.plot(*(1e-3 * np.asarray(forces).T), label=f"slip to the left {angle:g}", **line_style(index))
+    axes.set(xlabel="force along the heading in kN", ylabel="side force in kN", title="front tire, combined slip", aspect="equal")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.9), fontsize=8)
+
+
+def _draw_gains(axes: Any, mechanism: Any, numbers: Any) -> None:
+    """Draws steady yaw rates over the steering angle of three cars, by the closed form and by the single-track model at small angles."""
+    a, b = mechanism.joints[0].point_a[0], -mechanism.forces[1].point[0]
+    mass, inertia = (sum(getattr(body, name) for body in mechanism.bodies) for name in ("mass", "inertia"))
+    mean = 0.5 * (numbers[0] + numbers[1])
+    # Where the moments of both axles about the mass center are alike, C_f a = C_r b, a car is neutral.
+    cars = {
+        "as it was found": (numbers[0], numbers[1]),
+        "neutral": (2.0 * mean * b / (a + b), 2.0 * mean * a / (a + b)),
+        "soft behind": (2.0 * mean * b / (a + b) * 1.15, 2.0 * mean * a / (a + b) * 0.85),
+    }
+    speeds, marks = np.linspace(1.0, 45.0, 200), np.linspace(3.0, 42.0, 14)
+    for index, (name, (of_front, of_rear)) in enumerate(cars.items()):
+        slope = float(mass * (b / of_front - a / of_rear) / (a + b))
+        critical = np.sqrt(-(a + b) / slope) if slope < -1e-6 else np.inf
+        shown = speeds[speeds < 0.97 * critical]
+        axes.plot(shown, shown / (a + b + slope * shown**2), label=name, **line_style(index))
+        # The model takes stiffness over friction and load of an axle.
+        over = [float(c) / (mass * 9.81 * lever / (a + b)) for c, lever in ((of_front, b), (of_rear, a))]
+        model = vehicles.DynamicSingleTrack(a, b, mass, inertia, 0.0, 1.0, *over)
+
+        def steady(speed: Any, model: Any = model) -> Any:
+            """Returns the yaw rate over the steering angle (), where yaw acceleration and the change of side slip are zero."""
+
+            def change(z: Any) -> Any:
+                return model.rate(jnp.zeros(()), jnp.stack([0.0 * z[0], 0.0 * z[0], z[0], speed, 0.0 * z[0], z[1], z[2]]), jnp.zeros(2))[5:]
+
+            slopes = jax.jacfwd(change)(jnp.zeros(3))
+            return jnp.linalg.solve(slopes[:, 1:], -slopes[:, 0])[0]
+
+        dots = marks[marks < 0.97 * critical]
+        axes.plot(dots, jax.vmap(steady)(jnp.asarray(dots)), "o", markersize=4, markerfacecolor="none", color=line_style(index)["color"])
+    axes.set(xlabel="speed in m/s", ylabel="yaw rate over steering angle in 1/s", ylim=(0.0, 25.0))
+    axes.set_title("curves: closed form; dots: DynamicSingleTrack")
+    axes.legend(loc="upper left")
 
 
 def _curve(slips: Any, stiffness: Any, friction: Any, load: Any) -> np.ndarray:

@@ -41,10 +41,10 @@ def test_derivatives_are_those_of_the_heights(name):
     steps = step * np.eye(2)
     gradient = np.array([(h(p + d) - h(p - d)) / (2 * step) for d in steps])
     # Central differences: step^2 times a third derivative of size 1, and round-off over the step.
-    np.testing.assert_allclose(jax.grad(h)(p), gradient, atol=1e-7)
+    np.testing.assert_allclose(jax.grad(h)(p), gradient, rtol=0, atol=1e-7)
     hessian = np.array([(jax.grad(h)(p + d) - jax.grad(h)(p - d)) / (2 * step) for d in steps])
     xx, xy, yy = terrain.second_derivatives(*p)
-    np.testing.assert_allclose([[xx, xy], [xy, yy]], hessian, atol=1e-6)
+    np.testing.assert_allclose([[xx, xy], [xy, yy]], hessian, rtol=0, atol=1e-6)
 
 
 def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
@@ -56,18 +56,22 @@ def test_heights_of_a_subclass_of_hills_have_their_own_derivatives():
     x, y = jnp.asarray(0.3), jnp.asarray(-0.7)
     hills = ([0.2, 0.1], [1.1, -0.7], [0.6, 1.9], [0.3, 1.0])
     plain, other = jv.Hills(*hills), Ramp(*hills)
-    np.testing.assert_allclose(np.subtract(other.height_and_slope(x, y), plain.height_and_slope(x, y)), [0.045, 0.3, 0.0], atol=10 * EPS)
-    np.testing.assert_allclose(np.subtract(other.second_derivatives(x, y), plain.second_derivatives(x, y)), [1.0, 0.0, 0.0], atol=10 * EPS)
+    np.testing.assert_allclose(
+        np.subtract(other.height_and_slope(x, y), plain.height_and_slope(x, y)), [0.045, 0.3, 0.0], rtol=0, atol=10 * EPS
+    )
+    np.testing.assert_allclose(
+        np.subtract(other.second_derivatives(x, y), plain.second_derivatives(x, y)), [1.0, 0.0, 0.0], rtol=0, atol=10 * EPS
+    )
 
 
 def test_a_map_goes_through_its_heights_and_through_planes():
     at = np.array([[MAP.height(-1.0 + 0.5 * i, 2.0 + 0.5 * j) for j in range(6)] for i in range(7)])
-    np.testing.assert_allclose(at, HEIGHTS, atol=10 * EPS)
+    np.testing.assert_allclose(at, HEIGHTS, rtol=0, atol=10 * EPS)
     sloped = jv.HeightMap(jnp.asarray([[0.3 * i - 0.2 * j + 1.0 for j in range(5)] for i in range(2)]), (1.0, 2.0), (0.5, 0.0))
     for x, y in ((0.5, 0.0), (1.5, 8.0), (0.7, 3.3)):
-        np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, atol=10 * EPS)
+        np.testing.assert_allclose(sloped.height(x, y), 0.3 * (x - 0.5) - 0.1 * y + 1.0, rtol=0, atol=10 * EPS)
         # On the border as well, which belongs to the map.
-        np.testing.assert_allclose(sloped.height_and_slope(jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], atol=10 * EPS)
+        np.testing.assert_allclose(sloped.height_and_slope(jnp.asarray(x), jnp.asarray(y))[1:], [0.3, -0.1], rtol=0, atol=10 * EPS)
     whole, real = (jv.HeightMap.through(np.arange(9).reshape(3, 3).astype(kind) ** 2, 1.0) for kind in (int, float))
     np.testing.assert_array_equal(whole.z, real.z)
     # A hole would be everywhere in z; here it is told where it is.
@@ -82,7 +86,7 @@ def test_a_map_has_no_jumps_in_second_derivatives_at_its_knots(along):
         p[along] = knot + 0.5 + 2.0 * along
         beside = [np.array(MAP.second_derivatives(*(p + side * 1e-9 * np.eye(2)[along]))) for side in (-1, 1)]
         # Third derivatives are of size 0.1 / 0.5^3, over 2e-9 m.
-        np.testing.assert_allclose(*beside, atol=1e-7)
+        np.testing.assert_allclose(*beside, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -115,13 +119,17 @@ def test_a_map_ends_where_its_grid_ends_and_is_differentiable_in_its_numbers():
 
     weights = jax.grad(of)(MAP.z)
     # It is linear in its numbers; sixteen of them count, and the weights of a spline add up to one.
-    np.testing.assert_allclose(jnp.sum(weights * MAP.z), MAP.height(0.37, 3.21), atol=10 * EPS)
+    np.testing.assert_allclose(jnp.sum(weights * MAP.z), MAP.height(0.37, 3.21), rtol=0, atol=10 * EPS)
     assert np.count_nonzero(weights) == 16
-    np.testing.assert_allclose(jnp.sum(weights), 1.0, atol=10 * EPS)
+    np.testing.assert_allclose(jnp.sum(weights), 1.0, rtol=0, atol=10 * EPS)
+    # So is it in the heights that it goes through, all of which count.
+    weights = jax.grad(lambda heights: jv.HeightMap.through(heights, 0.5, (-1.0, 2.0)).height(0.37, 3.21))(jnp.asarray(HEIGHTS))
+    np.testing.assert_allclose(jnp.sum(weights * HEIGHTS), MAP.height(0.37, 3.21), rtol=0, atol=10 * EPS)
+    np.testing.assert_allclose(jnp.sum(weights), 1.0, rtol=0, atol=10 * EPS)
     single = jv.HeightMap(MAP.z.astype(jnp.float32), jnp.float32(0.5), jnp.asarray([-1.0, 2.0], jnp.float32))
     x = single.height(jnp.float32(0.37), jnp.float32(3.21))
     assert x.dtype == jnp.float32
-    np.testing.assert_allclose(x, MAP.height(0.37, 3.21), atol=1e-6)
+    np.testing.assert_allclose(x, MAP.height(0.37, 3.21), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.5, -1.0, 1.5])
@@ -131,9 +139,9 @@ def test_a_wheel_in_a_trough_touches_along_its_radius(wheel, angle):
     at = np.array([np.sin(angle), 0.0, -np.cos(angle)])
     center = vector(length * at + np.array([0.0, 0.3, 0.0]))
     found = rim_contact(trough, center, vector((0.0, 1.0, 0.0)), r) if wheel == "disc" else ball_contact(trough, center, r)
-    np.testing.assert_allclose(found.place.array(), 1.1 * at + np.array([0.0, 0.3, 0.0]), atol=1e-14)
-    np.testing.assert_allclose(found.normal.array(), -at, atol=1e-13)  # The slope at 1.5 rad is 14.
-    np.testing.assert_allclose([found.clearance, found.margin], [0.0, 1.0 - 0.2 / 1.1], atol=1e-13)
+    np.testing.assert_allclose(found.place.array(), 1.1 * at + np.array([0.0, 0.3, 0.0]), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.normal.array(), -at, rtol=0, atol=1e-13)  # The slope at 1.5 rad is 14.
+    np.testing.assert_allclose([found.clearance, found.margin], [0.0, 1.0 - 0.2 / 1.1], rtol=0, atol=1e-13)
 
 
 def seen(q, kind):
@@ -164,12 +172,12 @@ def test_contacts_on_the_ground_have_exact_derivatives(kind):
         return (f(q + step * d) - f(q - step * d)) / (2 * step)
 
     assert abs(seen(q, kind)[3]) < 1e-15
-    np.testing.assert_allclose(first(q) @ d, differences(jax.jit(lambda q: seen(q, kind)), d), atol=1e-7)
+    np.testing.assert_allclose(first(q) @ d, differences(jax.jit(lambda q: seen(q, kind)), d), rtol=0, atol=1e-7)
     # Along a motion on the ground, of the second derivatives.
     d = d.at[2].add(-(first(q) @ d)[3] / first(q)[3, 2])
     second = jax.jvp(first, (q,), (d,))[1]
-    np.testing.assert_allclose(second @ d, differences(first, d) @ d, atol=1e-6)
-    np.testing.assert_allclose(jax.jacrev(lambda q: seen(q, kind))(q), first(q), atol=1e-13)
+    np.testing.assert_allclose(second @ d, differences(first, d) @ d, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(jax.jacrev(lambda q: seen(q, kind))(q), first(q), rtol=0, atol=1e-13)
 
 
 ACCURATE = {"disc": 1e-2, "sphere": 5e-2}
@@ -184,12 +192,12 @@ def test_a_hollow_that_is_narrower_than_the_wheel_leaves_no_margin(kind):
         return (rim_contact(hollow, center, vector((0.0, 1.0, 0.0)), 0.2) if kind == "disc" else ball_contact(hollow, center, 0.2)).margin
 
     # 1 - r h'' with h'' = 100 amplitude.
-    np.testing.assert_allclose([margin(0.02), margin(0.06)], [0.6, -0.2], atol=1e-13)
+    np.testing.assert_allclose([margin(0.02), margin(0.06)], [0.6, -0.2], rtol=0, atol=1e-13)
     # Beside the middle, at x - r h'/(1 + h'^2)^0.5 = 3 mm, a wheel that is hardly narrower is found, too: 1 - r h''/(1 + h'^2)^1.5.
     x, slope_there = 0.025891055117141976, 0.45 * np.sin(0.25891055117141976)
     assert abs(x - 0.2 * slope_there / np.hypot(1.0, slope_there) - 0.003) < 1e-12
     curved = 4.5 * np.cos(10.0 * x) / np.hypot(1.0, slope_there) ** 3
-    np.testing.assert_allclose(margin(0.045, 0.003), 1.0 - 0.2 * curved, atol=ACCURATE[kind])
+    np.testing.assert_allclose(margin(0.045, 0.003), 1.0 - 0.2 * curved, rtol=0, atol=ACCURATE[kind])
 
 
 @jd.pytree

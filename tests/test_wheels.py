@@ -76,14 +76,14 @@ def test_torques_on_wheels_accelerate_a_differential_drive_as_the_closed_form_sa
     a, lam = jd.forward_dynamics(mechanism, jd.State(0.0, q, jnp.zeros(5)))
     m, turning = 20.0 + 2 * 0.02 / 0.1**2, 1.0 + 0.02 * 0.5**2 / (2 * 0.1**2)
     forward, yaw = 1.4 / (0.1 * m), 0.5 * 0.6 / (2 * 0.1 * turning)
-    np.testing.assert_allclose(forward, 0.583333, atol=5e-7)
+    np.testing.assert_allclose(forward, 0.583333, rtol=0, atol=5e-7)
     spins = [(forward - 0.25 * yaw) / 0.1, (forward + 0.25 * yaw) / 0.1]
-    np.testing.assert_allclose(a, [forward, 0.0, yaw, *spins], atol=1e-13)
+    np.testing.assert_allclose(a, [forward, 0.0, yaw, *spins], rtol=0, atol=1e-13)
     # The force of the ground on each wheel is what its torque leaves after its spin.
     forces = dict(zip(mechanism.names.rows, lam, strict=True))
-    np.testing.assert_allclose(forces["left_wheel.rolling"], (0.4 - 0.02 * spins[0]) / 0.1, atol=1e-12)
-    np.testing.assert_allclose(forces["right_wheel.rolling"], (1.0 - 0.02 * spins[1]) / 0.1, atol=1e-12)
-    np.testing.assert_allclose(forces["left_wheel.lateral"], 0.0, atol=1e-12)
+    np.testing.assert_allclose(forces["left_wheel.rolling"], (0.4 - 0.02 * spins[0]) / 0.1, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(forces["right_wheel.rolling"], (1.0 - 0.02 * spins[1]) / 0.1, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(forces["left_wheel.lateral"], 0.0, rtol=0, atol=1e-12)
 
 
 def test_four_discs_roll_down_a_slope():
@@ -98,7 +98,7 @@ def test_four_discs_roll_down_a_slope():
     state = jd.State(0.0, q, jnp.zeros(7))
     a, lam = jd.forward_dynamics(mechanism, state, solver=jd.LeastSquares())
     np.testing.assert_allclose(a[0], 9.81 * np.sin(np.deg2rad(10.0)) * 120.0 / 130.0, rtol=1e-12)
-    np.testing.assert_allclose(a[0], 1.572451, atol=5e-7)
+    np.testing.assert_allclose(a[0], 1.572451, rtol=0, atol=5e-7)
     rolling = np.array([name.endswith("rolling") for name in mechanism.names.rows])
     np.testing.assert_allclose(np.asarray(lam)[rolling], -0.5 * 5.0 * a[0], rtol=1e-11)
     # Four lateral rows hold the heading and the side; two of them say nothing new.
@@ -148,19 +148,19 @@ def test_the_car_of_the_notes_with_fixed_steering():
     # (m_t + J kappa^2) u' = F
     m_total, inertia, kappa = 1260.0, 3103.1, np.tan(0.3) / 2.5
     forward = 800.0 / (m_total + inertia * kappa**2)
-    np.testing.assert_allclose(forward, 0.6118503963, atol=5e-11)
+    np.testing.assert_allclose(forward, 0.6118503963, rtol=0, atol=5e-11)
     np.testing.assert_allclose(a[3] + 0.75 * a[5], forward, rtol=1e-11)
     lateral = {name: lam[k] for k, name in enumerate(mechanism.names.rows) if name.endswith("lateral")}
-    np.testing.assert_allclose(lateral["front_wheel.lateral"], 737.15295, atol=5e-6)
-    np.testing.assert_allclose(lateral["left_wheel.lateral"] + lateral["right_wheel.lateral"], 802.63871, atol=5e-6)
+    np.testing.assert_allclose(lateral["front_wheel.lateral"], 737.15295, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(lateral["left_wheel.lateral"] + lateral["right_wheel.lateral"], 802.63871, rtol=0, atol=5e-6)
     run = states_at(mechanism, REDUNDANT, q, v, [1.0, 2.0, 4.0], 5e-3)
     # On a circle of radius L / tan(delta) about (0, R), as the car of first order.
     places = jax.vmap(rear_axle)(run.state.q)
     radius = 1.0 / kappa
-    np.testing.assert_allclose(np.hypot(places[:, 0], places[:, 1] - radius), radius, atol=1e-11)
-    np.testing.assert_allclose(places[-1], [7.0148686890, 12.0952275899, 2.0904700203], atol=1e-10)
+    np.testing.assert_allclose(np.hypot(places[:, 0], places[:, 1] - radius), radius, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(places[-1], [7.0148686890, 12.0952275899, 2.0904700203], rtol=0, atol=1e-10)
     speed = np.hypot(*(run.state.v[-1, 3:5] + run.state.v[-1, 6:8]) / 2.0)
-    np.testing.assert_allclose(speed, 5.4474015853, atol=1e-10)
+    np.testing.assert_allclose(speed, 5.4474015853, rtol=0, atol=1e-10)
 
 
 @pytest.mark.long
@@ -168,7 +168,7 @@ def test_the_car_of_the_notes_with_steering_that_swings():
     mechanism, q = notes_car(jm.Sinusoid(0.3, 1.3 / (2.0 * np.pi)))
     run = states_at(mechanism, REDUNDANT, q, started(mechanism, q, 3.0, 0.39), [4.0], 5e-3)
     speed = np.hypot(*(run.state.v[-1, 3:5] + run.state.v[-1, 6:8]) / 2.0)
-    np.testing.assert_allclose(speed, 5.4365126407, atol=1e-10)
+    np.testing.assert_allclose(speed, 5.4365126407, rtol=0, atol=1e-10)
 
 
 def bicycle(front=0.0, rear=0.0, steer=0.3):
@@ -192,7 +192,7 @@ def yaw_rate(front, rear, steer):
 def test_wheels_slip_as_they_are_told():
     got = yaw_rate(0.05, 0.03, 0.3)
     np.testing.assert_allclose(got, (np.tan(0.25) + np.tan(0.03)) / 2.5, rtol=1e-14)
-    np.testing.assert_allclose(got, 0.1141404, atol=5e-8)
+    np.testing.assert_allclose(got, 0.1141404, rtol=0, atol=5e-8)
     # A wheel that slips by a tenth: 6 rad/s right, 4 rad/s left, r = 0.1, track 0.5.
     bodies = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("left", 1.0), jm.Rotor("right", 1.0)]
     joints = [
@@ -202,7 +202,7 @@ def test_wheels_slip_as_they_are_told():
     mechanism, q = jm.planar_mechanism(bodies, joints, gravity=(0.0, 0.0))
     rows = mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(5))
     twist = jnp.linalg.solve(rows[:, :3], -rows[:, 3:] @ jnp.asarray([4.0, 6.0]))
-    np.testing.assert_allclose(twist, [0.47, 0.0, 0.28], atol=1e-15)
+    np.testing.assert_allclose(twist, [0.47, 0.0, 0.28], rtol=0, atol=1e-15)
 
 
 def test_slip_is_a_function_of_time_or_an_input():
@@ -214,7 +214,7 @@ def test_slip_is_a_function_of_time_or_an_input():
     # The row moves by itself: gamma has alpha' e . v / cos^2(alpha) beside what turning makes.
     of_time = moving.constraint_bias(t, q, v) - plain.constraint_bias(t, q, v)
     along = np.cos(0.3) * 1.0 + np.sin(0.3) * (0.2 + 2.5 * 0.3)
-    np.testing.assert_allclose(of_time, [0.0, 0.2 * np.cos(0.8) * along / np.cos(0.1 * np.sin(0.8)) ** 2], atol=1e-15)
+    np.testing.assert_allclose(of_time, [0.0, 0.2 * np.cos(0.8) * along / np.cos(0.1 * np.sin(0.8)) ** 2], rtol=0, atol=1e-15)
 
     description = jv.differential_drive(0.5, 0.1)
     drives = [description.drives[0], jm.SlipRatio("slip", "right"), description.drives[1], jm.SlipAngle("drift", "left")]
@@ -224,12 +224,12 @@ def test_slip_is_a_function_of_time_or_an_input():
     state = jd.State(0.0, q, jnp.zeros(5))
     u = jnp.asarray([4.0, 0.1, 6.0, 0.0])
     twist = jd.kinematic_velocity(robot, state, u)[0]
-    np.testing.assert_allclose(twist[:3], [0.47, 0.0, 0.28], atol=1e-15)
-    np.testing.assert_allclose(robot.inputs_of(jd.State(jnp.zeros(()), q, twist)), [4.0, 0.0, 6.0, 0.0], atol=1e-14)
+    np.testing.assert_allclose(twist[:3], [0.47, 0.0, 0.28], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(robot.inputs_of(jd.State(jnp.zeros(()), q, twist)), [4.0, 0.0, 6.0, 0.0], rtol=0, atol=1e-14)
     slope = jax.jacobian(lambda u: jd.kinematic_velocity(robot, state, u)[0])(u.at[1].set(0.0))
     # v = (4 + (1 - s) 6) r / 2, omega = ((1 - s) 6 - 4) r / W, v_y = -tan(drift) e . v of the left wheel, which is 0.4 m/s.
-    np.testing.assert_allclose(slope[:3, 1], [-0.3, 0.0, -1.2], atol=1e-14)
-    np.testing.assert_allclose(slope[:3, 3], [0.0, -0.4, 0.0], atol=1e-14)
+    np.testing.assert_allclose(slope[:3, 1], [-0.3, 0.0, -1.2], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(slope[:3, 3], [0.0, -0.4, 0.0], rtol=0, atol=1e-14)
     with pytest.raises(ValueError, match=r"drive 'drift': 'right' has no slip_angle .*a lateral row"):
         jm.kinematic_mechanism(dataclasses.replace(description, drives=[jm.SlipAngle("drift", "right")]))
     with pytest.raises(ValueError, match=r"wheel is 'rihgt', which is no joint \(did you mean 'right'"):
@@ -255,8 +255,8 @@ def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
         mechanism, q = bicycle(steer=steer)
         return mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(3))[1]
 
-    np.testing.assert_allclose(front_row(0.5 * np.pi), [-1.0, 0.0, 0.0], atol=1e-15)
-    np.testing.assert_allclose(jax.jacfwd(front_row)(0.5 * np.pi), [0.0, -1.0, -2.5], atol=1e-15)
+    np.testing.assert_allclose(front_row(0.5 * np.pi), [-1.0, 0.0, 0.0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(jax.jacfwd(front_row)(0.5 * np.pi), [0.0, -1.0, -2.5], rtol=0, atol=1e-15)
 
 
 def test_no_slip_is_the_mechanism_of_a_skate_to_the_last_bit():
@@ -286,9 +286,9 @@ def test_rollers_hold_the_velocity_along_their_axles():
     e, n = np.array([np.cos(0.4), np.sin(0.4)]), np.array([-np.sin(0.4), np.cos(0.4)])
     mecanum = row(jm.MecanumWheel("wheel", "base", "spin", (1.0, 0.0), 0.05, -np.pi / 4, point=(0.2, 0.15)))
     c = (e - n) / np.sqrt(2.0)
-    np.testing.assert_allclose(mecanum, [*c, -0.35 / np.sqrt(2.0), -0.05 / np.sqrt(2.0)], atol=1e-15)
+    np.testing.assert_allclose(mecanum, [*c, -0.35 / np.sqrt(2.0), -0.05 / np.sqrt(2.0)], rtol=0, atol=1e-15)
     omni = row(jm.OmniWheel("wheel", "base", "spin", (0.0, 1.0), 0.05, point=(0.2, 0.15)))
-    np.testing.assert_allclose(omni, [*n, 0.2, -0.05], atol=1e-15)
+    np.testing.assert_allclose(omni, [*n, 0.2, -0.05], rtol=0, atol=1e-15)
 
 
 @pytest.mark.long
@@ -299,17 +299,17 @@ def test_rotors_in_both_forms_of_coordinates():
     assert joints.names.coordinates == absolute.names.coordinates
     state = jd.State(jnp.zeros(()), theta + jnp.arange(5.0) / 7.0, jnp.arange(5.0) / 3.0)
     there = jm.to_absolute(joints, state)
-    np.testing.assert_allclose(there.q, state.q, atol=1e-15)
+    np.testing.assert_allclose(there.q, state.q, rtol=0, atol=1e-15)
     back = jm.to_joints(joints, there)
-    np.testing.assert_allclose(back.q, state.q, atol=1e-14)
-    np.testing.assert_allclose(back.v, state.v, atol=1e-14)
+    np.testing.assert_allclose(back.q, state.q, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(back.v, state.v, rtol=0, atol=1e-14)
     for function in (jd.energy, lambda m, s: m.force(s.t, s.q, s.v, None), lambda m, s: m.constraint_bias(s.t, s.q, s.v)):
-        np.testing.assert_allclose(function(absolute, there), function(joints, state), atol=1e-13)
+        np.testing.assert_allclose(function(absolute, there), function(joints, state), rtol=0, atol=1e-13)
     # Blocks of bodies are a matrix where there are rotors, the same one.
     blocks = absolute._rows_by(absolute.coordinates.block_rows, state.t, state.q, state.v).as_dense()
     np.testing.assert_array_equal(blocks, absolute.constraint_jacobian(state.t, state.q, state.v))
     frames = absolute.frames(state.q)
-    np.testing.assert_allclose([frames.x[1], frames.y[1], frames.angle[1]], [0.0, 0.0, state.q[3]], atol=0)
+    np.testing.assert_allclose([frames.x[1], frames.y[1], frames.angle[1]], [0.0, 0.0, state.q[3]], rtol=0, atol=0)
     assert q.shape == (5,)
 
 
@@ -322,12 +322,12 @@ def test_wheels_do_no_work_and_their_forces_are_reactions():
     start = jd.energy(mechanism, state)
     run = states_at(mechanism, METHOD, state.q, state.v, [1.0], 4e-3)
     end = jax.tree.map(lambda x: x[-1], run.state)
-    np.testing.assert_allclose(jd.energy(mechanism, end), start, atol=1e-11)
+    np.testing.assert_allclose(jd.energy(mechanism, end), start, rtol=0, atol=1e-11)
     lam = jd.forward_dynamics(mechanism, state)[1]
     force, torque = jm.reactions(mechanism, state, lam).of("wheel")
     e = np.array([np.cos(-0.4), np.sin(-0.4)])
-    np.testing.assert_allclose(force, lam[1] * e + lam[0] * np.array([-e[1], e[0]]), atol=1e-14)
-    np.testing.assert_allclose(torque, 0.0, atol=1e-14)
+    np.testing.assert_allclose(force, lam[1] * e + lam[0] * np.array([-e[1], e[0]]), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-14)
 
 
 def test_wheels_in_single_precision_and_in_batches_of_one():

@@ -7,12 +7,13 @@ with least residual in such a loop, in one whose steps reverse mode makes again 
 does, and as the rate of a system in a loop over `Kinematic.rk4().step`, which does so by itself. Each is timed in turn, best of several,
 in CPU seconds of the process; then gradients of the sum of
 squares of where it ends with respect to all inputs, over the time of the forward pass. Where CommonRoad's Python package `vehiclemodels` is
-installed its right-hand side is timed too.
+installed (commonroad-vehicle-models) the right-hand sides of its models are timed too, from the kinematic one to that of many bodies.
 
 With `--rover`: pose and velocity of a six-wheel rover on hills, double precision, each of 1024 worlds, and gradients with respect to place,
-heading and spins.
+heading and spins. With `--whipple`: the Whipple bicycle, four bodies in absolute coordinates in double precision, one world, steps of
+Runge-Kutta and `Projection()` in `rollout`, and what they take to trace and compile, with stages by themselves and in a loop.
 
-    python experiments/benchmarks/vehicles.py [--cars 10000] [--steps 50] [--mechanisms] [--rover]
+    python experiments/benchmarks/vehicles.py [--cars 10000] [--steps 50] [--mechanisms] [--rover] [--whipple]
 """
 
 import argparse
@@ -178,6 +179,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--mechanisms", action="store_true", help="the mechanisms too, which take longer to compile")
     parser.add_argument("--rover", action="store_true", help="the rover on hills too")
+    parser.add_argument("--whipple", action="store_true", help="the Whipple bicycle too")
     asked = parser.parse_args()
     found = compared(cars(asked.cars, asked.steps, asked.mechanisms), lambda given: (len(given) - 1,))
     print(f"{asked.cars} cars, {asked.steps} steps, {jax.devices()[0].platform}, float32, one thread")
@@ -191,20 +193,53 @@ def main() -> int:
             for name, (one, back) in compared(rovers(), lambda given: tuple(range(len(given)))).items():
                 each = 1e6 / ROVERS
                 print(f"rover, {name:18} {each * one:6.1f} us, gradient {each * back:6.1f} us, {back / one:.1f} times forward")
+    if asked.whipple:
+        with jax.enable_x64(True):
+            whipple()
     return 0
+
+
+def whipple(steps: int = 2000) -> None:
+    """Prints how long the Whipple bicycle takes to compile and to step."""
+    mechanism, q = mechanisms.mechanism(vehicles.whipple_bicycle())
+    wanted = {"vx": 4.6, "omega_x": 0.5}
+    v = jnp.asarray([wanted.get(name.rsplit(".", 1)[1], 0.0) for name in mechanism.names.velocities])
+    start, _ = jaxdae.initialize(mechanism, q, v)
+    for name, unroll in (("stages by themselves", True), ("stages in a loop", False)):
+        method = jaxdae.Projected(jaxdae.RungeKutta.rk4(unroll=unroll), jaxdae.Projection())
+        run = jax.jit(lambda state, method=method: jaxdae.rollout(mechanism, method, state, dt=1e-3, steps=steps, save_every=steps))
+        wall, begun = time.perf_counter(), time.process_time()
+        compiled = run.lower(start).compile()
+        wall, seconds = time.perf_counter() - wall, time.process_time() - begun
+        jaxdae.raise_if_failed(compiled(start).info)
+        best = min(spent(compiled, (start,)) for _ in range(REPEATS))
+        print(f"Whipple bicycle, {name}: traced and compiled in {seconds:.1f} CPU s, {wall:.1f} s; a step {1e6 * best / steps:.1f} us")
 
 
 def _commonroad() -> None:
     try:
-        dynamics = importlib.import_module("vehiclemodels.vehicle_dynamics_ks").vehicle_dynamics_ks
-        parameters = importlib.import_module("vehiclemodels.parameters_vehicle1").parameters_vehicle1()
+        parameters = importlib.import_module("vehiclemodels.parameters_vehicle2").parameters_vehicle2()
     except ImportError:
-        print("CommonRoad's right-hand side: the package commonroad-vehicle-models is not installed")
+        print("CommonRoad's right-hand sides: the package commonroad-vehicle-models is not installed")
         return
-    count, begun = 20_000, time.process_time()
-    for _ in range(count):
-        dynamics([0.0, 0.0, 0.1, 5.0, 0.0], [0.1, 0.2], parameters)
-    print(f"CommonRoad's right-hand side in Python: {1e6 * (time.process_time() - begun) / count:.2f} us a call")
+    # Place, steering angle, speed, heading, yaw rate and side slip; the larger models make their states of it.
+    core = [0.0, 0.0, 0.1, 5.0, 0.0, 0.1, 0.01]
+    starts: dict[str, Callable[[], Any]] = {
+        "ks": lambda: core[:5],
+        "st": lambda: core,
+        "std": lambda: importlib.import_module("vehiclemodels.init_std").init_std(core, parameters),
+        "mb": lambda: importlib.import_module("vehiclemodels.init_mb").init_mb(core, parameters),
+    }
+    for model, start in starts.items():
+        dynamics = getattr(importlib.import_module(f"vehiclemodels.vehicle_dynamics_{model}"), f"vehicle_dynamics_{model}")
+        x, count = start(), 5_000
+        found = []
+        for _ in range(REPEATS):
+            begun = time.process_time()
+            for _ in range(count):
+                dynamics(x, [0.1, 0.2], parameters)
+            found.append((time.process_time() - begun) / count)
+        print(f"CommonRoad's right-hand side in Python, {model.upper():3}: {1e6 * min(found):7.2f} us a call")
 
 
 if __name__ == "__main__":

@@ -399,7 +399,11 @@ def ackermann_angles(wheelbase: Any, track: Any, steering: Any) -> Any:
         wheelbase: in m.
         track: in m.
         steering: of a single wheel in the middle in rad, between -pi and pi.
+
+    Raises:
+        ValueError: a wheelbase of zero.
     """
+    refuse("ackermann_angles", length_mistakes("wheelbase", wheelbase))
     half = 0.5 * real(track) / wheelbase
     sine, cosine = jnp.sin(steering), jnp.cos(steering)
     # Of the two directions of a heading the one that is near the wheel in the middle.

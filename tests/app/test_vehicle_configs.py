@@ -56,7 +56,7 @@ def assert_same(ours, theirs):
     assert one.names == other.names
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for mine, given in zip(jax.tree.leaves((one, q)), jax.tree.leaves((other, r)), strict=True):
-        np.testing.assert_allclose(mine, given, atol=1e-15)
+        np.testing.assert_allclose(mine, given, rtol=0, atol=1e-15)
 
 
 def test_a_vehicle_is_what_its_constructor_returns():
@@ -227,9 +227,11 @@ def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
         names, q, v = list(data.coordinate.values), data.q.values[0], data.v.values[0]
         assert np.all(data.status.values == 0)
         # Half a second straight at 0.4 m/s, then on an arc: v = 0.5 m/s, omega = 0.4 rad/s.
-        np.testing.assert_allclose(q[1, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], [0.2, 0.0, 0.0], atol=1e-14)
+        np.testing.assert_allclose(
+            q[1, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], [0.2, 0.0, 0.0], rtol=0, atol=1e-14
+        )
         end = [0.2 + 1.25 * np.sin(0.2), 1.25 * (1.0 - np.cos(0.2)), 0.2]
-        np.testing.assert_allclose(q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, atol=1e-9)
+        np.testing.assert_allclose(q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, rtol=0, atol=1e-9)
         np.testing.assert_allclose(v[2, names.index("base_link.theta")], 0.4, rtol=1e-13)
         assert list(data.row.values)[-2:] == ["left_motor.rate", "right_motor.rate"]
 

@@ -37,7 +37,9 @@ def test_odometry_scatters_as_the_closed_form_says_and_squares_tell_the_wheels()
     for k in (119, 239):
         scale = np.sqrt(np.diag(exact[k]))
         # Four standard errors of a covariance of so many runs, sqrt(2 / n) at most; linear in headings, which scatter by 0.05 rad.
-        np.testing.assert_allclose(np.cov(np.asarray(poses)[:, k].T) / np.outer(scale, scale), exact[k] / np.outer(scale, scale), atol=0.09)
+        np.testing.assert_allclose(
+            np.cov(np.asarray(poses)[:, k].T) / np.outer(scale, scale), exact[k] / np.outer(scale, scale), rtol=0, atol=0.09
+        )
     numbers, errors, _ = experiment.identified(wheels, given)
     assert np.all(np.abs(np.asarray(numbers) - [*given["radii"], given["track"]]) < 4.0 * np.asarray(errors))
     assert np.max(errors) < 1e-4
@@ -49,7 +51,7 @@ def test_a_car_parks_from_starts_all_over_the_lane():
     given = config.experiment
     car = experiment.vehicles.KinematicSingleTrack(2.6)
     states, knots = experiment.parked(car, experiment.starts(given), given)
-    np.testing.assert_allclose(states[:, -1, jnp.asarray([0, 1, 3, 4])], 0.0, atol=experiment.TURNED)
+    np.testing.assert_allclose(states[:, -1, jnp.asarray([0, 1, 3, 4])], 0.0, rtol=0, atol=experiment.TURNED)
     assert float(jnp.min(jax.vmap(lambda each: jnp.min(experiment.apart(each, given)))(states))) > 0.0
     assert np.max(np.abs(states[:, :, 2])) < given["steering"]
     assert np.max(np.abs(states[:, :, 3])) < given["speed"]
@@ -62,7 +64,7 @@ def test_rectangles_are_apart_along_the_normals_of_their_sides():
     given = config.experiment | {"parked": [[10.0, 0.0]]}
     # The car, 4.4 m by 1.8 m, its rear axle 0.9 m from its rear end: its front is at 3.5 m, the parked one begins at 7.8 m.
     states = jnp.asarray([[0.0, 0.0, 0.0, 0.0, 0.0], [5.0, 0.0, 0.0, 0.0, 0.0], [10.0, 3.0, 0.0, 0.0, 0.5 * np.pi]])
-    np.testing.assert_allclose(experiment.apart(states, given)[:, 0], [4.3, -0.7, 3.0 - 0.9 - 0.9], atol=1e-14)
+    np.testing.assert_allclose(experiment.apart(states, given)[:, 0], [4.3, -0.7, 3.0 - 0.9 - 0.9], rtol=0, atol=1e-14)
 
 
 @pytest.mark.long
@@ -80,6 +82,14 @@ def test_a_trailer_is_reversed_by_tuned_gains():
     bent = starts.at[0, 5].set(0.1)
     loose = experiment.followed(law, truck, bent, jax.tree.map(jnp.zeros_like, before), config)[0]
     assert float(jnp.abs(loose[0, -1, 5])) > 1.0
+
+
+@pytest.mark.long
+def test_a_train_of_one_trailer_moves_as_the_single_track_model_with_one():
+    experiment, config = opened("path_following", trailers=[4.0])
+    car, one = experiment.train(2.6, config.experiment), experiment.vehicles.KinematicSingleTrackTrailer(2.6, 4.0)
+    x, u = jnp.asarray([0.3, -0.2, 0.2, -1.5, 0.4, 0.3]), jnp.asarray([0.1, 0.2])
+    np.testing.assert_allclose(jax.jit(car.rate)(jnp.zeros(()), x, u), one.rate(jnp.zeros(()), x, u), rtol=0, atol=1e-14)
 
 
 @pytest.mark.long
@@ -106,5 +116,5 @@ def test_a_pendulum_on_two_wheels_balances_and_drives():
         np.testing.assert_allclose(gain, b.T @ riccati / weights["torque"], rtol=1e-9, atol=1e-9)
         numbers, _, status = experiment.balanced(system, gain, config.experiment["tilts"], config)
     # What is wished, after the five seconds since it was: the slowest pole has made of it exp(-7).
-    np.testing.assert_allclose(numbers[0, -1], [0.0, 0.0, 1.0, 0.5], atol=2e-3)
+    np.testing.assert_allclose(numbers[0, -1], [0.0, 0.0, 1.0, 0.5], rtol=0, atol=2e-3)
     assert int(status[0]) == 0
