@@ -109,7 +109,7 @@ def run(
     checked, worlds = _load(source, set_)
     _check_space(checked, worlds, out)
     _make(out)
-    _warn_of_redundant(checked, worlds)
+    _warn_of_rows(checked, worlds)
     if chunks is not None and chunk is not None:
         told = launch.share(checked, worlds, out, new_console(), source, (chunk, chunks), devices)
         new_console().print(told, highlight=False, markup=False, soft_wrap=True)
@@ -357,15 +357,18 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
         note(told)
 
 
-def _warn_of_redundant(checked: Any, worlds: Any) -> None:
+def _warn_of_rows(checked: Any, worlds: Any) -> None:
     from jaxdae.app import closing
 
-    redundant = closing.diagnosis(checked, worlds).redundant
-    if redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
+    found = closing.diagnosis(checked, worlds)
+    if found.redundant and checked.solver.type in ("dense_kkt", "schur_complement"):
         note(
-            f"redundant constraints at the start: {', '.join(redundant)}; {checked.solver.type} needs full rank and may fail:"
+            f"redundant constraints at the start: {', '.join(found.redundant)}; {checked.solver.type} needs full rank and may fail:"
             " least_squares, null_space and proximal do not, and auto chooses"
         )
+    # A structure that stands is a result, too; wheels that fight should not look like one.
+    if found.blocking_rows and not found.told:
+        note(f"nothing can move at the start, because of {', '.join(found.blocking_rows)}; jaxdae check says more")
 
 
 def _tell(done: Any) -> None:

@@ -259,6 +259,13 @@ def test_redundant_joints_are_named(config, tmp_path, command):
     assert "twin.x, twin.y" in out
 
 
+def test_a_run_of_what_cannot_move_says_so(config, tmp_path, command):
+    held = "mechanism.joints=[{type: weld, name: hold, a: ground, b: rod, at: [0, 0]}]"
+    code, _, err = command("run", config, "--out", tmp_path, "--set", held, "--set", "batch={size: 1}", "--set", "duration=0.02")
+    assert code == 0
+    assert "nothing can move at the start, because of hold." in err
+
+
 def test_what_is_no_run_cannot_be_plotted(tmp_path, command):
     for folder, got in ((tmp_path, "a folder without"), (tmp_path / "nothing", "no such folder")):
         code, _, err = command("plot", folder)
