@@ -21,13 +21,11 @@ import numpy as np
 
 from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
+from jaxdae.parents import PRODUCTS_UP_TO, InPlaces, parents_of, stay
 from jaxdae.row_loops import AT_ONCE, looped
 
 SUMMED_BY_PRODUCTS_UP_TO = 96
 """The number of nodes up to which sums over ancestors and descendants are products with 0/1 matrices, recursions beyond."""
-
-_PRODUCTS_UP_TO = 16
-"""The width of a grid up to which children find their parents by products with 0/1 matrices; by indices beyond."""
 
 _RUNS = 32
 """How many runs of rows are copied one by one; beyond, all rows are found by indices, an entry at a time."""
@@ -105,17 +103,22 @@ class Levels:
         # A cut between two levels that are alike saves nothing.
         alike = [widths[k] == widths[k - 1] and straight[k - 1] and straight[k] for k in range(rows)]
         ends = [k for k in range(1, rows) if not alike[k]] + [rows] * (rows > 0)
+        bounds = np.asarray([0, *ends])
+        parts = list(itertools.pairwise(bounds.tolist()))
+        wide = np.asarray([max(widths[begin:end]) for begin, end in parts], int)
+        # In the first level of a grid nothing has to be found.
+        searched, later = (np.asarray([not all(straight[begin + k : end]) for begin, end in parts], bool) for k in (0, 1))
         # The least work of the levels up to each cut in so many grids, and the first levels of these.
         best: list[dict[int, tuple[float, tuple[int, ...]]]] = [{0: (0.0, ())}]
         for _ in range(_PARTS):
             found: dict[int, tuple[float, tuple[int, ...]]] = {}
-            for begin, (work, firsts) in best[-1].items():
-                width, searching, last = 0, False, begin
-                for end in (k for k in ends if k > begin):
-                    width = max(width, *widths[last:end])
-                    searching = searching or not all(straight[max(last, begin + 1) : end])
-                    last = end
-                    total = work + (end - begin) * width * (1.0 + _SEARCH * searching) + _WORTH
+            for k, begin in enumerate(bounds[:-1].tolist()):
+                if begin not in best[-1]:
+                    continue
+                work, firsts = best[-1][begin]
+                searching = np.logical_or.accumulate(np.append(later[k], searched[k + 1 :]))
+                spans = (bounds[k + 1 :] - begin) * np.maximum.accumulate(wide[k:])
+                for end, total in zip(ends[k:], (work + spans * (1.0 + _SEARCH * searching) + _WORTH).tolist(), strict=True):
                     if end not in found or total < found[end][0]:
                         found[end] = total, (*firsts, begin)
             best.append(found)
@@ -137,7 +140,7 @@ class Levels:
         widths = self._grid_widths
         if not self.copies or len(widths) < 2 or self._cuts[1] > 1 or len(self._rows[0]) > 1 or self._cuts[2] < _TALL:
             return False
-        return 1 < widths[0] == widths[1] <= _PRODUCTS_UP_TO
+        return 1 < widths[0] == widths[1] <= PRODUCTS_UP_TO
 
     @functools.cached_property
     def _slots(self) -> list[np.ndarray]:
@@ -230,7 +233,7 @@ class Levels:
 
         Args:
             step: takes what the nodes of a row have, and the sums of what their children gave; returns what they give, and what they keep.
-            own: what nodes have, a pytree of arrays (nodes, ...); zero in empty places of a row.
+            own: what nodes have, a pytree of arrays (nodes, ...); zero in empty places of a row, which give zero for it.
             nothing: what a childless node is given, a pytree of arrays (...) of zeros.
             placed: whether arrays are (places, ...), in the order of `in_places`, so that nothing has to be moved.
             linear: whether what nodes keep is linear in what they have and are given, and is to be summed by `added`. Arrays are placed
@@ -241,7 +244,7 @@ class Levels:
         def row(given: Any, at: Any) -> tuple[Any, Any]:
             entries, above = at
             gives, keeps = step(entries, given)
-            return jax.tree.map(lambda x: _to_parents(x, above, x.shape[0]), gives), keeps
+            return jax.tree.map(above.summed, gives), keeps
 
         return self._scanned(row, own, nothing, inward=True, linear=linear, placed=placed or linear, at_once=at_once)
 
@@ -260,7 +263,7 @@ class Levels:
 
         def row(given: Any, at: Any) -> tuple[Any, Any]:
             entries, above = at
-            return step(entries, jax.tree.map(lambda x: _to_children(x, above), given))
+            return step(entries, jax.tree.map(above.handed, given))
 
         return self._scanned(row, own, nothing, inward=False, linear=True, placed=placed, at_once=at_once)
 
@@ -285,7 +288,7 @@ class Levels:
                 given = varying_with(given, leaves)
             else:
                 given = self._passed(given, scans[scan][-1] + 1 if inward else scans[scan][0], dtype, inward=inward)
-            places = _finding(above, width, dtype)
+            places = parents_of(above, width, dtype)
             at = jax.tree.unflatten(structure, part), jax.tree.map(lambda x, size=slots.size: x.reshape(size, *x.shape[2:]), places)
             longest = max(leaf.size // max(rows, 1) for leaf in part)
             given, kept[scan] = looped(row, given, at, shape=slots.shape, longest=longest, inward=inward, at_once=at_once)
@@ -304,17 +307,15 @@ class Levels:
         """Returns what a grid gives to the one above it, or what it is given from there."""
         width, places = self._slots[lower - 1].shape[1], self._above[lower][0]
         if self._is_copied and lower == 1:  # Inward: the base is given the same in all of its places.
-            wanted = np.where(places >= 0, 0, -1)
-            return jax.tree.map(lambda x: jnp.broadcast_to(_picked(x, wanted, 1, inward=True), (width, *x.shape[1:])), given)
-        if max(width, len(places)) <= _PRODUCTS_UP_TO:
-            return jax.tree.map(lambda x: _picked(x, places, width, inward=inward), given)
-        above = _finding(places, width, dtype)
-        return jax.tree.map(lambda x: _to_parents(x, above, width) if inward else _to_children(x, above), given)
+            base = InPlaces(1, tuple(np.where(places >= 0, 0, -1).tolist()))
+            return jax.tree.map(lambda x: jnp.broadcast_to(base.summed(x), (width, *x.shape[1:])), given)
+        above = parents_of(places, width, dtype)
+        return jax.tree.map(above.summed if inward else above.handed, given)
 
     @functools.cached_property
     def _is_straight(self) -> bool:
         """Whether there is one grid, in which nothing has to be found: a chain, or several that are equally long."""
-        return len(self._within) == 1 and _finding(self._within[0], self._grid_widths[0], float) is None
+        return len(self._within) == 1 and stay(self._within[0], self._grid_widths[0])
 
 
 def _linearly_summed(levels: Levels, entry: Any, *, inward: bool) -> Any:
@@ -376,50 +377,3 @@ def _run(entry: Any, numbers: np.ndarray) -> Any:
     if at == entry.shape[0]:
         return jnp.zeros((rows, *shape), entry.dtype)
     return jnp.broadcast_to(entry[at : at + 1], (rows, *shape)) if numbers[-1] == at else entry[at : at + rows]
-
-
-def _picked(entry: Any, above: np.ndarray, width: int, *, inward: bool) -> Any:
-    """Returns sums (width, ...) over children, or what the parents have (nodes, ...), from rows that are picked one by one.
-
-    Products with 0/1 matrices would do, but the compiler then computes what enters them as a matrix, an entry at a time.
-    """
-    rows = [jax.lax.slice_in_dim(entry, k, k + 1) for k in range(entry.shape[0])]
-    wanted = [np.flatnonzero(above == place) for place in range(width)] if inward else [[place] if place >= 0 else [] for place in above]
-    nothing = jnp.zeros_like(entry[:1])
-    return jnp.concatenate([sum((rows[k] for k in some[1:]), rows[some[0]]) if len(some) else nothing for some in wanted])
-
-
-def _finding(above: np.ndarray, width: int, dtype: Any) -> Any:
-    """Returns how nodes find their parents in a row of this width.
-
-    Args:
-        above: the places of the parents (..., nodes), -1 for none.
-        width: of the row above.
-        dtype: of the numbers.
-
-    Returns:
-        Nothing where these are those of the nodes, matrices (..., width, nodes), or places (..., nodes), the width for none.
-    """
-    if width == above.shape[-1] and np.all((above == np.arange(width)) | (above < 0)):
-        return None
-    if width > _PRODUCTS_UP_TO:
-        return jnp.asarray(np.where(above < 0, width, above))
-    return jnp.asarray(above[..., None, :] == np.arange(width)[:, None], dtype)
-
-
-def _to_parents(entry: Any, above: Any, width: int) -> Any:
-    """Returns sums (width, ...) over children."""
-    if above is None:
-        return entry
-    if above.ndim == 1:
-        return jnp.zeros((width + 1, *entry.shape[1:]), entry.dtype).at[above].add(entry)[:-1]
-    return jnp.tensordot(above, entry, 1)
-
-
-def _to_children(entry: Any, above: Any) -> Any:
-    """Returns what the parents have (nodes, ...); zero where there is none."""
-    if above is None:
-        return entry
-    if above.ndim == 1:
-        return jnp.concatenate([entry, jnp.zeros_like(entry[:1])])[above]
-    return jnp.tensordot(above.T, entry, 1)

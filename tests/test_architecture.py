@@ -38,6 +38,7 @@ FLOORS = {
     "saddle_point": 1,
     "small_matrix": 1,
     "levels": 0,
+    "parents": 0,
     "row_loops": 0,
     "assembly": 2,
     "consistency": 2,
