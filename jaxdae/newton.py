@@ -70,7 +70,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import worlds_first
-from jaxdae.batching.varying import varying_with
+from jaxdae.batching.last import repeated_so_often
 from jaxdae.checkpointing import FACTOR, ROOT, named
 from jaxdae.requirements import checked_count, not_negative, offers
 from jaxdae.typing import Leaf
@@ -138,13 +138,13 @@ def _newton(
     start: tuple[Any, Any],
     args: Any,
 ) -> Any:
-    def body(_: Any, carry: Any) -> Any:
+    def body(carry: Any, args: Any) -> Any:
         return carry[1], update(carry[1], args)
 
     (x0, begun), made = start, 0 if start[1] is None else 1
     previous, x = (x0, x0) if begun is None else start
     if iterations > made and (iterations > _UNROLLED or sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT):
-        previous, x = jax.lax.fori_loop(made, iterations, body, varying_with((previous, x), args))
+        previous, x = repeated_so_often(body, iterations - made)((previous, x), args)
     else:
         for _ in range(made, iterations):
             previous, x = x, update(x, args)

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import concatenated, kept, kept_to_differentiate, repeated_by_worlds
+from jaxdae.batching.last import concatenated, kept, kept_to_differentiate, repeated_by_worlds, repeated_so_often
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
 from jaxdae.mechanisms.coordinates.sums import multiplied
@@ -188,3 +188,18 @@ def test_worlds_that_are_taken_in_parts_are_as_each_alone():
     np.testing.assert_array_equal(found, (x * 0.5**times, times))
     inside = jax.jit(jax.vmap(jax.vmap(halved)))(np.stack([x, x[::-1]]))
     np.testing.assert_array_equal(inside, np.stack([found, np.asarray(found)[:, ::-1]], axis=1))
+
+
+def test_a_repeated_step_is_that_of_each_world():
+    start, weights, shift = (jnp.asarray(RNG.normal(size=size)) for size in ((WORLDS, 3), (WORLDS, 3, 3), (3,)))
+    step = repeated_so_often(lambda at, weights, shift: (0.1 * weights @ at[0] + shift, at[1] + 1), 5)
+    for axes in ((0, 0, None), (None, 0, None), (0, None, None)):
+        given = start if axes[0] == 0 else start[0], weights if axes[1] == 0 else weights[0], shift
+        x, count = jax.vmap(lambda x, weights, shift: step((x, 0), weights, shift), in_axes=axes)(*given)
+        for k in range(WORLDS):
+            own = [y[k] if axis == 0 else y for y, axis in zip(given, axes, strict=True)]
+            at = np.asarray(own[0])
+            for _ in range(5):
+                at = 0.1 * np.asarray(own[1]) @ at + np.asarray(own[2])
+            assert np.allclose(x[k], at, rtol=1e-14)
+            assert np.array_equal(count, np.full(WORLDS, 5))

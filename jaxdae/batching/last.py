@@ -313,6 +313,40 @@ def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
     return jax.vmap(function, in_axes=1, out_axes=1)(*sides)
 
 
+def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Returns a function (carried, *arguments) that repeats a step so many times; see `jax.lax.fori_loop`.
+
+    In a batch the worlds are last in all that the loop reads and carries. `jax.lax.fori_loop` would have them first: arrays in which they
+    are last, such as factors, were then copied before the loop, and back in each of its steps.
+
+    Args:
+        body: (carried, *arguments) -> what is carried after a step, a pytree like what was carried before.
+        count: how often.
+
+    Not to be differentiated, and no closure over traced arrays.
+    """
+
+    @Ruled
+    def one(carried: Any, arguments: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda _, at: body(at, *arguments), varying_with(carried, arguments))
+
+    @one.def_vmap
+    def many(size: int, batched: Any, carried: Any, arguments: Any) -> tuple[Any, Any]:
+        begun, structure = jax.tree.flatten(carried)
+        begun = worlds_last(size, jax.tree.leaves(batched[0]), begun)
+        axes = jax.tree.map(lambda of_worlds: -1 if of_worlds else None, batched[1])
+        moved = jax.tree.map(lambda x, of_worlds: jnp.moveaxis(x, 0, -1) if of_worlds else x, arguments, batched[1])
+        step = jax.vmap(lambda at, rest: body(at, *rest), in_axes=(-1, axes), out_axes=-1, axis_size=size)
+        begun = varying_with(jax.tree.unflatten(structure, begun), moved)
+        found = worlds_back(jax.lax.fori_loop(0, count, lambda _, at: step(at, moved), begun))
+        return found, jax.tree.map(lambda _: True, found)
+
+    def repeated(carried: Any, *arguments: Any) -> Any:
+        return one(jax.tree.map(jnp.asarray, carried), arguments)
+
+    return repeated
+
+
 def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
 

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import Ruled, solved_by_worlds, worlds_back, worlds_last
+from jaxdae.batching.last import Ruled, joined, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.operators.elimination import Elimination
 from jaxdae.typing import Leaf
@@ -91,7 +91,9 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
     def worlds(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         if not any(batched):
             return factorized(*arguments), (False, False)
-        columns = worlds_back(_made(order, *worlds_last(size, batched, arguments)))
+        soft, *rest = worlds_last(size, batched, arguments)
+        # Where nothing is soft C is a constant: for all worlds, the compiler would take a second to look up each of its zeros.
+        columns = worlds_back(_made(order, soft if batched[0] else arguments[0][:, None], *rest))
         return (jnp.full((rows, rows) if _is_small(order) else (0, 0), jnp.inf, columns.dtype), columns), (False, True)
 
     return EliminationFactors(order, *named(factorized(compliance, *sides), FACTOR))
@@ -120,7 +122,8 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     """Returns the first columns of all fronts (places, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
     first, own = sides[0], order.sizes[0]
     rows, worlds = len(order.connected), first.ndim - 2
-    entries = jnp.concatenate([*sides, jnp.zeros_like(first[:1])])
+    # Worlds were first where rows were computed: a unit turns them once, not for each of the fronts that reads a row.
+    entries = (joined if worlds else _concatenated)(*sides, jnp.zeros_like(first[:1]))
     one, *more = (on[:, :, None] * on[:, None, :own] for on in (entries[numbers] for numbers in order.sides))
     columns = jnp.sum(sum(more, one), axis=3)
     if order.unknowns > rows:
@@ -130,6 +133,10 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     ones = np.where(order.numbers < rows, 0.0, order.signs[:, None])
     eye = constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
     return columns + eye * (soft + constant(ones, first, worlds))[:, None]
+
+
+def _concatenated(*parts: Any) -> Any:
+    return jnp.concatenate(parts)
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:

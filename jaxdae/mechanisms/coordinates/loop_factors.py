@@ -56,7 +56,8 @@ class LoopFactors:
 
     Attributes:
         order: who is eliminated when (static).
-        matrices: W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the Cholesky factor of the Delassus matrix (nc, nc).
+        matrices: W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the Cholesky factor of the Delassus matrix (nc, nc);
+            (0, 0) each where even one world is eliminated.
         eliminated: S of all nodes (nodes, k); g / sqrt(pivot) of what closes in each slot (nodes, k + width, width); the square roots of
             these pivots (nodes, width); U / D (nodes, k + width); D (nodes,); and P (nodes, k + width, k + width), see `_transfers`.
     """
@@ -108,7 +109,7 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
     def factorized(*arguments: Any) -> tuple[Any, Any]:
         columns, inertia, armature, pushes, entries, compliance = arguments
         if not _is_small(order):
-            return _no_matrices(columns, compliance), _factorized(order, kind, *arguments)
+            return _no_matrices(order, columns, compliance), _factorized(order, kind, *arguments)
         matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
         inverse = small_matrix.inverse_cholesky(matrix)
         scaled = small_matrix.product_transposed(rows_matrix(order, levels, columns, pushes, entries), inverse)
@@ -120,16 +121,20 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
         if not any(batched):
             found = factorized(*arguments)
             return found, jax.tree.map(lambda _: False, found)
-        found = worlds_back(_factorized(order, kind, *worlds_last(size, batched, arguments)))
-        none = _no_matrices(*(argument[0] if of else argument for argument, of in ((arguments[k], batched[k]) for k in (0, -1))))
+        *many, soft = worlds_last(size, batched, arguments)
+        # Where nothing is soft C is a constant: for all worlds, the compiler would take a second to look up each of its zeros.
+        every = [*many, soft if batched[-1] else arguments[-1][:, None]]
+        found = worlds_back(_factorized(order, kind, *every))
+        none = _no_matrices(order, *(argument[0] if of else argument for argument, of in ((arguments[k], batched[k]) for k in (0, -1))))
         return (none, found), ((False,) * len(none), (True,) * len(found))
 
     columns, inertia = jnp.stack(mass.columns, axis=1), jnp.stack(mass.inertia, axis=1)
     return LoopFactors(order, *named(factorized(columns, inertia, mass.armature, pushes, entries, compliance), FACTOR))
 
 
-def _no_matrices(columns: Any, compliance: Any) -> tuple[Any, ...]:
-    nv, nc = columns.shape[0], compliance.shape[0]
+def _no_matrices(order: LoopOrder, columns: Any, compliance: Any) -> tuple[Any, ...]:
+    """Returns what stands in place of the matrices; nothing where one world has none either: loops would carry them for every world."""
+    nv, nc = (columns.shape[0], compliance.shape[0]) if _is_small(order) else (0, 0)
     return tuple(jnp.full(shape, jnp.inf, columns.dtype) for shape in ((nv, nv), (nc, nv), (nc, nc)))
 
 
@@ -272,7 +277,8 @@ def _solved(
         return jnp.sum(transfer * given[:, None], axis=2) + added, given
 
     at_rest = jnp.concatenate([jnp.zeros_like(columns), r], axis=1)
-    added = jnp.sum(transfers * at_rest[:, None], axis=2) - pushes * f[:, None]
+    # Of what is there at rest only the entries of rows are not zero: of all that is kept, P is what takes longest to be read.
+    added = jnp.sum(transfers[:, :, k:] * r[:, None], axis=2) - pushes * f[:, None]
     b = at_rest + order.levels.inward(inward, (transfers, added), nothing, placed=True)
     found = []
     for j in range(width):

@@ -120,7 +120,7 @@ def _summed(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, 
     angle = _carried(shape, fixed.angle + moved.angle)[0]
     cos, sin = kept_cos_sin(angle)
     ground = jnp.asarray([[1.0], [0.0]], angle.dtype)
-    above: Any = jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1)[:, np.asarray(shape.parents, int)]
+    above: Any = measures.columns(jnp.concatenate([jnp.stack([cos, sin]), ground], axis=1), np.asarray(shape.parents, int))
     place = fixed.place + fixed.turned(moved.place)
     first = np.asarray([parent == shape.count for parent in shape.parents])
     x, y = (jnp.where(first, 0.0, entry) for entry in (place.x, place.y))

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxdae.batching.last import linear, with_rule, worlds_back, worlds_last
 from jaxdae.levels import ordered
+from jaxdae.mechanisms.measures import columns as columns_of
 from jaxdae.outlining import outlined
 
 
@@ -63,7 +64,7 @@ def summed_at(columns: np.ndarray, entries: Any, count: int) -> Any:
     bodies[columns] = np.arange(len(columns))
     if np.array_equal(bodies[:-1], np.arange(entries.shape[1])):
         return entries
-    return jnp.concatenate([entries, nothing[:, :1]], axis=1)[:, bodies[:-1]]
+    return columns_of(jnp.concatenate([entries, nothing[:, :1]], axis=1), bodies[:-1])
 
 
 def _products(matrices: Sequence[np.ndarray]) -> Callable[..., Any]:

@@ -152,7 +152,7 @@ class TreeCoordinates(BodyCoordinates):
         if np.any(carriers == shape.count):  # Of bodies on the ground it is that of the world.
             places = [jnp.concatenate([place, jnp.zeros_like(place[:1])]) for place in places]
         origins = np.append(shape.roots, shape.count)[carriers]
-        return Near(poses.frames(links), bodies, columns, [taken(place, origins) for place in places])
+        return Near(poses.frames(links), bodies, columns, [measures.columns(place, origins) for place in places])
 
     def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
         """Returns the derivative of `near` where coordinates have a rate, or the design has.
