@@ -23,7 +23,8 @@ class Opening(NamedTuple):
 
     def __str__(self) -> str:
         """Returns the opening in mm and degrees."""
-        ways = [f"{1e3 * self.distance:.3g} mm"] if self.distance else []
+        # Without an exponent: the workshop has none.
+        ways = [f"{1e3 * self.distance:.{'3g' if self.distance < 0.9995 else '0f'}} mm"] if self.distance else []
         turns = [f"{np.degrees(self.angle):.3g} degrees"] if self.angle else []
         return f"{self.joint} by {' and '.join([*ways, *turns])}"
 

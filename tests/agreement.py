@@ -44,4 +44,4 @@ def accelerate_alike(absolute, joints, state, there, here):
     rows = np.asarray([absolute.names.rows.index(name) for name in joints.names.rows])
     # Both solve linear equations, of condition 1e3 to 1e4 in mechanisms of a few bodies.
     for own, other in ((body_accelerations(joints, state, here[0]), there[0]), (here[1], there[1][rows])):
-        np.testing.assert_allclose(own, other, rtol=1e-11, atol=1e-11 * float(jnp.abs(other).max()))
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12 * float(jnp.abs(other).max()))

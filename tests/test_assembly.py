@@ -137,6 +137,26 @@ def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     np.testing.assert_allclose(np.abs(states.q[:, 3]), 1.0, atol=1e-12)
 
 
+@pytest.mark.long
+def test_a_loop_in_space_closes_on_the_side_of_its_guess():
+    """A rod from a crank about z to a rocker about y: at a held crank it fits two angles of the rocker, in closed form."""
+    bodies = [
+        js.Body("crank", 1.0, (0.01, 0.02, 0.02), place=(0.25, 0.0, 0.0)),
+        js.Body("rocker", 1.0, (0.1, 0.1, 0.01), place=(2.0, 0.0, 0.5)),
+    ]
+    joints = [
+        js.Revolute("A", "ground", "crank", axis=(0, 0, 1), at=(0, 0, 0)),
+        js.Revolute("B", "ground", "rocker", axis=(0, 1, 0), at=(2, 0, 0)),
+        js.Rod("coupler", "crank", "rocker", (0.5, 0, 0), (2, 0, 1)),
+    ]
+    mechanism, _ = jm.spatial_mechanism(bodies, joints, coordinates=jm.Joints())
+    across = 2.0 - 0.5 * np.cos(0.4)
+    low = np.arcsin((3.25 - across**2 - 1.0 - (0.5 * np.sin(0.4)) ** 2) / (2.0 * across))
+    guesses = jnp.array([[0.4, 0.6], [0.4, 2.6]])
+    closed = jax.jit(jax.vmap(lambda q: jd.initialize(mechanism, q, fixed=np.array([True, False]))[0].q))(guesses)
+    np.testing.assert_allclose(closed, [[0.4, low], [0.4, np.pi - low]], atol=1e-13)
+
+
 def lids():
     """A lid that is welded to the ground, in four systems of which each has these rows, and the start that is near to half a turn."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}

@@ -101,6 +101,7 @@ def test_openings_are_sums_by_joint_and_unit():
     np.testing.assert_allclose([found[0].distance, found[0].angle, found[1].distance, found[1].angle], [0.005, np.pi / 6, 0.02, 0.0])
     assert [str(opening) for opening in found] == ["A by 5 mm and 30 degrees", "B by 20 mm"]
     assert str(Opening("C", 0.0, np.pi)) == "C by 180 degrees"
+    assert [str(Opening("C", distance, 0.0)) for distance in (0.9994, 0.9996, 3.0)] == ["C by 999 mm", "C by 1000 mm", "C by 3000 mm"]
     (broken,) = openings(("A.x",), ("m",), [np.nan], 1e-9)
     assert str(broken) == "A by nan mm"
 

@@ -100,6 +100,37 @@ def test_the_rows_of_the_file_by_solvers_for_any_rank(name):
         assert rows.shape[0] == {"cassie": 12, "robotiq_2f85": 7}[name]
 
 
+@pytest.mark.long
+def test_derivatives_of_accelerations_of_a_gripper():
+    """To the error bars of the file, which has derivatives off the manifold: those of its own rows, balls that are no planar rows."""
+    name = "robotiq_2f85"
+    entry, (robot, _) = json.loads((REFERENCES / f"loop_{name}.json").read_text())["states"][1], model(name)
+    balls = [
+        js.Ball(joint.name, joint.a, joint.b, point_a=joint.point_a, point_b=joint.point_b) if isinstance(joint, js.PointOnLine) else joint
+        for joint in robot.description.joints
+    ]
+    mechanism, _ = jm.mechanism(dataclasses.replace(robot.description, joints=balls), jm.Joints())
+
+    def accelerations(qpos, qvel, tau):
+        inward = functools.partial(robots.from_mujoco, robot.report, mechanism)
+        state = inward(qpos, qvel)
+        square = jax.jacfwd(lambda w: inward(qpos, w).v)(qvel)  # constant: all joints are hinges
+        at = state.t, state.q, state.v
+        force = mechanism.force(*at, None) + jnp.linalg.solve(square.T, tau)
+        rows, bias = mechanism.constraint_jacobian(*at), mechanism.constraint_bias(*at)
+        solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-9))
+        a, _ = jaxdae.solve_saddle_point(solver, mechanism.mass_matrix(state.q), rows, force, -bias)
+        return jnp.linalg.solve(square, a)
+
+    found = jax.jit(jax.jacfwd(accelerations, (0, 1, 2)))(*(jnp.asarray(entry[key]) for key in ("q", "v", "tau")))
+    expected = entry["d_acceleration"]
+    bars = expected["error_bar_relative"] | {"d_tau": 0.0}
+    for key, ours in zip(("d_q", "d_v", "d_tau"), found, strict=True):
+        wanted = np.asarray(expected[key])
+        accuracy = max(bars[key], 1e-15 * entry["condition_kkt"])
+        np.testing.assert_allclose(ours, wanted, rtol=0.0, atol=accuracy * np.abs(wanted).max(), err_msg=key)
+
+
 # Everything that is used of a tree: a free body, balls, several joints in a body, references, springs, motors' inertia, actuators.
 TREE = """
 <mujoco model="tree"><compiler autolimits="true" eulerseq="zyx"/><option gravity="0.3 -0.2 -9.7"><flag contact="disable"/></option>

@@ -32,6 +32,14 @@ def close(found, expected, digits=1e-13):
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=digits * np.abs(expected).max())
 
 
+def of_acceleration(entry):
+    """Returns how near accelerations are to be: 1e-14 times the condition of M, and 1e-8 where that is worse (iCub).
+
+    Below a condition of 10 the engines of the files themselves do not agree better (double pendulum: 3e-14 at 3).
+    """
+    return min(1e-14 * max(entry["condition_number"], 10.0), 1e-8)
+
+
 @needs_files
 @pytest.mark.long
 @pytest.mark.parametrize("name", ROBOTS)
@@ -45,23 +53,22 @@ def test_states(name):
         close(turns.T @ (force + mass @ bias), entry["nonlinear_effects"])
         close(turns.T @ weight, entry["gravity"])
         a = np.linalg.solve(own, np.asarray(entry["tau"]) - turns.T @ (force + mass @ bias))
-        close(a, entry["acceleration"], 1e-14 * max(entry["condition_number"], 1e3))
+        close(a, entry["acceleration"], of_acceleration(entry))
         close(kinetic, entry["kinetic_energy"])
         close(potential, entry["potential_energy"])
         places = np.stack(frames[:3], axis=1)
         masses = np.asarray(tree.mechanism.mass)
         close(masses @ places / masses.sum(), entry["com"])
         np.testing.assert_allclose(masses.sum(), data["total_mass"], rtol=1e-14)
-        close(np.concatenate(tree.named(state)[1:]), entry["centroidal_momentum"], 1e-12)
+        close(np.concatenate(tree.named(state)[1:]), entry["centroidal_momentum"])
         close(tree.named(state)[0], entry["com"])
         accelerated = turns @ a + bias
         for link, expected in list(entry["frames"].items())[-1:]:
             place, velocity, jacobian, acceleration = tree.of_link(link, state, accelerated)
             np.testing.assert_allclose(place, expected["position"], atol=1e-13)
-            close(velocity, [*expected["velocity_linear"], *expected["omega_world"]], 1e-12)
-            close(jacobian @ turns, expected["jacobian"], 1e-12)
-            digits = 1e-14 * max(entry["condition_number"], 1e3)
-            close(acceleration, [*expected["acceleration_linear"], *expected["alpha_world"]], digits)
+            close(velocity, [*expected["velocity_linear"], *expected["omega_world"]])
+            close(jacobian @ turns, expected["jacobian"])
+            close(acceleration, [*expected["acceleration_linear"], *expected["alpha_world"]], of_acceleration(entry))
 
 
 @needs_files
@@ -87,7 +94,7 @@ def test_links(name):
         external = entry["external"]
         push = found[2][list(links).index(external["frame"])].T @ np.asarray(external["wrench_world"])
         own = tree.own_acceleration(state.q, turns, x, np.asarray(entry["tau"]) + push)
-        close(own, external["acceleration"], 1e-14 * max(entry["condition_number"], 1e3))
+        close(own, external["acceleration"], of_acceleration(entry))
 
 
 @needs_files

@@ -186,7 +186,8 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
     in_tree = {joint.name for joint in carrying}
-    _refuse_tree_only(caller, rows)
+    # A free joint has no rows either: out of the tree it is nothing.
+    _refuse_tree_only(caller, [joint for joint in joints if joint.name not in in_tree])
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
@@ -217,9 +218,9 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     return made, q, drive_groups
 
 
-def _refuse_tree_only(caller: str, rows: Sequence[Any]) -> None:
-    """Raises ValueError where joints that become rows have what acts on joints of a tree alone."""
-    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in rows for name in one.tree_only if is_there(getattr(one, name))]
+def _refuse_tree_only(caller: str, others: Sequence[Any]) -> None:
+    """Raises ValueError where joints that are not in the tree have what acts on joints of a tree alone."""
+    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in others for name in one.tree_only if is_there(getattr(one, name))]
     if lost:
         raise ValueError(
             f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"

@@ -39,9 +39,9 @@ class Reactions:
 
     Attributes:
         names: of the joints (k,), static, so that reactions are compiled and mapped over worlds like any numbers.
-        force: in the axes of the world, (k, 2) or (k, 3), in N.
-        torque: about the joint's point on b, about the mass center of b where it has none: (k,) in the plane, (k, 3) in the axes of the
-            world in space, in N m.
+        force: in the axes of the world, or of each joint's body b where that was asked for, (k, 2) or (k, 3), in N.
+        torque: about the joint's point on b, about the mass center of b where it has none: (k,) in the plane, (k, 3) in the same axes as
+            the force in space, in N m.
     """
 
     names: tuple[str, ...] = static()
@@ -60,7 +60,7 @@ class Reactions:
         return self.force[k], self.torque[k]
 
 
-def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> Reactions:
+def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, body_frame: bool = False) -> Reactions:
     """Returns force and torque of every joint, in either form of coordinates.
 
     Args:
@@ -68,6 +68,8 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
         state: time (s), coordinates and velocities.
         lam: the multipliers there (nc,), as of `forward_dynamics` or a `StepInfo`.
         u: input (nu,), which matters for the joints of a tree.
+        body_frame: whether forces and torques are in the axes of the body b of each joint instead of those of the world; where b is the
+            ground these are the same.
 
     Raises:
         ValueError: not one multiplier for each row.
@@ -79,14 +81,19 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None) -> R
         raise ValueError(f"reactions: lam must have shape ({rows},), one multiplier a row of the mechanism, got {lam.shape}")
     motion = mechanism.coordinates.kinematics(state.q, state.v)
     loops, related, along = _of_rows(mechanism, state, lam, u, motion)
-    found = [(group.names, *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
+    found = [(group.names, pair.sides[1], *_at_points(mechanism, group, pair, motion, on_b)) for group, pair, on_b, _ in loops]
     if isinstance(mechanism.coordinates, TreeCoordinates):
         wrenches = [everywhere for *_, everywhere in loops] + related
         found.extend(_of_tree(mechanism, mechanism.coordinates, state, u, motion, wrenches, along))
     shapes = ((0, 2), (0,)) if mechanism.space.dimension == 2 else ((0, 3), (0, 3))
-    nothing = (), *(jnp.zeros(shape, state.q.dtype) for shape in shapes)
-    names, forces, torques = zip(nothing, *found, strict=True)
-    return Reactions(sum(names, ()), jnp.concatenate(forces), jnp.concatenate(torques))
+    nothing = (), np.zeros(0, int), *(jnp.zeros(shape, state.q.dtype) for shape in shapes)
+    names, bodies, forces, torques = zip(nothing, *found, strict=True)
+    force, torque = jnp.concatenate(forces), jnp.concatenate(torques)
+    if body_frame:
+        frames, turned = fr.frames_of(np.concatenate(bodies), motion.frame), jax.vmap(lambda frame, vector: frame.components_of(vector))
+        # In the plane a torque is the same in all axes.
+        force, torque = turned(frames, force), torque if torque.ndim == 1 else turned(frames, torque)
+    return Reactions(sum(names, ()), force, torque)
 
 
 def _of_rows(
@@ -134,8 +141,8 @@ def _on_b(mechanism: Mechanism, block: Blocks, efforts: Any) -> Any:
 
 def _of_tree(
     mechanism: Mechanism, tree: TreeCoordinates, state: State, u: Any, motion: Kinematics, loops: list[Any], along: Any
-) -> list[tuple[tuple[str, ...], Any, Any]]:
-    """Returns names, forces and torques of the joints of a tree, under the wrenches of loops and efforts along the coordinates."""
+) -> list[tuple[tuple[str, ...], np.ndarray, Any, Any]]:
+    """Returns names, bodies b, forces and torques of the joints of a tree, under wrenches of loops and efforts along the coordinates."""
     t, q, v = state.t, state.q, state.v
     acting = mechanism.applied(t, q, v, u, motion)
     for wrench in loops:
@@ -168,7 +175,7 @@ def _of_tree(
             acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
             own_force, own_torque = _at_points(mechanism, group, pair, motion, acting)
             force, torque = force - own_force, torque - own_torque
-        found.append((group.names, force, torque))
+        found.append((group.names, pair.sides[1], force, torque))
     return found
 
 
