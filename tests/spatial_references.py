@@ -52,7 +52,7 @@ def _published(name: str, bodies: list[Any], joints: list[Any], forces: Any = ()
     mechanism, q = jm.mechanism(description)
     listed_q, listed_v = systems.body_states(name)
     initial = problems.reference(name).file["initial_conditions"]
-    np.testing.assert_allclose(q, initial["q"], atol=1e-15)
+    np.testing.assert_allclose(q, initial["q"], rtol=0, atol=1e-15)
     start = state(q, systems.body_velocities(initial["q"], initial["v"]))
     return Problem(mechanism, start, problems.reference(name).t[1:], listed_q[1:], listed_v[1:], description)
 
@@ -128,7 +128,7 @@ def flyball() -> Problem:
     description = jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, forces=springs, gravity=(0.0, 0.0, -p["g"]))
     mechanism, q = jm.mechanism(description)
     start = systems.flyball()[1]
-    np.testing.assert_allclose(q, start.q, atol=1e-15)
+    np.testing.assert_allclose(q, start.q, rtol=0, atol=1e-15)
     file = problems.reference(name)
     listed_q, listed_v = systems.body_states(name)
     return Problem(mechanism, state(q, start.v), file.t[1:], listed_q[1:], listed_v[1:], description)

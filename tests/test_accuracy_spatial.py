@@ -149,8 +149,8 @@ def test_starts_on_its_constraints_with_the_rank_of_its_file(name):
     t, q, v = (jnp.concatenate([x[None], jnp.asarray(y)]) for x, y in zip((start.t, start.q, start.v), states, strict=True))
     positions, velocities, jacobian = residuals(t, q, v)
     # The files have 16 digits, 12 where they come from extrapolation.
-    np.testing.assert_allclose(positions, 0.0, atol=1e-11)
-    np.testing.assert_allclose(velocities, 0.0, atol=1e-10 * max(1.0, np.max(np.abs(v))))
+    np.testing.assert_allclose(positions, 0.0, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(velocities, 0.0, rtol=0, atol=1e-10 * max(1.0, np.max(np.abs(v))))
     if "rank" in counts:
         assert jacobian.shape[1:] == (counts["rows"], counts["velocities"])
         assert {int(np.linalg.matrix_rank(x, 1e-8)) for x in jacobian} == {counts["rank"]}
@@ -176,7 +176,7 @@ def test_radau_follows_the_governor(form):
     expected = np.array([[float(x) for x in state["minimal_hp"]][:3] for state in states])
     away = np.array([systems.flyball_minimal(pose) for pose in poses]) - expected
     away[:, 0] -= 2.0 * np.pi * np.round(away[:, 0] / (2.0 * np.pi))
-    np.testing.assert_allclose(away, 0.0, atol=1e-9)
+    np.testing.assert_allclose(away, 0.0, rtol=0, atol=1e-9)
 
 
 @pytest.mark.long
@@ -214,7 +214,7 @@ def test_bearings_of_an_unbalanced_rotor():
 def test_forces_in_a_tripod():
     expected = file("mechanism_reactions")["tripod"]
     a, lam = reactions(*spatial_references.tripod())
-    np.testing.assert_allclose(a, 0.0, atol=1e-12)
+    np.testing.assert_allclose(a, 0.0, rtol=0, atol=1e-12)
     for k in range(3):
         np.testing.assert_allclose(lam[f"top{k}.z"], expected["vertical_force_each_rod_on_apex"], rtol=1e-12)
         np.testing.assert_allclose(lam[f"foot{k}.z"], expected["ground_reaction_each_vertical"], rtol=1e-12)
@@ -243,15 +243,15 @@ def test_bearings_of_an_unbalanced_rotor_in_joint_coordinates():
     _, force, torque = loads(spatial_references.unbalanced_rotor)
     np.testing.assert_allclose(force["A"], expected["force_of_bearing_A_on_rotor"], rtol=0, atol=1e-11)
     np.testing.assert_allclose(force["B"], expected["force_of_bearing_B_on_rotor"], rtol=0, atol=1e-11)
-    np.testing.assert_allclose(torque, 0.0, atol=1e-11)
+    np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-11)
 
 
 @pytest.mark.long
 def test_forces_in_a_tripod_in_joint_coordinates():
     expected = file("mechanism_reactions")["tripod"]
     a, force, torque = loads(spatial_references.tripod)
-    np.testing.assert_allclose(a, 0.0, atol=1e-11)
-    np.testing.assert_allclose(torque, 0.0, atol=1e-11)
+    np.testing.assert_allclose(a, 0.0, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(torque, 0.0, rtol=0, atol=1e-11)
     for k in range(3):
         np.testing.assert_allclose(force[f"top{k}"][2], expected["vertical_force_each_rod_on_apex"], rtol=1e-11)
         np.testing.assert_allclose(force[f"foot{k}"][2], expected["ground_reaction_each_vertical"], rtol=1e-11)

@@ -94,7 +94,7 @@ def test_joints_that_are_turned_over_are_open():
         ):
             assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
     closed, _ = jd.initialize(mechanism, q)
-    np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
+    np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
     with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
         jd.initialize(mechanism, turned, fixed=np.ones(6, bool))
 
@@ -117,12 +117,12 @@ def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
     mechanism, q = chain(1.8)
     state, _ = jd.initialize(mechanism, q)
     frames = mechanism.frames(state.q)
-    np.testing.assert_allclose(np.abs(np.asarray(frames.y)), 0.5 * np.sqrt(1.0 - 0.9**2), atol=1e4 * float(jnp.finfo(dtype).eps))
+    np.testing.assert_allclose(np.abs(np.asarray(frames.y)), 0.5 * np.sqrt(1.0 - 0.9**2), rtol=0, atol=1e4 * float(jnp.finfo(dtype).eps))
     # An end that is out of reach stays so, and the chain straight.
     mechanism, q = chain(2.1)
     state, info = jax.jit(lambda q: jd.initialize(mechanism, q))(q)
     assert info.status == jd.Status.INCONSISTENT_START
-    np.testing.assert_allclose(mechanism.frames(state.q).y, 0.0, atol=10 * float(jnp.finfo(dtype).eps))
+    np.testing.assert_allclose(mechanism.frames(state.q).y, 0.0, rtol=0, atol=10 * float(jnp.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
@@ -134,7 +134,7 @@ def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     turned = jax.vmap(lambda n: jnp.concatenate([q[:4].at[3].set(0.0), n]))(axes)
     states, info = jax.jit(jax.vmap(lambda q: jd.initialize(mechanism, q)))(turned)
     np.testing.assert_array_equal(info.status, jd.Status.OK)
-    np.testing.assert_allclose(np.abs(states.q[:, 3]), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.abs(states.q[:, 3]), 1.0, rtol=0, atol=1e-12)
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_a_loop_in_space_closes_on_the_side_of_its_guess():
     low = np.arcsin((3.25 - across**2 - 1.0 - (0.5 * np.sin(0.4)) ** 2) / (2.0 * across))
     guesses = jnp.array([[0.4, 0.6], [0.4, 2.6]])
     closed = jax.jit(jax.vmap(lambda q: jd.initialize(mechanism, q, fixed=np.array([True, False]))[0].q))(guesses)
-    np.testing.assert_allclose(closed, [[0.4, low], [0.4, np.pi - low]], atol=1e-13)
+    np.testing.assert_allclose(closed, [[0.4, low], [0.4, np.pi - low]], rtol=0, atol=1e-13)
 
 
 def lids():
@@ -184,7 +184,7 @@ def test_systems_made_of_joints_do_not_end_turned_over():
     systems, q = lids()
     for system in systems[1:3]:
         closed, _ = jd.initialize(system, q)
-        np.testing.assert_allclose(closed.q, np.eye(7)[3], atol=1e-12)
+        np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
 
 
 def test_quaternions_that_are_not_of_length_one():
@@ -194,7 +194,7 @@ def test_quaternions_that_are_not_of_length_one():
     q = mechanism.retract(q, jnp.array([0.3, -0.2, 0.5]))
     for start, status in ((2.0 * q, jd.Status.INCONSISTENT_START), (q, jd.Status.OK)):
         assert start_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
-    np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, atol=1e-15)
+    np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, rtol=0, atol=1e-15)
 
 
 class TestPositions:
@@ -202,7 +202,7 @@ class TestPositions:
         mechanism, q = four_bar()
         at, info = jd.initialize(mechanism, rough(q), fixed=CRANK)
         np.testing.assert_array_equal(at.q[CRANK], q[CRANK])
-        np.testing.assert_allclose(at.q, q, atol=1e-14)
+        np.testing.assert_allclose(at.q, q, rtol=0, atol=1e-14)
         assert info.status == jd.Status.OK
         assert info.violation <= 1e-15
         assert 2 <= info.iterations <= 15
@@ -214,7 +214,7 @@ class TestPositions:
         held = np.arange(9) == 2
         at, _ = jd.initialize(mechanism, rough(q, held), fixed=held)
         assert at.q[2] == q[2]
-        np.testing.assert_allclose(at.q, q, atol=1e-14)
+        np.testing.assert_allclose(at.q, q, rtol=0, atol=1e-14)
 
     def test_a_closed_guess_stays(self):
         mechanism, q = four_bar()
@@ -228,14 +228,14 @@ class TestPositions:
         at, info = jd.initialize(mechanism, rough(q, held, 0.05), fixed=held)
         assert info.status == jd.Status.OK
         assert info.violation <= 1e-15
-        np.testing.assert_allclose(at.q, q, atol=1e-14)
+        np.testing.assert_allclose(at.q, q, rtol=0, atol=1e-14)
 
     def test_straight_chain(self):
         # At full stretch J loses rank and the closure is a double root: convergence is slow, the angle is good to the root of g.
         at, info = jd.initialize(chain(2.5), ELBOW_UP)
         assert info.status == jd.Status.OK
         assert info.violation <= 4e-10
-        np.testing.assert_allclose(at.q, [1.0, 0.0, 2.5, 0.0], atol=1e-4)
+        np.testing.assert_allclose(at.q, [1.0, 0.0, 2.5, 0.0], rtol=0, atol=1e-4)
 
     def test_one_chain_can_not_reach(self):
         with pytest.raises(jd.SimulationError, match="the constraints cannot be closed; largest residuals row"):
@@ -244,7 +244,7 @@ class TestPositions:
     def test_a_guess_on_a_symmetry_axis_takes_one_of_both_sides(self):
         # Straight, but too short: no step to the side is better than the other.
         at, _ = jd.initialize(chain(2.0), jnp.array([0.8, 0.0, 2.0, 0.0]))
-        np.testing.assert_allclose(jnp.abs(at.q), jnp.abs(jd.initialize(chain(2.0), ELBOW_UP)[0].q), atol=1e-9)
+        np.testing.assert_allclose(jnp.abs(at.q), jnp.abs(jd.initialize(chain(2.0), ELBOW_UP)[0].q), rtol=0, atol=1e-9)
 
     def test_without_constraints(self):
         at = oscillating()
@@ -264,13 +264,13 @@ class TestPositions:
         assert at.q.dtype == at.v.dtype == at.t.dtype == info.violation.dtype == jnp.float32
         # The elbow of the triangle with sides 1, 1.5 and 2.
         x = (1.0 + 4.0 - 2.25) / 4.0
-        np.testing.assert_allclose(at.q, [x, np.sqrt(1.0 - x**2), 2.0, 0.0], atol=1e-6)
+        np.testing.assert_allclose(at.q, [x, np.sqrt(1.0 - x**2), 2.0, 0.0], rtol=0, atol=1e-6)
 
     def test_explicit_time(self):
         system, start = everything(), everywhere()
         for t in (0.3, 2, jnp.asarray(1.0, float)):
             at, _ = jd.initialize(system, start.q, t=t)
-            np.testing.assert_allclose(system.constraint(jnp.asarray(t, float), at.q), 0.0, atol=1e-15)
+            np.testing.assert_allclose(system.constraint(jnp.asarray(t, float), at.q), 0.0, rtol=0, atol=1e-15)
 
 
 class TestVelocities:
@@ -278,14 +278,14 @@ class TestVelocities:
         system, start = everything(), everywhere()
         at, info = jd.initialize(system, start.q, start.v, t=start.t)
         expected = jd.VelocityProjection().project(system, jd.State(at.t, at.q, start.v))
-        np.testing.assert_allclose(at.v, expected.v, atol=1e-14)
+        np.testing.assert_allclose(at.v, expected.v, rtol=0, atol=1e-14)
         assert info.velocity_violation <= 1e-14
 
     def test_a_driven_crank_drives_the_rest(self):
         mechanism, q = four_bar()
         at, _ = jd.initialize(mechanism, q, jnp.zeros(9).at[2].set(2.0), fixed_velocity=np.arange(9) == 2)
         assert at.v[2] == 2.0
-        np.testing.assert_allclose(mechanism.constraint_jacobian(at.t, at.q, at.v) @ at.v, 0.0, atol=1e-14)
+        np.testing.assert_allclose(mechanism.constraint_jacobian(at.t, at.q, at.v) @ at.v, 0.0, rtol=0, atol=1e-14)
 
     def test_nearest_beside_those_that_are_held(self):
         """Joint coordinates, whose mass matrix is dense: the smallest dv^T M dv with J dv = -J v that leaves held rates alone."""
@@ -307,7 +307,7 @@ class TestVelocities:
         mechanism, q = parallelogram()
         at, _ = jd.initialize(mechanism, q, jnp.zeros(12).at[2].set(2.0), fixed_velocity=np.arange(12) == 2)
         np.testing.assert_allclose(at.v[2:9:3], 2.0, rtol=1e-13)
-        np.testing.assert_allclose(at.v[9:], [-2.0 * np.sin(0.7), 2.0 * np.cos(0.7), 0.0], atol=1e-13)
+        np.testing.assert_allclose(at.v[9:], [-2.0 * np.sin(0.7), 2.0 * np.cos(0.7), 0.0], rtol=0, atol=1e-13)
 
     @pytest.mark.long
     def test_massless_coordinates_that_the_constraints_determine(self):
@@ -321,28 +321,28 @@ class TestVelocities:
         wanted = jnp.array([1.0, -0.5, 3.0])
         # The nearest velocity of the mass along the circle; the angle follows, whatever was wanted of it.
         along = tangent @ np.asarray(wanted)[:2]
-        np.testing.assert_allclose(speed(wanted), [*(along * tangent), along], atol=1e-14)
+        np.testing.assert_allclose(speed(wanted), [*(along * tangent), along], rtol=0, atol=1e-14)
         expected = np.zeros((3, 3))
         expected[:, :2] = np.concatenate([np.outer(tangent, tangent), tangent[None]])
         for mode in (jax.jacfwd, jax.jacrev):
-            np.testing.assert_allclose(mode(speed)(wanted), expected, atol=1e-13)
-        np.testing.assert_allclose(jax.jacfwd(jax.jacrev(speed, 1), 1)(wanted, 2.0), np.zeros(3), atol=1e-13)
+            np.testing.assert_allclose(mode(speed)(wanted), expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(jax.jacfwd(jax.jacrev(speed, 1), 1)(wanted, 2.0), np.zeros(3), rtol=0, atol=1e-13)
         held, _ = jd.initialize(Rod(jnp.asarray(2.0)), at, wanted, fixed_velocity=np.array([False, False, True]))
-        np.testing.assert_allclose(held.v, [*(3.0 * tangent), 3.0], atol=1e-14)
+        np.testing.assert_allclose(held.v, [*(3.0 * tangent), 3.0], rtol=0, atol=1e-14)
 
     def test_a_light_coordinate_is_the_limit_of_a_massless_one(self):
         at, wanted = jnp.array([0.6, 0.8, np.arctan2(0.8, 0.6)]), jnp.array([1.0, -0.5, 3.0])
         rod = Rod(jnp.asarray(2.0))
         light = jd.initialize(Rod(jnp.asarray(2.0), jnp.asarray(1e-9)), at, wanted)[0].v
-        np.testing.assert_allclose(light, jd.initialize(rod, at, wanted)[0].v, atol=1e-8)
+        np.testing.assert_allclose(light, jd.initialize(rod, at, wanted)[0].v, rtol=0, atol=1e-8)
 
     def test_velocities_that_move_with_time(self):
         # Prescribed motion: at rest is not consistent.
         bodies, pin = [jm.Body("wheel", 1.0, 0.1)], jm.Revolute("pin", "ground", "wheel", at=(0.0, 0.0))
         motor = jm.PrescribedMotion("motor", "pin", jm.Polynomial((0.0, 3.0, 0.5)))
         at, _ = jd.initialize(*jm.planar_mechanism(bodies, [pin, motor]), t=2.0)
-        np.testing.assert_allclose(at.q, [0.0, 0.0, 8.0], atol=1e-14)
-        np.testing.assert_allclose(at.v, [0.0, 0.0, 5.0], atol=1e-14)
+        np.testing.assert_allclose(at.q, [0.0, 0.0, 8.0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(at.v, [0.0, 0.0, 5.0], rtol=0, atol=1e-14)
 
     def test_velocities_held_against_the_constraints(self):
         mechanism, q = four_bar()
@@ -407,7 +407,7 @@ class TestDerivatives:
 
         slope = jax.jit(derivative(closed))(1.0)
         np.testing.assert_allclose(slope[2], 1.0, rtol=1e-14)
-        np.testing.assert_allclose(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(9)) @ slope, 0.0, atol=1e-13)
+        np.testing.assert_allclose(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(9)) @ slope, 0.0, rtol=0, atol=1e-13)
 
     def test_with_redundant_rows(self):
         # J has an exact zero singular value; the derivative of the minimum-norm correction is finite and consistent all the same.
@@ -418,7 +418,7 @@ class TestDerivatives:
 
         slope = jax.jit(jax.jacrev(closed))(q)
         jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, jnp.zeros(12)))
-        np.testing.assert_allclose(slope, np.eye(12) - np.linalg.pinv(jacobian, rcond=1e-10) @ jacobian, atol=1e-12)
+        np.testing.assert_allclose(slope, np.eye(12) - np.linalg.pinv(jacobian, rcond=1e-10) @ jacobian, rtol=0, atol=1e-12)
 
     def test_from_a_rough_guess_it_is_that_of_closing_once_more(self):
         """A circle, from twice its radius: the way there is radial, and half of a step to the side arrives. Closed first, it is exact."""
@@ -431,8 +431,8 @@ class TestDerivatives:
         q = closed(guess)
         of_rough, of_closed = (jax.jacfwd(closed)(x) for x in (guess, q))
         along = np.array([0.8, 0.6])
-        np.testing.assert_allclose(of_rough, np.outer(along, along), atol=1e-13)
-        np.testing.assert_allclose(of_closed, of_rough, atol=1e-13)
+        np.testing.assert_allclose(of_rough, np.outer(along, along), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(of_closed, of_rough, rtol=0, atol=1e-13)
         for at, share in ((guess, 0.5), (q, 1.0)):
             np.testing.assert_allclose(central(lambda s, at=at: closed(at + s * along), 0.0), share * along, rtol=1e-8)
 
@@ -449,7 +449,7 @@ class TestTransformations:
         np.testing.assert_array_equal(info.status, [good, bad, good, bad])
         for k, distance in ((0, 2.0), (2, 1.5)):
             single, _ = jd.initialize(chain(distance), ELBOW_UP)
-            np.testing.assert_allclose(at.q[k], single.q, atol=1e-14)
+            np.testing.assert_allclose(at.q[k], single.q, rtol=0, atol=1e-14)
         # The best that can be done is 0.1 m short, shared among the rows.
         assert 0.01 < info.violation[1] < 0.1
         with pytest.raises(jd.SimulationError, match="INCONSISTENT_START"):

@@ -78,7 +78,9 @@ def test_a_row_that_is_off_leaves_the_rate_alone():
     rate = jnp.array([1.0, 0.5, 0.2])
     at = start(0.0, 0.0, 0.3)
     for active, expected in ((False, rate), (True, jd.kinematic_velocity(Skate(), at, rate)[0])):
-        np.testing.assert_allclose(jd.kinematic_velocity(jd.Masked(Skate(), jnp.array([active])), at, rate)[0], expected, atol=1e-15)
+        np.testing.assert_allclose(
+            jd.kinematic_velocity(jd.Masked(Skate(), jnp.array([active])), at, rate)[0], expected, rtol=0, atol=1e-15
+        )
 
 
 def test_a_soft_row_gives_way_in_proportion():
@@ -96,7 +98,7 @@ def test_a_goal_is_a_row():
     # Its speed is the share of (1, 0) along its heading, cos(theta), with theta = t / 2.
     t, theta = 2.0, 1.0
     expected = [0.5 * t + 0.5 * np.sin(2.0 * theta), np.sin(theta) ** 2, theta]
-    np.testing.assert_allclose(trajectory.state.q[-1], expected, atol=1e-9)
+    np.testing.assert_allclose(trajectory.state.q[-1], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("events", "error"), [pytest.param(1, 1e-6, marks=pytest.mark.long), (0, 2e-2)])
@@ -115,15 +117,15 @@ def test_a_point_that_lands_on_a_floor_and_leaves_it(events, error):
     t, y = trajectory.state.t, trajectory.state.q[:, 1]
     landed = np.arcsin(0.1 * np.pi) / np.pi
     expected = np.where(t < landed, 0.1 - np.sin(np.pi * t) / np.pi, np.where(t < 0.5, 0.0, (1.0 - np.sin(np.pi * t)) / np.pi))
-    np.testing.assert_allclose(y, expected, atol=error)
-    np.testing.assert_allclose(trajectory.state.q[:, 0], t, atol=1e-12)
+    np.testing.assert_allclose(y, expected, rtol=0, atol=error)
+    np.testing.assert_allclose(trajectory.state.q[:, 0], t, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(trajectory.info.impulse, 0.0)
     on = np.asarray(trajectory.info.active[:, 0])
     assert on[20:45].all()
     assert not on[60:].any()
     # The velocity that is reported is the one along the floor: its y is zero where the row is on.
-    np.testing.assert_allclose(trajectory.state.v[25:45], jnp.tile(jnp.array([1.0, 0.0]), (20, 1)), atol=1e-12)
+    np.testing.assert_allclose(trajectory.state.v[25:45], jnp.tile(jnp.array([1.0, 0.0]), (20, 1)), rtol=0, atol=1e-12)
     if events:
-        np.testing.assert_allclose(trajectory.info.switched[-1, 0], 0.5, atol=1e-4)
+        np.testing.assert_allclose(trajectory.info.switched[-1, 0], 0.5, rtol=0, atol=1e-4)
         # Where it ends does not depend on where it began: the floor has taken that off.
-        np.testing.assert_allclose(jax.jacfwd(lambda h: end(h).state.q[-1, 1])(jnp.asarray(0.1)), 0.0, atol=1e-6)
+        np.testing.assert_allclose(jax.jacfwd(lambda h: end(h).state.q[-1, 1])(jnp.asarray(0.1)), 0.0, rtol=0, atol=1e-6)

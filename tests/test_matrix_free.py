@@ -157,7 +157,7 @@ class TestInconsistentRows:
             np.testing.assert_allclose(shortest, np.full(2, 0.75 / np.dot(row, row)), rtol=1e-12)
             # Q r is half of the difference of the rows.
             multiple = (lam - shortest) / np.array([-0.5, 0.5]) if longer else (lam - shortest)
-            np.testing.assert_allclose(multiple, np.full(2, multiple[0]), atol=1e-12)
+            np.testing.assert_allclose(multiple, np.full(2, multiple[0]), rtol=0, atol=1e-12)
             assert (jnp.linalg.norm(lam) > 1.01 * jnp.linalg.norm(shortest)) == longer
 
 

@@ -35,7 +35,7 @@ class TestJoints:
     def test_all_hold_at_the_start_pose(self):
         mechanism, q = jm.planar_mechanism(BODIES, JOINTS)
         np.testing.assert_array_equal(q, np.concatenate(list(POSES.values())))
-        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), atol=1e-15)
+        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), np.zeros(len(mechanism.row_names)), rtol=0, atol=1e-15)
 
     def test_derived_terms_are_those_of_the_generic_system(self):
         mechanism, _ = jm.planar_mechanism(BODIES, [*JOINTS, *MOTIONS])
@@ -182,7 +182,7 @@ class TestForces:
             q = at.q.reshape(3, 3)
             moment = jnp.sum(q[:, 0] * force[:, 1] - q[:, 1] * force[:, 0] + force[:, 2])
             assert np.max(np.abs(force)) > 0.1
-            np.testing.assert_allclose(jnp.append(jnp.sum(force[:, :2], axis=0), moment), np.zeros(3), atol=1e-13)
+            np.testing.assert_allclose(jnp.append(jnp.sum(force[:, :2], axis=0), moment), np.zeros(3), rtol=0, atol=1e-13)
 
     def test_point_forces(self):
         at = moving()
@@ -284,7 +284,7 @@ class TestClosedForms:
     def dynamics(self, bodies, joints, forces=(), v=None, u=None, t=0.0):
         mechanism, q = jm.planar_mechanism(bodies, joints, forces)
         at = state(q, np.zeros(q.size) if v is None else v, t)
-        np.testing.assert_allclose(mechanism.constraint(at.t, at.q), 0.0, atol=1e-14)
+        np.testing.assert_allclose(mechanism.constraint(at.t, at.q), 0.0, rtol=0, atol=1e-14)
         a, lam = jd.forward_dynamics(mechanism, at, u)
         return np.asarray(a), dict(zip(mechanism.row_names, np.asarray(lam), strict=True))
 
@@ -300,7 +300,7 @@ class TestClosedForms:
         a, lam = self.dynamics([jm.Body("block", 2.0, 0.1)], [jm.Prismatic("slope", "ground", "block", axis, at=(0.0, 0.0))])
         np.testing.assert_allclose(a, [-G * np.sin(angle) * axis[0], -G * np.sin(angle) * axis[1], 0.0], **ROUND_OFF)
         np.testing.assert_allclose(lam["slope.normal"], 2.0 * G * np.cos(angle), **ROUND_OFF)
-        np.testing.assert_allclose(lam["slope.angle"], 0.0, atol=1e-12)
+        np.testing.assert_allclose(lam["slope.angle"], 0.0, rtol=0, atol=1e-12)
 
     def test_pin_in_a_slot(self):
         # The pin slides down freely; off the mass center, the body turns with it: (m h^2 + I) theta'' = 0 at rest below the center.
@@ -321,7 +321,7 @@ class TestClosedForms:
     def test_gears_count_from_the_start_pose(self):
         wheels = [jm.Body("a", 1.0, 0.4, (0.0, 0.0, 0.7)), jm.Body("b", 1.0, 0.9, (2.0, 0.0, -0.2))]
         mechanism, q = jm.planar_mechanism(wheels, [jm.Gear("gear", "a", "b", ratio=-2.5)])
-        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q.at[2].add(0.1).at[5].add(-0.25)), 0.0, atol=1e-15)
+        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q.at[2].add(0.1).at[5].add(-0.25)), 0.0, rtol=0, atol=1e-15)
 
     def test_two_welded_bars_are_one(self):
         bars = [bar("left", (0.5, 0.0, 0.0)), bar("right", (1.5, 0.0, 0.0))]
@@ -400,7 +400,7 @@ class TestMotion:
         pin = jm.Revolute("pin", "ground", "bar", at=(0.0, 0.0))
         at = self.run([bar("bar", pose)], [pin], duration=period, steps=10_000, save_every=5_000)
         # At half the period it is on the other side. Second order: the error is some (2 pi / steps)^2 = 4e-7.
-        np.testing.assert_allclose(at.q[:, 2] + 0.5 * np.pi, [-2.0, 2.0], atol=1e-6)
+        np.testing.assert_allclose(at.q[:, 2] + 0.5 * np.pi, [-2.0, 2.0], rtol=0, atol=1e-6)
 
     def test_mass_on_a_spring(self):
         rail = jm.Prismatic("rail", "ground", "mass", (1.0, 0.0), at=(0.0, 0.0))
@@ -410,7 +410,7 @@ class TestMotion:
         at = self.run([jm.Body("mass", 2.0, 0.1)], [rail], [spring], steps=10_000, save_every=2_000)
         decay, w = 0.8 / 4.0, np.sqrt(25.0 - 0.2**2)
         x = -0.3 + 0.3 * np.exp(-decay * at.t) * (np.cos(w * at.t) + decay / w * np.sin(w * at.t))
-        np.testing.assert_allclose(at.q[:, 0], x, atol=1e-7)  # second order: (w dt)^2 = 2.5e-7 times 0.3
+        np.testing.assert_allclose(at.q[:, 0], x, rtol=0, atol=1e-7)  # second order: (w dt)^2 = 2.5e-7 times 0.3
 
     @pytest.mark.long
     def test_prescribed_motions_are_followed(self):
@@ -424,10 +424,10 @@ class TestMotion:
             steps=20,
         )
         angle = 0.4 * np.sin(np.pi * at.t)
-        np.testing.assert_allclose(at.q[:, 2], angle, atol=1e-14)
+        np.testing.assert_allclose(at.q[:, 2], angle, rtol=0, atol=1e-14)
         radius = 0.5 + 0.1 * at.t**3
-        np.testing.assert_allclose(at.q[:, 3], radius * np.cos(angle), atol=1e-14)
-        np.testing.assert_allclose(at.q[:, 4], radius * np.sin(angle), atol=1e-14)
+        np.testing.assert_allclose(at.q[:, 3], radius * np.cos(angle), rtol=0, atol=1e-14)
+        np.testing.assert_allclose(at.q[:, 4], radius * np.sin(angle), rtol=0, atol=1e-14)
 
     def test_bodies_without_joints_in_worlds_of_different_mass(self):
         mechanism, q = jm.planar_mechanism(BODIES, [])
@@ -456,10 +456,10 @@ class TestVelocityRows:
         mechanism, q = jm.planar_mechanism([jm.Body("body", mass=2.0, inertia=0.3)], [blade], gravity=(0.0, 0.0))
         start, _ = jd.initialize(mechanism, q, jnp.array([1.0, 0.0, 0.5]))
         end = jd.rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), start, dt=1e-2, steps=200, save_every=200)
-        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], atol=1e-8)
+        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8)
         assert (mechanism.row_names, mechanism.row_units) == (("blade.normal",), ("m/s",))
         # What turns it, m v omega = 1 N, is the multiplier.
-        np.testing.assert_allclose(end.info.lam[-1], [1.0], atol=1e-8)
+        np.testing.assert_allclose(end.info.lam[-1], [1.0], rtol=0, atol=1e-8)
         assert jd.diagnose(mechanism, start).mobility == 2
         slipping = jd.State(0.0, q, jnp.array([1.0, 0.2, 0.5]))
         assert np.all(jd.rollout(mechanism, jd.RungeKutta.rk4(), slipping, dt=1e-2, steps=2).info.status == jd.Status.INCONSISTENT_START)
@@ -482,7 +482,7 @@ class TestVelocityRows:
         """Two bodies that move as one do not slip on each other, whatever both do."""
         mechanism, q = jm.planar_mechanism(BODIES, self.ROLLING[2:3])
         v = jnp.concatenate([jnp.stack([1.0 - 2.0 * y, 0.5 + 2.0 * x, 2.0 + 0.0 * x]) for x, y, _ in q.reshape(3, 3)])
-        np.testing.assert_allclose(mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], atol=1e-15)
+        np.testing.assert_allclose(mechanism.velocity_constraint(jnp.zeros(()), q, v), [0.0], rtol=0, atol=1e-15)
 
     def test_a_subclass_adds_further_rows(self):
         mechanism, _ = jm.planar_mechanism(BODIES, self.ROLLING)
@@ -491,7 +491,7 @@ class TestVelocityRows:
         assert held.row_names == (*mechanism.row_names, "velocity_constraint.0")
         assert held.row_units == (*mechanism.row_units, "")
         np.testing.assert_allclose(
-            held.constraint_jacobian(at.t, at.q, at.v)[:-1], mechanism.constraint_jacobian(at.t, at.q, at.v), atol=1e-14
+            held.constraint_jacobian(at.t, at.q, at.v)[:-1], mechanism.constraint_jacobian(at.t, at.q, at.v), rtol=0, atol=1e-14
         )
 
 
@@ -724,7 +724,7 @@ class TestRowsOfSubclasses:
         skate = self.as_kind(Skate, mechanism)
         start = jd.State(0.0, q, jnp.array([1.0, 0.0, 0.5]))
         end = jd.rollout(skate, integrator, start, dt=1e-2, steps=200, save_every=200)
-        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], atol=1e-8)
+        np.testing.assert_allclose(end.state.q[-1], [2.0 * np.sin(1.0), 2.0 * (1.0 - np.cos(1.0)), 1.0], rtol=0, atol=1e-8)
         assert end.info.velocity_violation[-1] < 1e-7
         assert (skate.row_names, skate.row_units) == (("velocity_constraint.0",), ("",))
         assert jd.diagnose(skate, start).mobility == 2
@@ -753,9 +753,9 @@ class TestRowsOfSubclasses:
         disk, plain = self.as_kind(RollingDisk, mechanism), mechanism
         start = jd.State(jnp.zeros(()), q, jnp.array([0.5, 0.0, -1.0, 0.5, 0.0, 0.0]))
         jacobian, bias = (f(start.t, start.q, start.v) for f in (disk.constraint_jacobian, disk.constraint_bias))
-        np.testing.assert_allclose(jacobian[:2], plain.constraint_jacobian(start.t, start.q, start.v), atol=1e-15)
-        np.testing.assert_allclose(jacobian[2:], [[1.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]], atol=1e-15)
-        np.testing.assert_allclose(bias[:2], plain.constraint_bias(start.t, start.q, start.v), atol=1e-14)
+        np.testing.assert_allclose(jacobian[:2], plain.constraint_jacobian(start.t, start.q, start.v), rtol=0, atol=1e-15)
+        np.testing.assert_allclose(jacobian[2:], [[1.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(bias[:2], plain.constraint_bias(start.t, start.q, start.v), rtol=0, atol=1e-14)
         assert disk.row_names == ("pin.x", "pin.y", "constraint.0", "constraint.1")
 
     def test_a_jacobian_that_forgets_rows_is_an_error(self):

@@ -62,7 +62,7 @@ def check(name, entry, mechanism, singular):
     mass, force, rows, full, tolerant = terms(mechanism, state, tau)
     near(transform.T @ mass @ transform, entry["mass_matrix"])
     near(transform.T @ (force - mass @ drift), np.asarray(entry["passive_force"]) - np.asarray(entry["nonlinear_effects"]), 10.0)
-    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-12)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-12)
     limit = 1e-12 * max(entry["condition_kkt"] / 1e3, 1.0)
     for a, lam in [tolerant] if singular else [full, tolerant]:
         ours = np.linalg.solve(transform, np.asarray(a) - drift)
@@ -212,8 +212,8 @@ def test_a_tree_accelerates_as_in_mujoco(tree):
         full = np.zeros((theirs.nv, theirs.nv))
         mujoco.mj_fullM(theirs, data, full)
         found, qpos, qvel = accelerations(data.qpos, data.qvel, data.ctrl)
-        np.testing.assert_allclose(qpos, data.qpos, atol=1e-14)
-        np.testing.assert_allclose(qvel, data.qvel, atol=1e-14)
+        np.testing.assert_allclose(qpos, data.qpos, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(qvel, data.qvel, rtol=0, atol=1e-14)
         limit = 1e-14 * max(np.linalg.cond(full), 100.0) * np.abs(data.qacc).max()
         np.testing.assert_allclose(found, data.qacc, rtol=0.0, atol=limit)
 
@@ -227,7 +227,7 @@ def test_named_states(tree):
         qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
         expected = theirs.key_qpos[k].copy()
         mujoco.mj_normalizeQuat(theirs, expected)
-        np.testing.assert_allclose(qpos, expected, atol=1e-15)
+        np.testing.assert_allclose(qpos, expected, rtol=0, atol=1e-15)
         np.testing.assert_array_equal(qvel, theirs.key_qvel[k])
     assert robot.start == robot.report.keyframes["home"].positions
     assert "links without mass between several joints of one body: wrist/1, wrist/2" in robot.report.notes
@@ -323,7 +323,7 @@ def test_joints_that_are_held_and_coupled(tmp_path):
         offset = j - ref
         expected = {"motion": offset - 0.2, "relation": k - (0.1 + 0.5 * offset + 2 * offset**2)}
         expected["tendons"] = 2 * offset - k - (0.1 + 0.5 * 3 * k + 2 * (3 * k) ** 2)
-        np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), atol=1e-15)
+        np.testing.assert_allclose(sorted(rows.values()), sorted(expected.values()), rtol=0, atol=1e-15)
 
 
 def test_what_flags_disable(tmp_path):

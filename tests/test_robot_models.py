@@ -45,7 +45,7 @@ def test_mobility_and_independent_rows(name):
     jacobian = np.asarray(mechanism.constraint_jacobian(state.t, state.q, state.v))
     assert jacobian.shape == (rows, velocities)
     assert np.linalg.matrix_rank(jacobian) == rows == velocities - mobility
-    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-14)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-14)
 
 
 @pytest.mark.long
@@ -56,7 +56,7 @@ def test_loops_that_are_open_in_the_file_are_closed_at_the_start():
     assert any("up to 5 mm (pin_left)" in note for note in robot.report.notes)
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
     state = robots.joint_state(mechanism, q, robot.start)
-    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-9)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-9)
     away = js.Ball("pin_left", "lower_left", "finger_left", point_a=(0.03, 0.0, 0.5), point_b=(0.025, 0.0, 0.0))
     with pytest.raises(robots.RobotFileError, match=r"loop 'pin_left' is open by 450 mm .* assembly fails: .*pin_left by"):
         robots.load(MODELS / "four_bar_gripper.urdf", loops=[away])
@@ -83,7 +83,7 @@ def test_loops_stay_closed_where_joints_follow_others_with_an_offset(tmp_path):
     assert any("loops open at the start, by up to" in note for note in robot.report.notes)
     mechanism, q = jm.mechanism(robot.description, jm.Joints())
     state = robots.joint_state(mechanism, q, robot.start)
-    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, atol=1e-9)
+    np.testing.assert_allclose(mechanism.constraint(state.t, state.q), 0.0, rtol=0, atol=1e-9)
     assert robot.start["j2"] == pytest.approx(0.5 * robot.start["j1"] + 0.3, abs=1e-9)
     with pytest.raises(robots.RobotFileError, match=r"is open by .* at the start, and assembly fails"):
         loaded(hinge.format("j3", "1 0 0", "b", "c", ""), js.Ball("pin", "w", "c", at=(-9.0, 0.0, 0.0)))
@@ -153,10 +153,10 @@ def test_welds_and_sliders_of_planar_loops_are_reduced(name, tmp_path):
     for description in (robot.description, whole):
         mechanism, q = jm.mechanism(description, jm.Joints())
         jacobian = np.asarray(mechanism.constraint_jacobian(jnp.zeros(()), q, 0.0 * q))
-        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), 0.0, atol=1e-15)
+        np.testing.assert_allclose(mechanism.constraint(jnp.zeros(()), q), 0.0, rtol=0, atol=1e-15)
         spaces.append(np.linalg.pinv(jacobian, rcond=1e-9) @ jacobian)
     assert np.linalg.matrix_rank(spaces[0], tol=1e-9) == rank
-    np.testing.assert_allclose(spaces[0], spaces[1], atol=1e-12)
+    np.testing.assert_allclose(spaces[0], spaces[1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.long
@@ -180,28 +180,28 @@ def test_pinocchio_orders_joints_by_name_and_mujoco_as_in_the_file(tmp_path):
     assert state.q[names.index("a.angle")] == pytest.approx(2.0, abs=1e-15)
     assert state.q[names.index("b.angle")] == 0.4
     np.testing.assert_array_equal(state.q[:7], [*place, *quaternion])
-    np.testing.assert_allclose(state.v[:6], [*(rotation @ linear), *omega], atol=1e-15)
+    np.testing.assert_allclose(state.v[:6], [*(rotation @ linear), *omega], rtol=0, atol=1e-15)
     # A body that no joint connects moves by its mass center instead of the frame of the link; another frame of it serves as well.
     bare = dataclasses.replace(robot.description, joints=robot.description.joints[1:])
     turned = js.Free("root", "ground", "root", (0.3, 0.1, -0.2), (0.5, 0.5, -0.5, 0.5))
     framed = dataclasses.replace(bare, joints=[turned, *bare.joints])
     by_center, by_frame = (jm.mechanism(description, jm.Joints())[0] for description in (bare, framed))
     center, there = np.asarray([0.1, 0.2, 0.0]), robots.from_pinocchio(robot.report, by_center, q, v)
-    np.testing.assert_allclose(there.q[:3], place + rotation @ center, atol=1e-15)
-    np.testing.assert_allclose(there.v[:3], rotation @ (linear + np.cross(omega, center)), atol=1e-15)
+    np.testing.assert_allclose(there.q[:3], place + rotation @ center, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(there.v[:3], rotation @ (linear + np.cross(omega, center)), rtol=0, atol=1e-15)
     for system, of in ((mechanism, state), (by_center, there), (by_frame, robots.from_pinocchio(robot.report, by_frame, q, v))):
         for ours, theirs in zip(robots.to_pinocchio(robot.report, system, of), (q, v), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-15)
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-15)
         back = jm.to_joints(system, jm.to_absolute(system, of))
-        np.testing.assert_allclose(back.v, of.v, atol=1e-14)
-        np.testing.assert_allclose(system.frames(back.q), mechanism.frames(state.q), atol=1e-14)
+        np.testing.assert_allclose(back.v, of.v, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(system.frames(back.q), mechanism.frames(state.q), rtol=0, atol=1e-14)
     qpos, qvel = robots.to_mujoco(robot.report, mechanism, state)
-    np.testing.assert_allclose(qpos, [*place, *quaternion, 2.0, 0.4], atol=1e-15)
-    np.testing.assert_allclose(qvel, [*(rotation @ linear), *omega, 0.7, -0.6], atol=1e-15)
+    np.testing.assert_allclose(qpos, [*place, *quaternion, 2.0, 0.4], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(qvel, [*(rotation @ linear), *omega, 0.7, -0.6], rtol=0, atol=1e-15)
     # The origin of the link moves as both say, by differences.
     ahead = mechanism.retract(state.q, 1e-6 * state.v)
     moved = robots.to_mujoco(robot.report, mechanism, jaxdae.State(state.t, ahead, state.v))[0][:3]
-    np.testing.assert_allclose((moved - qpos[:3]) / 1e-6, rotation @ linear, atol=1e-5)
+    np.testing.assert_allclose((moved - qpos[:3]) / 1e-6, rotation @ linear, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match=r"Pinocchio: positions must have the shape \(10,\), got \(9,\)"):
         robots.from_pinocchio(robot.report, mechanism, q[:-1])
     absolute, _ = jm.mechanism(robot.description)
@@ -260,20 +260,20 @@ def test_quantities_by_name():
     here, ahead, behind = everything(0.0), everything(1e-5), everything(-1e-5)
     rate = jax.tree.map(lambda x, y: (x - y) / 2e-5, ahead, behind)
     spin = rate["rotation"] @ here["rotation"].T
-    np.testing.assert_allclose(here["velocity"][:3], rate["place"], atol=1e-8)
-    np.testing.assert_allclose(here["velocity"][3:], [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-8)
-    np.testing.assert_allclose(here["acceleration"], rate["velocity"], atol=1e-8)
-    np.testing.assert_allclose(here["jacobian"] @ state.v, here["velocity"], atol=1e-13)
-    np.testing.assert_allclose(here["center_jacobian"] @ state.v, rate["center"], atol=1e-8)
-    np.testing.assert_allclose(here["momentum"][:3], jnp.sum(mechanism.mass) * rate["center"], atol=1e-7)
-    np.testing.assert_allclose(here["tau"], here["mass"] @ a + here["bias"], atol=1e-13)
+    np.testing.assert_allclose(here["velocity"][:3], rate["place"], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(here["velocity"][3:], [spin[2, 1], spin[0, 2], spin[1, 0]], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(here["acceleration"], rate["velocity"], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(here["jacobian"] @ state.v, here["velocity"], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(here["center_jacobian"] @ state.v, rate["center"], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(here["momentum"][:3], jnp.sum(mechanism.mass) * rate["center"], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(here["tau"], here["mass"] @ a + here["bias"], rtol=0, atol=1e-13)
     place, rotation = robots.link_frame(robot.report, mechanism, q, "column")
     np.testing.assert_allclose(place, [0.0, 0.0, 1.2])
     np.testing.assert_allclose(rotation[:2, 0], [np.cos(0.3), np.sin(0.3)])
     np.testing.assert_array_equal(robots.link_velocity(robot.report, mechanism, state, "column"), np.zeros(6))
     output, arm = robots.LinkPlace.named(robot.report, mechanism, "face", (0.1, 0.0, 0.0)), jnp.asarray([0.1, 0.0, 0.0])
     place, rotation = robots.link_frame(robot.report, mechanism, state.q, "face")
-    np.testing.assert_allclose(output(state.q), place + rotation @ arm, atol=1e-15)
+    np.testing.assert_allclose(output(state.q), place + rotation @ arm, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(robots.CenterOfMass(mechanism)(state.q), robots.center_of_mass(mechanism, state.q))
     with pytest.raises(ValueError, match="'column' is welded to the ground: nothing moves it"):
         robots.LinkPlace.named(robot.report, mechanism, "column")

@@ -55,17 +55,17 @@ def test_poses_in_other_frames(tmp_path):
             joint(inside='<pose relative_to="a">0 0 2 0 0 0</pose><axis><xyz expressed_in="b">1 0 0</xyz></axis>'),
         ),
     )
-    np.testing.assert_allclose(place(robot, "a")[0], [0, 1, 5], atol=1e-15)
-    np.testing.assert_allclose(place(robot, "f")[0], [-1, 1, 5], atol=1e-15)
-    np.testing.assert_allclose(place(robot, "b")[0], [-1, 2, 5], atol=1e-15)
-    np.testing.assert_allclose(place(robot, "b")[1], Z90 @ Z90, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "a")[0], [0, 1, 5], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "f")[0], [-1, 1, 5], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "b")[0], [-1, 2, 5], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "b")[1], Z90 @ Z90, rtol=0, atol=1e-15)
     np.testing.assert_allclose(place(robot, "g")[0], place(robot, "f")[0])
-    np.testing.assert_allclose(place(robot, "h")[0], [0, 1, 8], atol=1e-15)
-    np.testing.assert_allclose(place(robot, "h")[1], Z90 @ Z90, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "h")[0], [0, 1, 8], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "h")[1], Z90 @ Z90, rtol=0, atol=1e-15)
     assert robot.report.frames["h"].body == "a"
     (found,) = jointed(robot)
     bodies = {body.name: robots.quaternion_matrix(np.asarray(body.quaternion)) for body in robot.description.bodies}
-    np.testing.assert_allclose(bodies["a"] @ found.axes_a[:, 2], (Z90 @ Z90)[:, 0], atol=1e-15)
+    np.testing.assert_allclose(bodies["a"] @ found.axes_a[:, 2], (Z90 @ Z90)[:, 0], rtol=0, atol=1e-15)
 
 
 WORLD = "<sdf version='1.11'><world name='w'>{}</world></sdf>"
@@ -76,8 +76,8 @@ def test_a_world_of_one_model(tmp_path):
     frame = f"<frame name='f'><pose>0 0 2 0 0 {TURN}</pose></frame>"
     model = f"<model name='m'><pose relative_to='f'>1 0 0 0 0 0</pose>{link('a')}{link('b')}{joint()}</model>"
     robot = loaded(tmp_path, WORLD.format(frame + model))
-    np.testing.assert_allclose(place(robot, "a")[0], [0, 1, 2], atol=1e-15)
-    np.testing.assert_allclose(place(robot, "a")[1], Z90, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "a")[0], [0, 1, 2], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(place(robot, "a")[1], Z90, rtol=0, atol=1e-15)
     held = WORLD.format(frame + model + joint("fixed", "world", "m::a", '<pose relative_to="m::__model__"/>', "w"))
     assert loaded(tmp_path, held).report.grounded == ("a",)
 
@@ -107,7 +107,7 @@ def test_axes_before_frames_had_names(version, frame, axis, tmp_path):
     robot = loaded(tmp_path, text)
     (found,) = jointed(robot)
     turned = robots.quaternion_matrix(np.asarray(robot.description.bodies[0].quaternion))
-    np.testing.assert_allclose(turned @ found.axes_a[:, 2], axis, atol=1e-15)
+    np.testing.assert_allclose(turned @ found.axes_a[:, 2], axis, rtol=0, atol=1e-15)
 
 
 def test_bases(tmp_path):
@@ -145,7 +145,7 @@ def test_worlds_models_in_models_and_other_files(tmp_path):
     np.testing.assert_allclose(place(robot, "left::palm")[0], [0, 2, 1])
     assert robot.report.merged == {"left::palm": "a"}
     placed = loaded(tmp_path, nested.replace("</include>", "<placement_frame>grip</placement_frame></include>"))
-    np.testing.assert_allclose(place(placed, "left::palm")[0], [0, 2, 0], atol=1e-15)
+    np.testing.assert_allclose(place(placed, "left::palm")[0], [0, 2, 0], rtol=0, atol=1e-15)
     merged = loaded(tmp_path, of(link("a"), include.format("merge='true'", ""), joint("fixed", "a", "palm", "")))
     np.testing.assert_allclose(place(merged, "palm")[0], [0, 2, 1])
     world = f"<sdf version='1.9'><world name='w'><gravity>0 0 -1.6</gravity>{of(link('a'))[20:-6].strip()}</world></sdf>"

@@ -175,7 +175,7 @@ class TestFreedoms:
     @among(FREE)
     def test_rows_hold_at_the_start_pose_and_leave_so_many_freedoms(self, key, all_keys):
         (positions, _), (jacobian, _, _) = (f(jnp.zeros(()), everything(all_keys)[1], jnp.zeros(12)) for f in compiled(all_keys))
-        np.testing.assert_allclose(np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, atol=20 * EPS)
+        np.testing.assert_allclose(np.asarray(positions)[rows_of(key, keys=all_keys)[: len(positions)]], 0.0, rtol=0, atol=20 * EPS)
         between = rows_of(key, "left", all_keys)
         assert np.sum(between) == 6 - FREE[key].freedoms
         # Moving b alone, and moving a alone, takes as many rows; both together as one body takes none.
@@ -198,7 +198,7 @@ def check_freedoms(key, numbers):
     q = moved(key, numbers)
     positions = np.asarray(compiled()[0](jnp.zeros(()), q, jnp.zeros(12))[0])
     rows = rows_of(key, "left")[: len(positions)]
-    np.testing.assert_allclose(positions[rows], 0.0, atol=50 * EPS)
+    np.testing.assert_allclose(positions[rows], 0.0, rtol=0, atol=50 * EPS)
     measured = FREE[key].measured
     if measured:
         np.testing.assert_allclose(coordinates_of(key, q), numbers[:measured], rtol=1e-12)
@@ -215,7 +215,7 @@ def test_prescribed_coordinates_count_from_the_start_pose():
         q = moved("cylindrical", (way, angle + 2.0 * np.pi * turns))
         positions = np.asarray(compiled()[0](t, q, jnp.zeros(12))[0])
         for key, expected in (("prescribed_motion", 0.0), ("prescribed_slide", way - (0.1 + 0.4 * 0.7 + 0.3 * 0.49))):
-            np.testing.assert_allclose(positions[rows_of(key, "left")[: len(positions)]], expected, atol=1e-14)
+            np.testing.assert_allclose(positions[rows_of(key, "left")[: len(positions)]], expected, rtol=0, atol=1e-14)
     units = dict(zip(everything()[0].names.rows, everything()[0].names.row_units, strict=True))
     assert (units["prescribed_motion left.angle"], units["prescribed_slide left.slide"]) == ("rad", "m")
 
@@ -233,7 +233,7 @@ def test_wheels_turn_at_their_ratio(key):
     v = jnp.asarray(np.concatenate([[1.0, 2.0, 3.0], omega[0], [3.0, 1.0, 2.0], omega[1]]))
     velocities = np.asarray(compiled()[0](jnp.zeros(()), q, v)[1])
     rows = rows_of(key, "left")[-len(velocities) :]
-    np.testing.assert_allclose(velocities[rows], 0.0, atol=1e-14)
+    np.testing.assert_allclose(velocities[rows], 0.0, rtol=0, atol=1e-14)
     faster = v.at[9:].add(0.1 * jnp.asarray(axis_b))
     np.testing.assert_allclose(np.asarray(compiled()[0](jnp.zeros(()), q, faster)[1])[rows], 0.1, rtol=1e-12)
 
@@ -248,7 +248,7 @@ def test_tangent_steps_have_the_rate_of_their_difference():
         xi, v = (jnp.sin(a + jnp.arange(float(len(mechanism.names.velocities)))) for a in (1.0, 2.0))
         for system in (mechanism, jd.Masked(mechanism, jnp.zeros(len(mechanism.names.rows), bool))):
             rate = jax.jvp(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)), (0.0,), (1.0,))[1]  # noqa: B023
-            np.testing.assert_allclose(system.step_rate(q, xi, v), rate, atol=100 * EPS)
+            np.testing.assert_allclose(system.step_rate(q, xi, v), rate, rtol=0, atol=100 * EPS)
     # Of another retract nothing is known.
     given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     assert Backward(**given).step_rate(q, xi, v) is None
@@ -334,7 +334,7 @@ def test_forces_between_bodies_balance():
     _, at, f = wrenches(inner, joints=HINGES, u=jnp.array([0.3, -0.7]))
     # The joints are damped, which balances as well.
     for total in (np.sum(x, axis=0) for x in about_origin(at, f)):
-        np.testing.assert_allclose(total, 0.0, atol=1e-13)
+        np.testing.assert_allclose(total, 0.0, rtol=0, atol=1e-13)
     assert np.max(np.abs(f)) > 0.1
 
 

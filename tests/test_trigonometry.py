@@ -44,6 +44,6 @@ def test_derivatives():
     def along(function):
         return jax.vmap(jax.jacfwd(function))(angles)
 
-    np.testing.assert_allclose(along(both), np.stack([-np.sin(angles), np.cos(angles)], axis=1), atol=4e-16)
-    np.testing.assert_allclose(jax.vmap(jax.jacrev(both))(angles), along(both), atol=0.0)
-    np.testing.assert_allclose(along(jax.jacrev(both)), -both(angles).T, atol=4e-16)
+    np.testing.assert_allclose(along(both), np.stack([-np.sin(angles), np.cos(angles)], axis=1), rtol=0, atol=4e-16)
+    np.testing.assert_allclose(jax.vmap(jax.jacrev(both))(angles), along(both), rtol=0, atol=0.0)
+    np.testing.assert_allclose(along(jax.jacrev(both)), -both(angles).T, rtol=0, atol=4e-16)

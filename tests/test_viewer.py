@@ -42,7 +42,7 @@ def test_solids_are_closed_and_look_outward():
     assert 0.85 < volume(meshes.ball(np.ones(3), 1.0)) / (4.0 / 3.0 * np.pi) < 1.0
     assert volume(meshes.arrow()) > 0.0
     ground = meshes.surface(lambda x, y: 2.0 * x - y, np.array([-1.0, 0.0]), np.array([3.0, 1.0]), count=8)
-    np.testing.assert_allclose(ground.vertices[:, 2], 2.0 * ground.vertices[:, 0] - ground.vertices[:, 1], atol=1e-14)
+    np.testing.assert_allclose(ground.vertices[:, 2], 2.0 * ground.vertices[:, 0] - ground.vertices[:, 1], rtol=0, atol=1e-14)
     a, b, c = np.moveaxis(ground.vertices[ground.faces], 1, 0)
     assert np.all(np.cross(b - a, c - a)[:, 2] > 0.0)
 
@@ -50,9 +50,9 @@ def test_solids_are_closed_and_look_outward():
 def test_arrows_and_lines_turn_to_their_directions():
     vectors = np.array([[0.0, 0, 2], [0, 0, -3], [1, 0, 0], [0, -1, 0], [1, 2, -3], [0, 0, 0]])
     turns = turned_to(vectors).astype(float)
-    np.testing.assert_allclose(np.linalg.norm(turns, axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(turns, axis=1), 1.0, rtol=0, atol=1e-6)
     seen = placed(np.concatenate([np.zeros((6, 3)), turns], axis=1), np.array([0.0, 0.0, 1.0]))
-    np.testing.assert_allclose(seen[:5], vectors[:5] / np.linalg.norm(vectors[:5], axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(seen[:5], vectors[:5] / np.linalg.norm(vectors[:5], axis=1, keepdims=True), rtol=0, atol=1e-6)
 
 
 def test_color_tells_how_open_loops_are():
@@ -88,21 +88,21 @@ def test_a_planar_scene(four_bar):
     assert (scene.worlds, scene.bodies, scene.up, scene.title) == (2, ("crank", "plate"), "+y", "here")
     np.testing.assert_allclose(scene.times, [0.0, 0.5, 1.0])
     half = np.sqrt(0.5)
-    np.testing.assert_allclose(scene.poses[0, 2], [[0.5, 0, 0, 1, 0, 0, 0], [1.5, 0.5, 0, half, 0, 0, half]], atol=1e-6)
+    np.testing.assert_allclose(scene.poses[0, 2], [[0.5, 0, 0, 1, 0, 0, 0], [1.5, 0.5, 0, half, 0, 0, half]], rtol=0, atol=1e-6)
     parts = {part.name: part for part in scene.parts}
     assert set(parts) == {"crank", "plate", "crank/joints", "plate/joints", "ground"}
     # The crank reaches from joint to joint, and half its width beyond: as far along as across.
     low, high = parts["crank"].mesh.vertices.min(axis=0), parts["crank"].mesh.vertices.max(axis=0)
     width = high[1] - low[1]
-    np.testing.assert_allclose([low[0], high[0]], [-0.5 - 0.5 * width, 0.5 + 0.5 * width], atol=0.02)
+    np.testing.assert_allclose([low[0], high[0]], [-0.5 - 0.5 * width, 0.5 + 0.5 * width], rtol=0, atol=0.02)
     # Bodies that share a joint lie in different layers.
     assert high[2] < parts["plate"].mesh.vertices[:, 2].min()
     assert scene.lift > parts["plate"].mesh.vertices[:, 2].max()
     links = {link.name.split("/")[0]: link for link in scene.links}
     assert {name: (link.a, link.b) for name, link in links.items()} == {"rod": (-1, 1), "spring": (-1, 1)}
-    np.testing.assert_allclose(links["rod"].point_a, [3, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(links["rod"].point_a, [3, 0, 0], rtol=0, atol=1e-12)
     # One meter right of the plate's center and half a meter up, which are -y and x of the plate after its quarter turn.
-    np.testing.assert_allclose(links["rod"].point_b, [0.5, -0.5, 0], atol=1e-12)
+    np.testing.assert_allclose(links["rod"].point_b, [0.5, -0.5, 0], rtol=0, atol=1e-12)
     # Worlds stand beside each other, farther than they are large.
     assert np.linalg.norm(np.diff(scene.offsets(True), axis=0)) > scene.size
     assert not scene.offsets(False).any()
@@ -124,18 +124,18 @@ def test_what_joints_and_forces_do(four_bar):
     assert set(reactions.labels) == {"A", "B", "rod"}
     assert forces.labels == ("crank", "plate")
     at = {name: k for k, name in enumerate(reactions.labels)}
-    np.testing.assert_allclose(reactions.starts[0, at["B"]], [1, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(reactions.starts[0, at["B"]], [1, 0, 0], rtol=0, atol=1e-6)
     # The rod pulls along itself, from (2, 1) to (3, 0).
     direction = reactions.vectors[0, at["rod"]] / np.linalg.norm(reactions.vectors[0, at["rod"]])
-    np.testing.assert_allclose(np.abs(direction), [np.sqrt(0.5), np.sqrt(0.5), 0], atol=1e-12)
+    np.testing.assert_allclose(np.abs(direction), [np.sqrt(0.5), np.sqrt(0.5), 0], rtol=0, atol=1e-12)
     assert direction[0] * direction[1] < 0.0
     # The crank has its weight, the plate that and the spring, which is as long as it was made.
-    np.testing.assert_allclose(forces.vectors[0], [[0, -9.81, 0], [0, -2 * 9.81, 0]], atol=1e-12)
+    np.testing.assert_allclose(forces.vectors[0], [[0, -9.81, 0], [0, -2 * 9.81, 0]], rtol=0, atol=1e-12)
     np.testing.assert_allclose(forces.largest, 2 * 9.81)
     # Newton: what acts on the plate moves it. The reaction of B is on the plate.
     a = jaxdae.forward_dynamics(mechanism, jax.tree.map(lambda x: x[0], one))[0]
     total = reactions.vectors[0, at["B"]] + reactions.vectors[0, at["rod"]] + forces.vectors[0, 1]
-    np.testing.assert_allclose(total[:2], 2.0 * a[3:5], atol=1e-12)
+    np.testing.assert_allclose(total[:2], 2.0 * a[3:5], rtol=0, atol=1e-12)
 
 
 @pytest.mark.long
@@ -158,13 +158,13 @@ def test_a_spatial_scene_on_terrain_in_joint_coordinates():
     states = jaxdae.State(jnp.zeros(2), jnp.stack([q, q]), jnp.zeros((2, len(mechanism.names.velocities))))
     scene = viewer.scene(mechanism, states)
     assert scene.up == "+z"
-    np.testing.assert_allclose(scene.poses[0, 0], [[0, y, 0.5, 1, 0, 0, 0] for y in (0.0, 0.3, -0.3)], atol=1e-6)
+    np.testing.assert_allclose(scene.poses[0, 0], [[0, y, 0.5, 1, 0, 0, 0] for y in (0.0, 0.3, -0.3)], rtol=0, atol=1e-6)
     parts = {part.name: part for part in scene.parts}
     low, high = parts["wheel"].mesh.vertices.min(axis=0), parts["wheel"].mesh.vertices.max(axis=0)
-    np.testing.assert_allclose([high[0], high[2], low[2]], [0.4, 0.4, -0.4], atol=0.01)  # The rim has 20 corners.
+    np.testing.assert_allclose([high[0], high[2], low[2]], [0.4, 0.4, -0.4], rtol=0, atol=0.01)  # The rim has 20 corners.
     assert high[1] - low[1] < 0.2
     ground = parts["terrain/0/0"].mesh.vertices
-    np.testing.assert_allclose(ground[:, 2], jax.vmap(hills.height)(ground[:, 0], ground[:, 1]), atol=1e-12)
+    np.testing.assert_allclose(ground[:, 2], jax.vmap(hills.height)(ground[:, 0], ground[:, 1]), rtol=0, atol=1e-12)
     fields = [mesh.vertices[mesh.faces].mean(axis=1) for mesh in (parts[f"terrain/0/{color}"].mesh for color in (0, 1))]
     # A chess board: no triangle is in both colors, and either has about half of them.
     assert not {*map(tuple, fields[0])} & {*map(tuple, fields[1])}
@@ -189,7 +189,7 @@ def test_wheels_of_vehicles_in_the_plane_are_upright_discs():
     scene = viewer.scene(mechanism, jaxdae.State(jnp.zeros(1), q[None], jnp.zeros_like(q)[None]))
     assert (scene.up, scene.bodies) == ("+z", ("base_link",))  # Rotors have no place.
     body = next(part for part in scene.parts if part.name == "base_link")
-    np.testing.assert_allclose([body.mesh.vertices[:, 2].min(), body.mesh.vertices[:, 2].max()], [-0.1, 0.1], atol=0.003)
+    np.testing.assert_allclose([body.mesh.vertices[:, 2].min(), body.mesh.vertices[:, 2].max()], [-0.1, 0.1], rtol=0, atol=0.003)
 
 
 def test_instants_on_the_screen(four_bar):

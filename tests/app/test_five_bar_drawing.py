@@ -45,7 +45,7 @@ def test_a_run(experiment, monkeypatch, tmp_path, capsys):
 def test_the_figure_begins_and_ends_at_rest_in_its_center(experiment):
     figure = experiment.Eight(jnp.array([1.0, 2.0]), jnp.array([0.3, 0.2]), jnp.asarray(4.0))
     places = np.array([figure(jnp.asarray(t)) for t in (0.0, 1e-3, 1.0, 2.0, 4.0, 5.0)])
-    np.testing.assert_allclose(places[[0, 3, 4, 5]], [[1.0, 2.0]] * 4, atol=1e-15)
+    np.testing.assert_allclose(places[[0, 3, 4, 5]], [[1.0, 2.0]] * 4, rtol=0, atol=1e-15)
     assert np.max(np.abs(places[1] - places[0])) < 1e-8
     # A quarter of the time: the angle is pi / 2 - 1.
     np.testing.assert_allclose(places[2], [1.0 + 0.3 * np.sin(np.pi / 2 - 1), 2.0 + 0.2 * np.sin(np.pi - 2)])

@@ -47,7 +47,7 @@ def test_free_variables_give_the_torques_back(swing):
     module, _, task = swing
     torques = task.limits * np.linspace(-1.0, 1.0, 50).reshape(1, 25, 2)
     back = np.asarray(task.torques(jnp.asarray(module.free_variables(task, torques))))
-    np.testing.assert_allclose(back, torques, atol=1e-14)
+    np.testing.assert_allclose(back, torques, rtol=0, atol=1e-14)
     assert np.all(np.abs(back) <= task.limits)
 
 
@@ -60,4 +60,4 @@ def test_the_arm_has_seven_motors_that_hold_it(experiments):
     assert (system.n_inputs, q.shape) == (7, (7,))
     # Upright it balances without torque.
     zero = jnp.zeros(7)
-    np.testing.assert_allclose(jax.jit(system.force)(jnp.zeros(()), q, zero, zero), 0.0, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(system.force)(jnp.zeros(()), q, zero, zero), 0.0, rtol=0, atol=1e-12)

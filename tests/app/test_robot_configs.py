@@ -32,12 +32,12 @@ def test_a_config_has_the_robot_of_its_file():
     theirs, _ = jm.mechanism(found.description, jm.Joints())
     start = robots.joint_state(theirs, q, found.start)
     assert ours.names == theirs.names
-    np.testing.assert_allclose(q, start.q, atol=1e-15)
+    np.testing.assert_allclose(q, start.q, rtol=0, atol=1e-15)
     expected = np.where(np.asarray(theirs.body_names) == "arm", 2.5, theirs.mass)
     np.testing.assert_array_equal(ours.mass, expected)
     moved = q + 0.1
     for one, other in zip(ours.frames(moved), theirs.frames(moved), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-14)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-14)
 
 
 def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
@@ -53,11 +53,11 @@ def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_anot
     ours, q, _, _ = build.construct(Config.model_validate(Document(str(tmp_path / "test.yaml"), text).data).model_dump())
     theirs, _ = jm.mechanism(found.description, jm.Joints())
     state = robots.joint_state(theirs, q, found.start)
-    np.testing.assert_allclose(q, state.q, atol=1e-15)
+    np.testing.assert_allclose(q, state.q, rtol=0, atol=1e-15)
     # |phi| of a quaternion wxyz is twice the arctangent of |xyz| over w.
     angle = 2.0 * np.arctan2(np.linalg.norm([0.5, -0.3, 0.2]), 0.7)
     for made in (ours, theirs):
-        np.testing.assert_allclose(made.constraint(state.t, q), 0.0, atol=1e-15)
+        np.testing.assert_allclose(made.constraint(state.t, q), 0.0, rtol=0, atol=1e-15)
         np.testing.assert_allclose(made.potential_energy(state.t, q), 0.5 * 4.0 * angle**2, rtol=1e-14)
 
 
@@ -84,10 +84,10 @@ def test_what_is_added_may_name_links():
     frames = robots.load(MODELS / "gripper_arm.urdf").report.frames
     hook = next(joint for joint in described.joints if joint.name == "hook")
     assert (hook.a, hook.b) == (frames["tool"].body, "load")
-    np.testing.assert_allclose(hook.point_a, frames["tool"].place + frames["tool"].rotation @ [0, 0, 0.1], atol=1e-15)
+    np.testing.assert_allclose(hook.point_a, frames["tool"].place + frames["tool"].rotation @ [0, 0, 0.1], rtol=0, atol=1e-15)
     np.testing.assert_allclose(hook.point_b, [0, 0, 0.3])
     (push,) = described.forces
-    np.testing.assert_allclose(push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(push.point, frames["camera"].place + frames["camera"].rotation @ [0.1, 0, 0], rtol=0, atol=1e-15)
 
 
 def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
@@ -99,8 +99,8 @@ def test_what_turns_with_a_link_is_in_the_axes_of_the_link():
     )
     push, twist, pull = describing.description(written_out(forces).model_dump()).forces
     camera = robots.load(MODELS / "gripper_arm.urdf").report.frames["camera"]
-    np.testing.assert_allclose(push.force, camera.rotation @ [1, 2, 3], atol=1e-15)
-    np.testing.assert_allclose(twist.torque, camera.rotation @ [1, 2, 3], atol=1e-15)
+    np.testing.assert_allclose(push.force, camera.rotation @ [1, 2, 3], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(twist.torque, camera.rotation @ [1, 2, 3], rtol=0, atol=1e-15)
     np.testing.assert_allclose(pull.force, [1, 2, 3])
 
 

@@ -48,7 +48,7 @@ def test_one_step_ends_as_long_before_the_links_are_in_line_as_it_should(experim
     assert first == 0.0
     distance = np.remainder(branch.in_line() - np.array([in_line, *others]), config.dt)
     expected = np.append(0.0, np.geomspace(settings.approach.closest, settings.approach.farthest, settings.approach.count))
-    np.testing.assert_allclose(np.minimum(distance, config.dt - distance), np.minimum(expected, config.dt - expected), atol=1e-15)
+    np.testing.assert_allclose(np.minimum(distance, config.dt - distance), np.minimum(expected, config.dt - expected), rtol=0, atol=1e-15)
 
 
 def test_what_is_said_about_results(experiment):

@@ -140,10 +140,10 @@ def test_a_config_builds_what_python_builds():
     ours, q, v, _ = build.construct(config.model_dump())
     theirs, expected = jm.mechanism(in_python())
     assert (ours.names, ours.joint_names) == (theirs.names, theirs.joint_names)
-    np.testing.assert_allclose(q, expected, atol=1e-15)
+    np.testing.assert_allclose(q, expected, rtol=0, atol=1e-15)
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-15)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(v, np.zeros(18))
 
 
@@ -151,7 +151,7 @@ def test_roll_pitch_yaw_and_quaternions_of_any_length():
     config = Config.model_validate(yaml.safe_load(EVERYTHING))
     poses = [body.pose.model_dump() for body in config.mechanism.bodies]
     quarter = describing.orientation({"quaternion": None, "rpy": (0.0, 0.0, np.pi / 2)})
-    np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], atol=1e-15)
+    np.testing.assert_allclose(jnp.stack(quarter), [HALF, 0, 0, HALF], rtol=0, atol=1e-15)
     # The x axis of a body that is first rolled by a quarter turn, then pitched by one, points down.
     x = np.asarray(
         js.Body("b", 1.0, (1, 1, 1), quaternion=describing.orientation({"quaternion": None, "rpy": (np.pi / 2, np.pi / 2, 0.0)}))
@@ -159,7 +159,7 @@ def test_roll_pitch_yaw_and_quaternions_of_any_length():
         .axes[0]
         .array()
     )
-    np.testing.assert_allclose(x, [0, 0, -1], atol=1e-15)
+    np.testing.assert_allclose(x, [0, 0, -1], rtol=0, atol=1e-15)
     assert poses[0] == {"place": (1.0, 0.0, 0.0), "quaternion": None, "rpy": None}
     (note,) = notes(config)
     assert note == "bodies.three.pose.quaternion has the length 2.82843: it is made a unit quaternion"
@@ -527,9 +527,9 @@ def test_both_forms_start_alike_and_move_alike(both):
     assert (one.failure, other.failure) == ("", "")
     poses, theirs = joints["pose"], absolute["q"].reshape(51, 2, 7)
     sign = np.where(np.sum(poses[..., 3:] * theirs[..., 3:], axis=-1, keepdims=True) < 0, -1.0, 1.0)
-    np.testing.assert_allclose(poses[..., :3], theirs[..., :3], atol=1e-9)
-    np.testing.assert_allclose(poses[..., 3:], sign * theirs[..., 3:], atol=1e-9)
-    np.testing.assert_allclose(joints["twist"].reshape(51, 12), absolute["v"], atol=1e-8)
+    np.testing.assert_allclose(poses[..., :3], theirs[..., :3], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(poses[..., 3:], sign * theirs[..., 3:], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(joints["twist"].reshape(51, 12), absolute["v"], rtol=0, atol=1e-8)
     assert "pose" not in absolute
 
 

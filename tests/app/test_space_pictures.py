@@ -46,11 +46,11 @@ CONFIG = Config.model_validate({"name": "shapes", "mechanism": MECHANISM, "durat
 def test_shapes_follow_from_joints_and_inertia():
     shape = outline(CONFIG.mechanism)
     # One meter along y of the world is one along x of the bar.
-    np.testing.assert_allclose(shape.joints["bar"], [[-1, 0, 0], [1, 0, 0]], atol=1e-15)
+    np.testing.assert_allclose(shape.joints["bar"], [[-1, 0, 0], [1, 0, 0]], rtol=0, atol=1e-15)
     bar, pin = shape.lines["bar"]
-    np.testing.assert_allclose(bar, shape.joints["bar"], atol=1e-15)
+    np.testing.assert_allclose(bar, shape.joints["bar"], rtol=0, atol=1e-15)
     # The pin of the universal joint that is fixed in the bar, along y of the world, about the joint.
-    np.testing.assert_allclose(pin - [-1, 0, 0], [[-0.24, 0, 0], [0.24, 0, 0]], atol=1e-15)
+    np.testing.assert_allclose(pin - [-1, 0, 0], [[-0.24, 0, 0], [0.24, 0, 0]], rtol=0, atol=1e-15)
     # Four joints that do not lie in a plane are a star.
     assert [line.shape for line in shape.lines["star"]] == [(2, 3)] * 4
     # A box with m (b^2 + c^2) / 3 = 2 and m (a^2 + c^2) / 3 = 5: half sides 2, 1, 1.
@@ -81,10 +81,10 @@ def motion(times=3):
 
 def test_bodies_are_drawn_where_their_poses_are():
     poses = motion()
-    np.testing.assert_allclose(placed(poses[0, 0], np.array([[1.0, 0, 0]])), [[1, 1, 0]], atol=1e-15)
+    np.testing.assert_allclose(placed(poses[0, 0], np.array([[1.0, 0, 0]])), [[1, 1, 0]], rtol=0, atol=1e-15)
     lines = skeleton(CONFIG.mechanism, poses)
     assert list(lines) == ["bar", "plate", "star", "cross"]
-    np.testing.assert_allclose(lines["bar"][2, :2], [[1.2, -1, 0], [1.2, 1, 0]], atol=1e-15)
+    np.testing.assert_allclose(lines["bar"][2, :2], [[1.2, -1, 0], [1.2, 1, 0]], rtol=0, atol=1e-15)
     # Lines of a body are apart.
     assert np.isnan(lines["cross"][0]).all(axis=-1).sum() == 2
     seen = places(CONFIG.mechanism, poses)
@@ -158,7 +158,7 @@ def test_poses_of_absolute_coordinates_are_the_coordinates():
 def test_the_angle_of_a_turn_is_that_of_the_rotation():
     angles = np.array([0.0, 0.3, 3.0, 4.0])
     quaternions = np.stack([np.cos(angles / 2), np.sin(angles / 2), 0 * angles, 0 * angles], axis=-1)[:, None]
-    np.testing.assert_allclose(plots._turn(-quaternions)[:, 0], [0.0, 0.3, 3.0, 2.0 * np.pi - 4.0], atol=1e-15)
+    np.testing.assert_allclose(plots._turn(-quaternions)[:, 0], [0.0, 0.3, 3.0, 2.0 * np.pi - 4.0], rtol=0, atol=1e-15)
 
 
 @pytest.mark.long

@@ -67,9 +67,9 @@ def joint_tip(q):
 def test_outputs_by_name(open_arm):
     mechanism, state = open_arm
     hinge = jc.Coordinates.named(mechanism, "rod0.theta", ("rod1.theta", "rod0.theta"))
-    np.testing.assert_allclose(hinge(state.q), [0.3, -0.8], atol=1e-14)
-    np.testing.assert_allclose(jc.Coordinates((2, 5))(state.q), [0.3, -0.5], atol=1e-14)
-    np.testing.assert_allclose(tip(mechanism)(state.q), joint_tip(jnp.array(ANGLES)), atol=1e-14)
+    np.testing.assert_allclose(hinge(state.q), [0.3, -0.8], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(jc.Coordinates((2, 5))(state.q), [0.3, -0.5], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(tip(mechanism)(state.q), joint_tip(jnp.array(ANGLES)), rtol=0, atol=1e-14)
 
 
 def test_the_motion_of_an_output_is_that_of_its_place(open_arm):
@@ -80,18 +80,18 @@ def test_the_motion_of_an_output_is_that_of_its_place(open_arm):
     at = lambda s: y(state.q + s * state.v)  # noqa: E731
     np.testing.assert_allclose(motion.rate, central(at, 0.0), rtol=1e-9)
     np.testing.assert_allclose(motion.rate, motion.jacobian @ state.v, rtol=1e-13)
-    np.testing.assert_allclose(motion.bias, (at(1e-3) - 2.0 * at(0.0) + at(-1e-3)) / 1e-6, atol=1e-4)
+    np.testing.assert_allclose(motion.bias, (at(1e-3) - 2.0 * at(0.0) + at(-1e-3)) / 1e-6, rtol=0, atol=1e-4)
     columns = [central(lambda s, e=e: y(state.q + s * e), 0.0) for e in jnp.eye(9)]
-    np.testing.assert_allclose(motion.jacobian, np.stack(columns, axis=1), atol=1e-9)
+    np.testing.assert_allclose(motion.jacobian, np.stack(columns, axis=1), rtol=0, atol=1e-9)
 
 
 def test_the_input_matrix_is_that_of_the_motors(open_arm):
     mechanism, state = open_arm
     expected = np.zeros((9, 3))
     expected[2::3] = MOTOR_MAP
-    np.testing.assert_allclose(jc.input_matrix(mechanism, state), expected, atol=1e-14)
+    np.testing.assert_allclose(jc.input_matrix(mechanism, state), expected, rtol=0, atol=1e-14)
     masked = jd.Masked(mechanism, jnp.ones(6))
-    np.testing.assert_allclose(jc.input_matrix(masked, state), expected, atol=1e-14)
+    np.testing.assert_allclose(jc.input_matrix(masked, state), expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.long
@@ -99,7 +99,7 @@ def test_accelerations_are_affine_in_the_inputs(closed_arm):
     mechanism, state = closed_arm
     u = jnp.array([1.0, -2.0, 3.0, 0.5])
     response = jc.input_response(mechanism, state, solver=SCHUR)
-    np.testing.assert_allclose(response.drift + response.matrix @ u, accelerations(mechanism, state, u), atol=1e-10)
+    np.testing.assert_allclose(response.drift + response.matrix @ u, accelerations(mechanism, state, u), rtol=0, atol=1e-10)
 
 
 # Weight.
@@ -114,7 +114,7 @@ def test_weight_of_an_open_arm_is_the_gradient_of_its_energy(open_arm, joints):
     mechanism, state = open_arm
     system, q, *_ = joints
     load = jax.grad(lambda q: system.potential_energy(0.0, q))(q)
-    np.testing.assert_allclose(MOTOR_MAP @ jc.static_inputs(mechanism, state), load, atol=1e-12)
+    np.testing.assert_allclose(MOTOR_MAP @ jc.static_inputs(mechanism, state), load, rtol=0, atol=1e-12)
 
 
 @pytest.mark.long
@@ -122,9 +122,9 @@ def test_redundant_motors_do_not_fight(closed_arm):
     """Four motors, three freedoms: at rest, and no smaller inputs do it. The two cranks of the parallelogram share their load evenly."""
     mechanism, state = closed_arm
     u = jc.static_inputs(mechanism, state)
-    np.testing.assert_allclose(rest(mechanism, state, u), 0.0, atol=1e-11)
+    np.testing.assert_allclose(rest(mechanism, state, u), 0.0, rtol=0, atol=1e-11)
     idle = np.linalg.svd(jc.input_response(mechanism, state).matrix)[2][-1]  # the direction that moves nothing
-    np.testing.assert_allclose(idle @ u, 0.0, atol=1e-12)
+    np.testing.assert_allclose(idle @ u, 0.0, rtol=0, atol=1e-12)
     np.testing.assert_allclose(u[0], u[1], rtol=1e-12)
 
 
@@ -137,7 +137,7 @@ def test_too_few_motors_do_their_best():
     remaining = response.drift + response.matrix @ u
     assert float(jnp.max(jnp.abs(remaining))) > 1.0
     mass = mechanism.mass_matrix(state.q)
-    np.testing.assert_allclose(response.matrix.T @ mass @ remaining, 0.0, atol=1e-12)
+    np.testing.assert_allclose(response.matrix.T @ mass @ remaining, 0.0, rtol=0, atol=1e-12)
 
 
 @pytest.mark.long
@@ -151,7 +151,7 @@ def test_weight_is_differentiated_with_redundant_and_with_missing_motors(closed_
             return jc.static_inputs(model, state)
 
         slope = jax.jit(lambda s, inputs=inputs: jax.jvp(inputs, (s,), (1.0,))[1])(1.2)
-        np.testing.assert_allclose(slope, central(inputs, 1.2), atol=1e-8)
+        np.testing.assert_allclose(slope, central(inputs, 1.2), rtol=0, atol=1e-8)
 
 
 # Computed torque.
@@ -182,7 +182,7 @@ def test_errors_decay_as_told(name):
     rate = -jc.output_motion(mechanism, output, state).rate
     for k in range(2):
         expected = errors_of_second_order(trajectory.state.t, target[k] - output(state.q)[k], rate[k], 100.0, 12.0)
-        np.testing.assert_allclose(error[:, k], expected, atol=1e-9)
+        np.testing.assert_allclose(error[:, k], expected, rtol=0, atol=1e-9)
 
 
 @jd.pytree
@@ -207,7 +207,7 @@ def test_a_moving_reference_is_fed_forward(closed_arm):
     law = jc.ComputedTorque(model=mechanism, output=output, reference=circle, kp=50.0, kd=5.0)
     a = accelerations(mechanism, state, evaluate(law, state))
     expected = jnp.array([-0.2 * 9.0, 0.0]) + 5.0 * (jnp.array([0.0, 0.6]) - motion.rate)
-    np.testing.assert_allclose(motion.jacobian @ a + motion.bias, expected, atol=1e-10)
+    np.testing.assert_allclose(motion.jacobian @ a + motion.bias, expected, rtol=0, atol=1e-10)
 
 
 def test_outputs_out_of_reach_get_no_infinite_input():
@@ -217,7 +217,7 @@ def test_outputs_out_of_reach_get_no_infinite_input():
     output = tip(mechanism, "rod1", LENGTHS[1])
     law = jc.ComputedTorque(model=mechanism, output=output, reference=output(state.q) + along, kp=100.0, kd=0.0)
     hold = jc.ComputedTorque(model=mechanism, output=output, reference=output(state.q), kp=100.0, kd=0.0)
-    np.testing.assert_allclose(evaluate(law, state), evaluate(hold, state), atol=1e-8)
+    np.testing.assert_allclose(evaluate(law, state), evaluate(hold, state), rtol=0, atol=1e-8)
 
 
 # Operational space.
@@ -245,17 +245,17 @@ def test_null_space_torques_leave_the_task_alone(closed_arm):
     moved_at_all = 0.0
     for u0 in 10.0 * jnp.eye(4):
         a = accelerations(mechanism, state, task.projector @ u0)
-        np.testing.assert_allclose(motion.jacobian @ a, still, atol=1e-10)
+        np.testing.assert_allclose(motion.jacobian @ a, still, rtol=0, atol=1e-10)
         moved_at_all = max(moved_at_all, float(jnp.max(jnp.abs(a - accelerations(mechanism, state, jnp.zeros(4))))))
     assert moved_at_all > 1.0
-    np.testing.assert_allclose(task.matrix @ task.inverse, np.eye(2), atol=1e-12)
-    np.testing.assert_allclose(task.projector @ task.projector, task.projector, atol=1e-12)
+    np.testing.assert_allclose(task.matrix @ task.inverse, np.eye(2), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(task.projector @ task.projector, task.projector, rtol=0, atol=1e-12)
     # Task and posture share no kinetic energy; the inertia is that of the constrained arm.
     response = jc.input_response(mechanism, state)
     mobility = response.matrix.T @ mechanism.mass_matrix(state.q) @ response.matrix
-    np.testing.assert_allclose(task.inverse.T @ mobility @ task.projector, 0.0, atol=1e-11)
+    np.testing.assert_allclose(task.inverse.T @ mobility @ task.projector, 0.0, rtol=0, atol=1e-11)
     inverse = jd.kkt_inverse(mechanism, state).L11
-    np.testing.assert_allclose(task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), atol=1e-10)
+    np.testing.assert_allclose(task.inertia @ motion.jacobian @ inverse @ motion.jacobian.T, np.eye(2), rtol=0, atol=1e-10)
 
 
 def test_the_law_follows_its_task_whatever_the_posture_wants(closed_arm):
@@ -268,7 +268,7 @@ def test_the_law_follows_its_task_whatever_the_posture_wants(closed_arm):
     wanted = 50.0 * (target - motion.value) - 8.0 * motion.rate
     inputs = [evaluate(jc.OperationalSpace(**settings, posture=p), state) for p in (None, posture)]
     for u in inputs:
-        np.testing.assert_allclose(motion.jacobian @ accelerations(mechanism, state, u) + motion.bias, wanted, atol=1e-10)
+        np.testing.assert_allclose(motion.jacobian @ accelerations(mechanism, state, u) + motion.bias, wanted, rtol=0, atol=1e-10)
     assert float(jnp.max(jnp.abs(inputs[1] - inputs[0]))) > 1.0
 
 

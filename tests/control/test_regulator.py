@@ -61,7 +61,7 @@ def test_the_riccati_equation_without_a_stabilizing_solution_is_nan():
 def test_the_cheapest_control_mirrors_unstable_eigenvalues():
     """With Q = 0 the solution is not zero: the unstable mode 1 moves to -1, the stable one stays."""
     x = riccati(jnp.diag(jnp.array([1.0, -1.0])), jnp.eye(2), jnp.zeros((2, 2)))
-    np.testing.assert_allclose(x, np.diag([2.0, 0.0]), atol=1e-14)
+    np.testing.assert_allclose(x, np.diag([2.0, 0.0]), rtol=0, atol=1e-14)
 
 
 def test_the_riccati_equation_has_first_and_second_derivatives():
@@ -79,7 +79,9 @@ def test_the_riccati_equation_has_first_and_second_derivatives():
 
 def test_the_lyapunov_equation_is_scipys():
     a, q = np.random.default_rng(0).normal(size=(2, 3, 3))
-    np.testing.assert_allclose(solve_lyapunov(jnp.asarray(a), jnp.asarray(q)), scipy.linalg.solve_continuous_lyapunov(a.T, -q), atol=1e-12)
+    np.testing.assert_allclose(
+        solve_lyapunov(jnp.asarray(a), jnp.asarray(q)), scipy.linalg.solve_continuous_lyapunov(a.T, -q), rtol=0, atol=1e-12
+    )
 
 
 # Equilibrium.
@@ -97,26 +99,28 @@ def test_the_gain_is_that_of_minimal_coordinates(upright):
     a, b, place = cart_pole_linear(1.2, 0.3, 0.8)
     weights = place.T @ np.diag([*POSITION, *[0.5] * 6]) @ place
     x = scipy.linalg.solve_continuous_are(a, b, weights, np.array([[0.1]]))
-    np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, atol=1e-11)
-    np.testing.assert_allclose(place.T @ law.cost @ place, x, atol=1e-11)
-    np.testing.assert_allclose(law.u, 0.0, atol=1e-14)
+    np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(place.T @ law.cost @ place, x, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(law.u, 0.0, rtol=0, atol=1e-14)
 
 
 def test_the_linear_model_has_the_eigenvalues_of_minimal_coordinates(upright):
     mechanism, start, _ = upright
     model = jc.linearize_equilibrium(mechanism, start, jnp.zeros(1))
     a, b, place = cart_pole_linear(1.2, 0.3, 0.8)
-    np.testing.assert_allclose(np.sort(np.linalg.eigvals(model.a).real), np.sort(np.linalg.eigvals(a).real), atol=1e-7)  # 0 is double.
+    np.testing.assert_allclose(
+        np.sort(np.linalg.eigvals(model.a).real), np.sort(np.linalg.eigvals(a).real), rtol=0, atol=1e-7
+    )  # 0 is double.
     # Similar by z = N^+ T (minimal coordinates).
     change = np.asarray(model.inverse @ place)
-    np.testing.assert_allclose(model.a @ change, change @ a, atol=1e-12)
-    np.testing.assert_allclose(model.b, change @ b, atol=1e-12)
+    np.testing.assert_allclose(model.a @ change, change @ a, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(model.b, change @ b, rtol=0, atol=1e-12)
 
 
 def test_the_gain_does_not_see_what_the_constraints_forbid(upright):
     mechanism, start, law = upright
     jacobian = jax.jit(mechanism.constraint_jacobian)(start.t, start.q, start.v)
-    np.testing.assert_allclose(law.gain.reshape(2, 6) @ jacobian.T, 0.0, atol=1e-12)
+    np.testing.assert_allclose(law.gain.reshape(2, 6) @ jacobian.T, 0.0, rtol=0, atol=1e-12)
 
 
 def test_the_upright_cart_pole_is_stabilized(upright):
@@ -149,7 +153,7 @@ def test_gains_are_differentiated_exactly():
 
     forward = jax.jit(jax.jacfwd(gain, argnums=(0, 1)))(1.0, 3.0)
     for k, difference in enumerate((central(lambda m: gain(m, 3.0), 1.0, 1e-5), central(lambda w: gain(1.0, w), 3.0, 1e-4))):
-        np.testing.assert_allclose(forward[k], difference, atol=1e-8 * np.abs(difference).max())
+        np.testing.assert_allclose(forward[k], difference, rtol=0, atol=1e-8 * np.abs(difference).max())
     reverse = jax.jit(jax.grad(lambda m: jnp.sum(gain(m, 3.0) ** 2)))(1.0)
     np.testing.assert_allclose(reverse, 2.0 * jnp.sum(gain(1.0, 3.0) * forward[0]), rtol=1e-11)
 
@@ -219,13 +223,13 @@ def test_rows_that_give_way_are_dynamics():
     a = np.block([[np.zeros((2, 2)), np.eye(2)], list(rates)])
     place = np.eye(6)[:, [0, 1, 3, 4]]
     change = np.asarray(model.inverse) @ place
-    np.testing.assert_allclose(model.a @ change, change @ a, atol=1e-13)
-    np.testing.assert_allclose(model.b, change @ np.array([[0.0, 0.0], [0.0, 0.0], [0.5, 0.0], [0.0, 1.0 / 4.5]]), atol=1e-13)
+    np.testing.assert_allclose(model.a @ change, change @ a, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(model.b, change @ np.array([[0.0, 0.0], [0.0, 0.0], [0.5, 0.0], [0.0, 1.0 / 4.5]]), rtol=0, atol=1e-13)
     weights = {"position_weight": 1.0, "velocity_weight": 0.5, "input_weight": 0.1}
     law = jc.linear_quadratic_regulator(SOFT, rest, jnp.zeros(2), stabilization=FEEDBACK, **weights)
     b = np.asarray(np.linalg.solve(change, model.b))
     x = scipy.linalg.solve_continuous_are(a, b, np.diag([1.0, 1.0, 0.5, 0.5]), 0.1 * np.eye(2))
-    np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, atol=1e-11)
+    np.testing.assert_allclose(law.gain @ place, b.T @ x / 0.1, rtol=0, atol=1e-11)
     with pytest.raises(ValueError, match=r"dimension must be given under transformations where rows may give way \(Soft\)"):
         jax.jit(lambda at: jc.linearize_equilibrium(SOFT, at, jnp.zeros(2)))(rest)
 
@@ -245,8 +249,8 @@ def test_rows_that_give_way_are_seen_by_the_regulator_of_a_trajectory():
     a, b = jax.jit(jax.jacfwd(step, argnums=(0, 1)))(jnp.array([0.2, 0.1, 0.0, 0.0]), jnp.zeros(2))
     cost = np.diag([1.0, 1.0, 0.5, 0.5])
     gain = np.linalg.solve(0.1 * np.eye(2) + b.T @ cost @ b, b.T @ cost @ a)
-    np.testing.assert_allclose(law.gains[0][:, [0, 1, 3, 4]], gain, atol=1e-12)
-    np.testing.assert_allclose(law.gains[0][:, [2, 5]], 0.0, atol=1e-12)
+    np.testing.assert_allclose(law.gains[0][:, [0, 1, 3, 4]], gain, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(law.gains[0][:, [2, 5]], 0.0, rtol=0, atol=1e-12)
 
 
 # Trajectory.
@@ -298,25 +302,25 @@ def test_trajectory_gains_solve_the_dense_problem(swinging):
         mixed += np.asarray(by_input[k].T @ weight @ by_start[k])
     free = free_directions(system, start)
     best = -np.linalg.solve(hessian, mixed) @ free  # (steps, 4)
-    np.testing.assert_allclose(-law.gains[0] @ free, best[:1], atol=1e-9 * np.abs(best).max())
+    np.testing.assert_allclose(-law.gains[0] @ free, best[:1], rtol=0, atol=1e-9 * np.abs(best).max())
     # The later gains, along the motion that the first inputs lead to.
     for k in range(1, STEPS):
         moved = np.asarray(by_start[k - 1] @ free + by_input[k - 1] @ best)
-        np.testing.assert_allclose(-law.gains[k] @ moved, best[k : k + 1], atol=1e-9 * np.abs(best).max())
+        np.testing.assert_allclose(-law.gains[k] @ moved, best[k : k + 1], rtol=0, atol=1e-9 * np.abs(best).max())
 
 
 @pytest.mark.long
 def test_on_the_trajectory_the_feedback_is_the_given_input(swinging):
     system, start, law = swinging
     run = jd.rollout(system, jc.Sampled(EULER, law), start, dt=DT, steps=STEPS)
-    np.testing.assert_allclose(run.state.q, law.q[1:], atol=1e-14)
+    np.testing.assert_allclose(run.state.q, law.q[1:], rtol=0, atol=1e-14)
     # Between the steps q and v are interpolated; after the end the last state is the reference.
     middle = jd.State(0.015, 0.5 * (law.q[0] + law.q[1]), 0.5 * (law.v[0] + law.v[1]))
-    np.testing.assert_allclose(law(jnp.asarray(0.015), middle), CONTROLS[0], atol=1e-12)
-    np.testing.assert_allclose(law(jnp.asarray(9.0), jd.State(9.0, law.q[-1], law.v[-1])), CONTROLS[-1], atol=1e-12)
+    np.testing.assert_allclose(law(jnp.asarray(0.015), middle), CONTROLS[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(law(jnp.asarray(9.0), jd.State(9.0, law.q[-1], law.v[-1])), CONTROLS[-1], rtol=0, atol=1e-12)
     # 3 dt is not 0.09 exactly: a rounding error early is on time.
     just_before = jnp.asarray(0.09 - 1e-12)
-    np.testing.assert_allclose(law(just_before, jd.State(just_before, law.q[3], law.v[3])), CONTROLS[3], atol=1e-8)
+    np.testing.assert_allclose(law(just_before, jd.State(just_before, law.q[3], law.v[3])), CONTROLS[3], rtol=0, atol=1e-8)
 
 
 @pytest.mark.long
@@ -328,9 +332,9 @@ def test_trajectory_gains_are_differentiated_exactly(swinging):
         model = jd.set_leaf(system, "mass", jnp.stack([mass, jnp.full_like(mass, 0.5)]))
         return jc.trajectory_regulator(model, EULER, start, CONTROLS, dt=DT, **ON_STATE, **FINAL).gains
 
-    np.testing.assert_allclose(gains(1.0), law.gains, atol=1e-11)
+    np.testing.assert_allclose(gains(1.0), law.gains, rtol=0, atol=1e-11)
     slope = jax.jit(lambda m: jax.jvp(gains, (m,), (1.0,))[1])(1.0)
-    np.testing.assert_allclose(slope, central(gains, 1.0), atol=1e-7 * np.abs(slope).max())
+    np.testing.assert_allclose(slope, central(gains, 1.0), rtol=0, atol=1e-7 * np.abs(slope).max())
 
 
 def test_messages_about_trajectories(swinging):

@@ -93,7 +93,7 @@ class TestStep:
         for beta in (0.0, 0.5, 1.0):
             _, info = step(VelocityStepping(jnp.full(2, beta)), system, at, jnp.zeros(4), 1e-6)
             # What is left beyond that is of second order in the correction.
-            np.testing.assert_allclose(info.violation, (1.0 - beta) * start, atol=start**2)
+            np.testing.assert_allclose(info.violation, (1.0 - beta) * start, rtol=0, atol=start**2)
 
     def test_order_is_one(self):
         system, at = Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)), state([0.6, -0.8], [0.0, 0.0])
@@ -106,7 +106,7 @@ class TestStep:
             for _ in range(steps):
                 moved, _ = step(VelocityStepping(), system, moved, dt=0.2 / steps)
             errors.append(float(abs(moved.q[0] - np.sin(angle.y[0, -1]))))
-        np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 1.0, atol=0.1)
+        np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 1.0, rtol=0, atol=0.1)
 
     def test_a_projection_closes_what_is_left_and_keeps_the_efforts(self):
         system, at = Pendulum(jnp.asarray(1.3), jnp.ones(()), jnp.asarray(9.81)), state([0.6, -0.8], [1.2, 0.9])
@@ -170,8 +170,8 @@ class TestGoals:
     )
     def test_rows(self, goal, error, rate):
         at, rows = self.rows(goal)
-        np.testing.assert_allclose(rows.error, [error], atol=1e-15)
-        np.testing.assert_allclose(rows.rate, [rate], atol=1e-15)
+        np.testing.assert_allclose(rows.error, [error], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(rows.rate, [rate], rtol=0, atol=1e-15)
         np.testing.assert_allclose(rows.jacobian, [[float(at.t) if isinstance(goal, FunctionGoal) else 1.0, 0, 0, 0]])
 
     def test_inputs_are_targets(self):
@@ -216,7 +216,7 @@ class TestGroups:
         np.testing.assert_allclose(p, [3.0], rtol=1e-14)
         np.testing.assert_allclose(v, [0.6, 0.6], rtol=1e-14)
         v, _ = self.velocities(free, constraints=ConstraintOrder.FREE)
-        np.testing.assert_allclose(v, [0.0, 1.0], atol=1e-15)
+        np.testing.assert_allclose(v, [0.0, 1.0], rtol=0, atol=1e-15)
 
     def test_order_matters_after_one_another(self):
         first, second = rate_of(1, 1.0), rate_of(1, 0.25)
@@ -236,7 +236,7 @@ class TestGroups:
         np.testing.assert_allclose(new.v[1] - new.v[0], 0.05, rtol=1e-9)
         for kwargs in ({"coupling": Coupling.FREE}, {"coupling": Coupling.AFTER}):
             v, _ = self.velocities(group(apart, **kwargs))
-            np.testing.assert_allclose(v, 0.0, atol=1e-15)
+            np.testing.assert_allclose(v, 0.0, rtol=0, atol=1e-15)
 
     def test_rows_that_are_off_do_nothing(self):
         masked = group(rate_of(1, 1.0), rate_of(0, -1.0), active=jnp.array([True, False]))
@@ -246,7 +246,7 @@ class TestGroups:
         law = jax.tree_util.Partial(lambda t, q: jnp.stack([t > 1.0, q[0] > 1.0]))
         for coupling in Coupling:
             v, (p,) = self.velocities(dataclasses.replace(masked, active=law, coupling=coupling))
-            np.testing.assert_allclose(np.concatenate([v, p]), 0.0, atol=1e-15)
+            np.testing.assert_allclose(np.concatenate([v, p]), 0.0, rtol=0, atol=1e-15)
 
     def test_soft_goals_are_springs_and_dampers(self):
         k, d = 40.0, 7.0
@@ -274,7 +274,7 @@ class TestMotors:
         goal = group(Goal(motors[0], rate=0.5), Goal(motors[1], -0.9), beta=0.2)
         new, info = step(VelocityStepping(groups=(goal,)), mechanism, at)
         again, _ = step(VelocityStepping(), mechanism, at, info.efforts[0])
-        np.testing.assert_allclose(again.v, new.v, atol=1e-12)
+        np.testing.assert_allclose(again.v, new.v, rtol=0, atol=1e-12)
         np.testing.assert_allclose([new.v[2], new.v[5] - new.v[2]], [0.5, 0.2 / H * (-0.9 - -0.8)], rtol=1e-11)
 
     def test_limits_saturate_and_the_hinges_hold(self, two_links):
@@ -284,10 +284,10 @@ class TestMotors:
         assert np.all(np.abs(info.goal_lam[0]) > 10.0)
         np.testing.assert_allclose(info.efforts[0], np.sign(info.goal_lam[0]) * [2.0, 3.0], rtol=1e-15)
         again, alone = step(VelocityStepping(), mechanism, at, info.efforts[0])
-        np.testing.assert_allclose(new.v, again.v, atol=1e-13)
+        np.testing.assert_allclose(new.v, again.v, rtol=0, atol=1e-13)
         np.testing.assert_allclose(info.lam, alone.lam, rtol=1e-10)
         rates = mechanism.constraint_jacobian(at.t, at.q, at.v) @ new.v
-        np.testing.assert_allclose(rates, 0.0, atol=1e-14)
+        np.testing.assert_allclose(rates, 0.0, rtol=0, atol=1e-14)
         wide, _ = step(VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.array([1e9, 1e9])),)), mechanism, at)
         np.testing.assert_allclose([wide.v[2], wide.v[5] - wide.v[2]], [5.0, -5.0], rtol=1e-9)
 
@@ -301,7 +301,7 @@ class TestMotors:
         jacobian = jax.jacfwd(tip)(at.q)
         np.testing.assert_allclose(jacobian @ new.v, 0.5 / H * np.array([0.01, -0.02]), rtol=1e-10)
         again, _ = step(VelocityStepping(), mechanism, at, info.efforts[0])
-        np.testing.assert_allclose(again.v, new.v, atol=1e-12)
+        np.testing.assert_allclose(again.v, new.v, rtol=0, atol=1e-12)
         limited, info = step(VelocityStepping(groups=(dataclasses.replace(goal, limit=jnp.ones(2)),)), mechanism, at)
         assert np.max(np.abs(info.efforts[0])) == 1.0
         assert np.max(np.abs(mechanism.constraint_jacobian(at.t, at.q, at.v) @ limited.v)) < 1e-14

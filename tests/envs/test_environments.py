@@ -148,7 +148,7 @@ def test_a_controller_between_policy_and_motors():
     environment = envs.Environment(task)
     found = jax.jit(environment.step)(KEY, environment.reset(KEY)[0], jnp.asarray([0.5]))
     # The pole has fallen meanwhile; its weight moves the cart by some millimeters.
-    np.testing.assert_allclose(found.observation[0], 0.5, atol=0.03)
+    np.testing.assert_allclose(found.observation[0], 0.5, rtol=0, atol=0.03)
     assert not found.terminated
 
 
@@ -234,7 +234,7 @@ def test_rectangles_are_apart_as_their_corners_say():
     from jaxdae.envs.tasks.car import gaps
 
     # On the goal: from the rear end at -0.9 m to the front at 3.5 m, the others end at -2.4 m and begin at 5.2 m.
-    np.testing.assert_allclose(gaps(jnp.zeros(5)), [1.5, 1.7], atol=1e-12)
-    np.testing.assert_allclose(gaps(jnp.asarray([-4.6, 3.0, 0.0, 0.0, 0.0]))[0], 3.0 - 1.8, atol=1e-12)
+    np.testing.assert_allclose(gaps(jnp.zeros(5)), [1.5, 1.7], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(gaps(jnp.asarray([-4.6, 3.0, 0.0, 0.0, 0.0]))[0], 3.0 - 1.8, rtol=0, atol=1e-12)
     # At right angles, the rear end 0.9 m below the axle and the parked car up to 0.9 m.
-    np.testing.assert_allclose(gaps(jnp.asarray([7.4, 2.0, 0.0, 0.0, np.pi / 2]))[1], 2.0 - 0.9 - 0.9, atol=1e-12)
+    np.testing.assert_allclose(gaps(jnp.asarray([7.4, 2.0, 0.0, 0.0, np.pi / 2]))[1], 2.0 - 0.9 - 0.9, rtol=0, atol=1e-12)
