@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.batching.last import linear, over_worlds
+from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
 from jaxdae.parents import PRODUCTS_UP_TO, InPlaces, parents_of, stay
 from jaxdae.row_loops import AT_ONCE, looped
@@ -320,14 +320,8 @@ class Levels:
 
 def _linearly_summed(levels: Levels, entry: Any, *, inward: bool) -> Any:
     """Returns what `_summed` does, which the other way transposes; JAX 0.9 transposes no scans of tangents alone, as rules make them."""
-    way, back = (_sums(levels, of) for of in (inward, not inward))
+    way, back = (lambda entry, inward=inward: (_summed(levels, entry, inward),) for inward in (inward, not inward))
     return linear(way, back, (entry,))[0]
-
-
-@functools.lru_cache(maxsize=64)
-def _sums(levels: Levels, inward: bool) -> Any:
-    """Returns the function of an entry to the sums, in whose batches the worlds are last: rows of the loop are without gaps then."""
-    return over_worlds(lambda entry: (_summed(levels, entry, inward),))
 
 
 def _summed(levels: Levels, entry: Any, inward: bool) -> Any:

@@ -52,6 +52,7 @@ DT = 1e-3  # s
 WORLDS = 64
 CHAINS, LADDERS, QUICK = (8, 64, 256, 1024), (1, 4, 32, 128, 256), 64
 FRAX_UP_TO = 64  # its matrices are dense
+PINOCCHIO_UP_TO = 256  # to read a chain of 1024 takes it more than 20 GB
 
 
 def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
@@ -176,12 +177,14 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
     found = []
     with contextlib.suppress(ValueError):  # Elements of very long chains are nested too deep for its parser.
         found.append(of_mujoco(mujoco.MjModel.from_xml_string(model), steps))
-    if pinocchio is not None and not loops:
+    if pinocchio is not None and not loops and size <= PINOCCHIO_UP_TO:
         found.append(of_pinocchio(model, max(10, steps // 4)))
     batched_steps = max(10, 8 * steps // WORLDS)  # A call costs some 0.1 ms: 12 steps of 64 four-bars, 0.5 ms, took a fifth longer by it.
     batches = (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,)
     if frax is not None and not loops and size <= FRAX_UP_TO:
-        found += [of_frax(urdf(places, joints), worlds, steps if worlds == 1 else batched_steps) for worlds in batches]
+        # A batch of its chains of 64 takes more than 20 GB.
+        several = batches if size < FRAX_UP_TO else (1,)
+        found += [of_frax(urdf(places, joints), worlds, steps if worlds == 1 else batched_steps) for worlds in several]
     solver = jaxdae.NullSpace(jaxdae.SingularValues(1e-5)) if redundant else jaxdae.SchurComplement()
     for name, coordinates in (("joints", jm.Joints()), ("absolute", jm.Absolute())):
         for worlds in batches:
