@@ -40,25 +40,25 @@ def terms(mechanism, state, tau):
     return mass, force, rows, *(jaxdae.solve_saddle_point(solver, mass, rows, force + tau, -bias) for solver in solvers)
 
 
-def translated(name, entry, mechanism):
-    """Returns our state of an entry, T with v = T v_file, and T' v_file."""
+def kinematics(name, mechanism, qpos, qvel):
+    """Returns our state of MuJoCo's, T with v = T v_file, and T' v_file."""
     report = model(name)[0].report
-    inward = jax.jit(lambda qpos, qvel: robots.from_mujoco(report, mechanism, qpos, qvel))
-    qpos, qvel = jnp.asarray(entry["q"]), jnp.asarray(entry["v"])
-    state = inward(qpos, qvel)
-    transform = jax.jacfwd(lambda w: inward(qpos, w).v)(qvel)
 
-    @jax.jit
+    def inward(w):
+        return robots.from_mujoco(report, mechanism, qpos, w)
+
+    state = inward(qvel)
+
     def ahead(h):
-        there = jaxdae.State(state.t, mechanism.retract(state.q, h * state.v), state.v)
-        return inward(robots.to_mujoco(report, mechanism, there)[0], qvel).v
+        there = dataclasses.replace(state, q=mechanism.retract(state.q, h * state.v))
+        return robots.from_mujoco(report, mechanism, robots.to_mujoco(report, mechanism, there)[0], qvel).v
 
-    drift = jax.jvp(ahead, (jnp.zeros(()),), (jnp.ones(()),))[1]
-    return state, np.asarray(transform), np.asarray(drift)
+    return state, jax.jacfwd(lambda w: inward(w).v)(qvel), jax.jvp(ahead, (0.0,), (1.0,))[1]
 
 
 def check(name, entry, mechanism, singular):
-    state, transform, drift = translated(name, entry, mechanism)
+    found = jax.jit(functools.partial(kinematics, name, mechanism))(jnp.asarray(entry["q"]), jnp.asarray(entry["v"]))
+    state, transform, drift = found[0], *map(np.asarray, found[1:])
     tau = jnp.asarray(np.linalg.solve(transform.T, np.asarray(entry["tau"])))
     mass, force, rows, full, tolerant = terms(mechanism, state, tau)
     near(transform.T @ mass @ transform, entry["mass_matrix"])
@@ -130,15 +130,8 @@ def test_derivatives_of_accelerations_of_loops(name, left_out):
     kept = np.asarray([k for k, row in enumerate(mechanism.row_names) if not left_out or left_out not in row])
     qpos, y, tau = (jnp.asarray(entry[key]) for key in ("q", "v", "tau"))
 
-    def kinematics(xi, y):
-        at, inward = moved(data["joints"], qpos, xi), functools.partial(robots.from_mujoco, robot.report, mechanism)
-        state = inward(at, y)
-
-        def ahead(h):
-            there = dataclasses.replace(state, q=mechanism.retract(state.q, h * state.v))
-            return inward(robots.to_mujoco(robot.report, mechanism, there)[0], y).v
-
-        return state, jax.jacfwd(lambda w: inward(at, w).v)(y), jax.jvp(ahead, (0.0,), (1.0,))[1]
+    def moving(xi, y):
+        return kinematics(name, mechanism, moved(data["joints"], qpos, xi), y)
 
     def accelerations(state, acting):
         at = state.t, state.q, state.v
@@ -147,7 +140,7 @@ def test_derivatives_of_accelerations_of_loops(name, left_out):
         return jaxdae.solve_saddle_point(jaxdae.SchurComplement(), mechanism.mass_matrix(state.q), rows, force, -bias)[0]
 
     # Two programs and not one, which takes longer to compile.
-    first = jax.jit(lambda x, dx: jax.jvp(kinematics, x, dx))
+    first = jax.jit(lambda x, dx: jax.jvp(moving, x, dx))
     then = jax.jit(lambda x, dx: jax.jvp(accelerations, x, dx))
     nothing = jnp.zeros_like(y)
     found = []

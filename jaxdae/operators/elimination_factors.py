@@ -122,8 +122,9 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     """Returns the first columns of all fronts (places, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
     first, own = sides[0], order.sizes[0]
     rows, worlds = len(order.connected), first.ndim - 2
+    parts = *sides, jnp.zeros_like(first[:1])
     # Worlds were first where rows were computed: a unit turns them once, not for each of the fronts that reads a row.
-    entries = (joined if worlds else _concatenated)(*sides, jnp.zeros_like(first[:1]))
+    entries = joined(*parts) if worlds else jnp.concatenate(parts)
     one, *more = (on[:, :, None] * on[:, None, :own] for on in (entries[numbers] for numbers in order.sides))
     columns = jnp.sum(sum(more, one), axis=3)
     if order.unknowns > rows:
@@ -133,10 +134,6 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
     ones = np.where(order.numbers < rows, 0.0, order.signs[:, None])
     eye = constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
     return columns + eye * (soft + constant(ones, first, worlds))[:, None]
-
-
-def _concatenated(*parts: Any) -> Any:
-    return jnp.concatenate(parts)
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:
