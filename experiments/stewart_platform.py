@@ -142,8 +142,8 @@ def main() -> int:
     with precision(config):
         system, absolute, q = driven(config)
         # Forces are held over a step: those in the middle of it; states are compared at the ends of steps.
-        middles = on_path(system, q, settings.path, config.dt * (np.arange(config.steps) + 0.5))
-        ends = on_path(system, q, settings.path, config.dt * np.arange(config.steps + 1))
+        halves = on_path(system, q, settings.path, 0.5 * config.dt * np.arange(2 * config.steps + 1))
+        middles, ends = (jax.tree.map(lambda x, first=first: x[first::2], halves) for first in (1, 0))
         found = inverse_dynamics(system, absolute, middles)
         _, method, _ = asked.worlds.one()
         start = jax.tree.map(lambda x: x[0], ends.states)

@@ -3,14 +3,15 @@
 Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in space, and the humanoid G1
 where the package example-robot-data is installed; float64, one core, microseconds a step of semi-implicit Euler at 1 ms, of one world and
 of each of 64. Where there are loops jaxdae projects positions and velocities in every step. MuJoCo runs the same bodies by `mj_step` with
-Euler, its constraints off where there are no loops, and closes those of the ladders by `connect`, hinges in space by two of them. MJX runs
-G1 with its constraints off. Where Pinocchio is installed its `aba` and `integrate` are called from Python for every step of a tree, and
-where frax is, trees of up to 64 bodies run in a scan of its `forward_dynamics` (pip install pin frax). All contenders of a size run in
-turn, and ratios are taken within a repetition.
+Euler, its constraints off where there are no loops, and closes those of the ladders by `connect`, hinges in space by two of them. MJX
+runs the same up to 30 bodies, with one iteration of its solver. Where Pinocchio is installed its `aba` and `integrate` are called from
+Python for every step of a tree, and where frax is, trees of up to 64 bodies run in a scan of its `forward_dynamics` (pip install pin
+frax). All contenders of a size run in turn, and ratios are taken within a repetition.
 """
 
 import argparse
 import contextlib
+import copy
 import io
 import os
 import tempfile
@@ -52,6 +53,7 @@ DT = 1e-3  # s
 WORLDS = 64
 CHAINS, LADDERS, QUICK = (8, 64, 256, 1024), (1, 4, 32, 128, 256), 64
 FRAX_UP_TO = 64  # its matrices are dense
+MJX_UP_TO = 30  # to compile a chain of 64 takes it more than two minutes of the CPU
 PINOCCHIO_UP_TO = 256  # to read a chain of 1024 takes it more than 20 GB
 
 
@@ -72,6 +74,8 @@ def of_mujoco(model: mujoco.MjModel, steps: int) -> Contender:
 
 def of_mjx(model: mujoco.MjModel, worlds: int, steps: int) -> Contender:
     """Returns MJX with a batch of worlds."""
+    model = copy.copy(model)
+    model.opt.iterations, model.opt.ls_iterations = 1, 1  # its fastest setting
     mx = mjx.put_model(model)
     data = mjx.make_data(mx)
     start = jax.vmap(lambda q: data.replace(qpos=q))(jnp.broadcast_to(jnp.asarray(model.qpos0), (worlds, model.nq)))
@@ -181,6 +185,8 @@ def group(title: str, space: Any, shape: Callable[[int], Any], size: int, option
         found.append(of_pinocchio(model, max(10, steps // 4)))
     batched_steps = max(10, 8 * steps // WORLDS)  # A call costs some 0.1 ms: 12 steps of 64 four-bars, 0.5 ms, took a fifth longer by it.
     batches = (1, WORLDS) if size <= options.batches_up_to and not redundant else (1,)
+    if size <= MJX_UP_TO:
+        found.append(of_mjx(mujoco.MjModel.from_xml_string(model), WORLDS, max(10, batched_steps // 8)))
     if frax is not None and not loops and size <= FRAX_UP_TO:
         # A batch of its chains of 64 takes more than 20 GB.
         several = batches if size < FRAX_UP_TO else (1,)
