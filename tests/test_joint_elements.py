@@ -367,6 +367,7 @@ WRONG = {
     "joint 'C': relates the coordinate of 'A' to itself: name another joint, or another coordinate": jm.Relation("C", "A", "A"),
     "joint 'C': coefficients must be a list of finite numbers, got ()": jm.Relation("C", "A", "B", ()),
     "joint 'C': joints is 'D', which is no revolute or prismatic joint (there is: A, B)": jm.TendonRelation("C", ("A", "D"), (1.0, 1.0)),
+    "joint 'C': joints must be names of joints, such as (\"hip\", \"knee\"), got 'A'": jm.TendonRelation("C", "A"),
     "joint 'C': weights must be one number for each of the 2 joints, got (1.0,)": jm.TendonRelation("C", ("A", "B")),
     "joint 'C': coefficients must be a list of finite numbers, got (0.0, nan)": jm.Relation("C", "A", "B", (0.0, np.nan)),
     "joint 'C': reference must be a finite number, got 'zero'": jm.Relation("C", "A", "B", reference="zero"),
@@ -435,7 +436,7 @@ def test_what_acts_in_balls_and_free_joints():
     np.testing.assert_allclose(mechanism.mass_matrix(q) - plain.mass_matrix(q), 0.4 * np.eye(9), rtol=0, atol=1e-14)
     np.testing.assert_allclose(mechanism.kinetic_energy(q, v) - plain.kinetic_energy(q, v), 0.2 * v @ v, rtol=1e-14)
     for coordinates in (jm.Absolute(), jm.Joints(cut=("ball",))):
-        with pytest.raises(ValueError, match=r"joint 'ball': armature acts; .*joint 'ball': friction acts on joints of a tree"):
+        with pytest.raises(ValueError, match=r"joint 'ball': armature and friction act on joints of a tree"):
             made(coordinates, **at)
     # A free joint is no row that could miss what acts on it: in absolute coordinates it would be lost without a word.
     with pytest.raises(ValueError, match=r"joint 'free': armature acts on joints of a tree in joint coordinates only: use Joints\(\)"):

@@ -608,7 +608,7 @@ MISTAKES = {
     ),
     "motion of a weld": (
         {"joints": [jm.Weld("w", "left", "right", at=(0.0, 0.0)), jm.PrescribedMotion("m", "w", jm.Sinusoid(1.0, 1.0))]},
-        "joint 'm': joint is 'w', which is no revolute or prismatic joint",
+        "joint 'm': joint is 'w', which has no coordinate: it must be a revolute or prismatic joint",
     ),
     "motion is a number": (
         {"joints": [PIN, jm.PrescribedMotion("m", "pin", 3.0)]},

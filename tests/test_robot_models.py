@@ -225,9 +225,11 @@ def test_bodies_without_mass_need_joint_coordinates():
         return jaxdae.forward_dynamics(mechanism, jaxdae.State(jnp.zeros(()), q, v), None, solver=jaxdae.SchurComplement())[0]
 
     np.testing.assert_allclose(a(split), a(whole), rtol=1e-13)
-    with pytest.raises(ValueError, match=r"body 'cross': mass must be a positive number, got 0\.0; body 'cross': inertia must be positive"):
+    with pytest.raises(
+        ValueError, match=r"body 'cross': mass must be a positive number, got 0\.0 \(joint .*; body 'cross': inertia must be positive"
+    ):
         jm.spatial_mechanism(bodies, joints)
-    with pytest.raises(ValueError, match=r"Joints\.cut: 'ring', of Description.loops, is no joint"):
+    with pytest.raises(ValueError, match=r"Description\.loops: 'ring' is no joint"):
         jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=joints, loops=("ring",)), jm.Joints())
 
 

@@ -210,6 +210,10 @@ MISTAKES = {
     "mass": (of(LINKS, joint()).replace('mass value="1"', 'mass value="-1"'), "the mass of link 'b' must not be negative, got -1"),
     "no mass": (of(LINKS, joint()).replace(BOX, ""), "link 'b' moves by the joint 'j' and has no mass, and what it carries"),
     "inertia": (of(LINKS, joint()).replace('ixx="1"', 'ixx="-1"'), "and has 1 kg with the principal moments of inertia [-1.  1.  1.]"),
+    "inertia that is not felt": (
+        of(LINKS, joint()).replace('iyy="1"', 'iyy="-1"'),
+        "link 'b', with what is welded to it: inertia must be positive definite",
+    ),
     "a mimic of nothing": (of(LINKS, joint(inside='<mimic joint="k"/>')), "the joint 'j' mimics the unknown joint 'k'"),
     "a mimic of itself": (of(LINKS, joint(inside='<mimic joint="j"/>')), "the joint 'j' mimics itself, by way of j -> j"),
     "floating": (

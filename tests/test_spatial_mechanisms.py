@@ -615,6 +615,7 @@ WRONG_BODIES = {
     "with principal moments": {"inertia": [[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},
     "three principal moments or a matrix (3, 3)": {"inertia": 1.0},
     "mass must be a positive number": {"mass": 0.0},
+    "quaternion must have a length that can be divided by, got (1e-200, 0, 0, 0)": {"quaternion": (1e-200, 0, 0, 0)},
     "place must be three finite numbers (x, y, z)": {"place": (0.0, 0.0)},
 }
 
@@ -634,6 +635,7 @@ ROTATION = "must be a rotation matrix, right-handed with columns of length 1 at 
 WRONG_JOINTS = {
     "axis must be three numbers that are not all zero, got (0, 0, 0)": hinge(axis=(0, 0, 0)),
     "axis must be three numbers that are not all zero, got (1.0, 0.0)": hinge(axis=(1.0, 0.0)),
+    "axis must have a length that can be divided by, got (0, 0, 1e+200)": hinge(axis=(0, 0, 1e200)),
     "needs a direction: give axis, or axes_a and axes_b": hinge(),
     "has both axis and axes_a": hinge(axis=AXIS, axes_a=np.eye(3)),
     "needs a place: give at or point_a and at or point_b": hinge(axis=AXIS, at=None),
@@ -648,11 +650,20 @@ WRONG_JOINTS = {
     "axis and pinion_axis must not be parallel": hinge(js.RackAndPinion, axis=AXIS, pinion_axis=AXIS, radius=0.1),
     "radius must not be zero": hinge(js.RackAndPinion, axis=AXIS, pinion_axis=SECOND, radius=0.0),
     "is 'lift', which is no body (did you mean 'left'?)": js.Ball("j", "lift", "right", AT),
+    "a is None, which is no body: write 'ground', jaxdae.mechanisms.GROUND, for": js.Ball("j", None, "right", AT),
+    "b is a SpatialBody, which is no body (give its name, 'left')": js.Ball("j", "right", BODIES[0], AT),
+    "armature must not be negative, got -1.0": js.Ball("j", "left", "right", AT, armature=-1.0),
     "connects 'left' with itself": js.Ball("j", "left", "left", AT),
     "its points coincide": js.Rod("j", "left", "right", AT, AT),
     "axis_a and axis_b must meet at an angle": js.BevelGear("j", "ground", "right", TURNS["right"].apply(AXIS), AXIS, 2.0),
     "curve must be a function of a number s that returns a place (3,)": js.PointOnCurve("j", "left", "right", 3.0, AT),
     "returns shape () instead of (3,)": js.PointOnCurve("j", "left", "right", lambda s: s, AT),
+    "which returns a list instead of (3,) (jnp.stack": js.PointOnCurve("j", "left", "right", lambda s: [s, s, s], AT),
+    "use jax.numpy in place of numpy": js.PrescribedMotion("j", "other", lambda t: np.sin(t)),
+    "curve must return finite places for s = -1.0 to 1.0": js.PointOnCurve(
+        "j", "left", "right", lambda s: jnp.sqrt(s) * jnp.ones(3), AT, first=-1.0
+    ),
+    "surface must have a gradient at the start, got one of length 0": js.PointOnSurface("j", "ground", "right", lambda p: 0 * p[0], AT),
     "curve must not stay at one place": js.PointOnCurve("j", "left", "right", lambda s: jnp.ones(3), AT),
     "first and last must differ": js.PointOnCurve("j", "left", "right", lambda s: s * jnp.ones(3), AT, first=1.0),
     "returns shape (3,) instead of one number": js.PointOnSurface("j", "left", "right", lambda p: p, AT),
@@ -710,7 +721,7 @@ def test_inertia_that_is_symmetric_to_round_off_is_accepted():
 
 
 def test_planar_elements_are_refused():
-    with pytest.raises(TypeError, match=r"joints\[0\] is a Revolute; expected Revolute, Prismatic"):
+    with pytest.raises(TypeError, match=r"joints\[0\] is a Revolute of the plane; expected Revolute, Prismatic"):
         jm.spatial_mechanism(BODIES, [jm.Revolute("j", "left", "right", (0.0, 0.0))])
 
 

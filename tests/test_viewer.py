@@ -1,5 +1,7 @@
 """Scenes without a renderer: solids follow from joints, poses from states, and arrows from multipliers."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from jaxdae import mechanisms as jm
 from jaxdae import vehicles, viewer
 from jaxdae.mechanisms import spatial as js
 from jaxdae.viewer import colors, meshes
-from jaxdae.viewer.outline import placed
+from jaxdae.viewer.outline import middle_lines, placed
 from jaxdae.viewer.stage import turned_to
 
 GRAVITY = (0.0, -9.81)
@@ -181,6 +183,8 @@ def test_a_body_without_joints_is_the_box_of_its_inertia():
     # m (b^2 + c^2) / 3 = 2 and m (a^2 + c^2) / 3 = 5: half sides 2, 1, 1.
     np.testing.assert_allclose(scene.parts[0].mesh.vertices.max(axis=0), [2, 1, 1])
     assert volume(scene.parts[0].mesh) == pytest.approx(16.0)
+    for nothing in (dataclasses.replace(body, mass=0.0), dataclasses.replace(body, mass=None, inertia=None)):
+        np.testing.assert_array_equal(middle_lines(nothing), np.zeros((3, 2, 3)))
 
 
 def test_wheels_of_vehicles_in_the_plane_are_upright_discs():

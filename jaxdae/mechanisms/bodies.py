@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,12 +11,16 @@ import numpy as np
 
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
-from jaxdae.mechanisms.values import concrete, is_number, is_positive, is_vector, is_zero, real, vector
+from jaxdae.mechanisms.keywords import ByKeywords
+from jaxdae.mechanisms.values import batches, concrete, has_length, is_number, is_positive, is_vector, is_zero, real, shape_of, vector
 
 Number = Any
 
 _ROUNDED = 1e-3
 """The relative error that numbers with few digits may have."""
+
+_DEGREES = 10.0, 5.0
+"""Whole multiples of five from ten on are angles in degrees: hardly any in radians."""
 
 _POINT = 1e-14
 """The square of the radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
@@ -26,8 +30,12 @@ class DescriptionWarning(UserWarning):
     """A description can be calculated with, but says what no machine has."""
 
 
+def _many(*names: str, use: str) -> dict[str, str]:
+    return dict.fromkeys(names, f"use {use}")
+
+
 @dataclasses.dataclass(frozen=True)
-class Body:
+class Body(ByKeywords):
     """A rigid body.
 
     Attributes:
@@ -42,20 +50,22 @@ class Body:
     inertia: Number = None
     pose: Any = (0.0, 0.0, 0.0)
 
+    instead: ClassVar[Mapping[str, str]] = _many("place", "position", "angle", "quaternion", "x", "y", "theta", use="pose=(x, y, theta)")
     turns_only: ClassVar[bool] = False
     """Whether it has an angle, and no place."""
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` says whether zeros are right."""
         for name in ("mass", "inertia"):
-            if not is_positive(getattr(self, name)) and not (massless and is_zero(getattr(self, name))):
-                yield f"{name} must be a positive number, got {getattr(self, name)}"
+            yield from _number_mistakes(name, getattr(self, name), massless)
         if not is_vector(self.pose, 3):
-            yield f"pose must be three finite numbers (x, y, theta), got {self.pose}"
+            yield f"pose must be three finite numbers (x, y, theta), got {self.pose}{batches(self.pose, 3)}"
 
     def doubts(self) -> Iterable[str]:
-        """Yields what no body has, though one can calculate with it: nothing in the plane."""
-        return ()
+        """Yields what one can calculate with, though hardly anyone means it: an angle in degrees."""
+        pose = concrete(self.pose)
+        if pose is not None and abs(pose[2]) >= _DEGREES[0] and pose[2] % _DEGREES[1] == 0.0:
+            yield f"pose has the angle {pose[2]:g} rad; where these are degrees, give {np.radians(pose[2]):.6g} rad"
 
     def with_unit_mass(self) -> Body:
         """Returns the body with mass and inertia of one where it has none."""
@@ -76,7 +86,7 @@ class Body:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotor:
+class Rotor(ByKeywords):
     """What spins in a planar mechanism and has no place there: the spin of a wheel about its axle, the shaft of a motor.
 
     The axle of a wheel lies in the plane in which its vehicle moves, so that its spin is no rotation in the plane: it has the kinetic
@@ -131,15 +141,15 @@ class Rotor:
 
 
 @dataclasses.dataclass(frozen=True)
-class SpatialBody:
+class SpatialBody(ByKeywords):
     """A rigid body in space. Its frame has its origin in the mass center.
 
     Attributes:
         name: unique; not "ground".
         mass: in kg, positive; in joint coordinates it may be zero where M stays positive definite, such as between the hinges of a wrist.
         inertia: in kg m^2 about the mass center in the axes of the body: principal moments (3,), or a symmetric matrix (3, 3); positive
-            definite; joint coordinates take any, since only M has to be.
-            A warning says where no body has it, which is no error: some published models do.
+            definite, in joint coordinates as for the mass. A warning says where the largest moment is more than the sum of the others:
+            no body has that, but some published models do.
         place: (3,) of the mass center at the start in m; a guess will do, see `initialize`.
         quaternion: (4,) wxyz, body to world, at the start; of any length but zero, it is made a unit quaternion, with a warning.
     """
@@ -150,29 +160,31 @@ class SpatialBody:
     place: Any = (0.0, 0.0, 0.0)
     quaternion: Any = (1.0, 0.0, 0.0, 0.0)
 
+    instead: ClassVar[Mapping[str, str]] = {
+        **_many("pose", use="place=(x, y, z) and quaternion=(w, x, y, z)"),
+        **_many("position", "point", "at", use="place=(x, y, z)"),
+        **_many("orientation", "rotation", "rpy", "axes", use="quaternion=(w, x, y, z)"),
+    }
     turns_only: ClassVar[bool] = False
 
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` says whether zeros are right."""
-        if not is_positive(self.mass) and not (massless and is_zero(self.mass)):
-            yield f"mass must be a positive number, got {self.mass}"
-        moments = concrete(self.inertia)
-        if moments is not None:
-            yield from _inertia_mistakes(moments, self.inertia, massless)
+        yield from _number_mistakes("mass", self.mass, massless)
+        yield from _inertia_mistakes(self, massless)
         if not is_vector(self.place, 3):
-            yield f"place must be three finite numbers (x, y, z), got {self.place}"
+            yield f"place must be three finite numbers (x, y, z), got {self.place}{batches(self.place, 3)}"
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
-            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}"
+            remedy = "; (1, 0, 0, 0) for the axes of the world" if is_vector(self.quaternion, 4) else batches(self.quaternion, 4)
+            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}{remedy}"
+        elif not has_length(self.quaternion):
+            yield f"quaternion must have a length that can be divided by, got {self.quaternion}"
 
     def doubts(self) -> Iterable[str]:
         """Yields what no body has, though one can calculate with it."""
         inertia, quaternion = concrete(self.inertia), concrete(self.quaternion)
         if inertia is not None:
-            moments = np.sort(inertia) if inertia.ndim == 1 else np.linalg.eigvalsh(inertia)
-            # A point mass whose tensor was turned and moved has round-off in place of zeros.
-            mass = concrete(self.mass)
-            nothing = 0.0 if mass is None or mass.ndim else _POINT * float(mass)
+            moments, nothing = _principal(inertia), self._nothing()
             if moments[0] < -nothing:
                 yield f"no body has the principal moments of inertia {moments}, of which one is negative"
             elif moments[2] > (moments[0] + moments[1]) * (1.0 + _ROUNDED) + nothing:
@@ -182,6 +194,11 @@ class SpatialBody:
                 )
         if quaternion is not None and abs(np.linalg.norm(quaternion) - 1.0) > _ROUNDED:
             yield f"quaternion has the length {np.linalg.norm(quaternion):.6g}; it was made a unit quaternion"
+
+    def _nothing(self) -> float:
+        """Returns what is no moment of inertia: a point mass whose tensor was turned and moved has round-off in place of zeros."""
+        mass = concrete(self.mass)
+        return 0.0 if mass is None or mass.ndim else _POINT * float(mass)
 
     def with_unit_mass(self) -> SpatialBody:
         """Returns the body with mass and inertia of one where it has none."""
@@ -205,13 +222,37 @@ def _one_where_missing(body: Any, **ones: Any) -> dict[str, Any]:
     return {name: one for name, one in ones.items() if getattr(body, name) is None}
 
 
-def _inertia_mistakes(moments: np.ndarray, given: Any, massless: bool) -> Iterable[str]:
-    if moments.shape not in ((3,), (3, 3)) or not np.all(np.isfinite(moments)):
-        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}"
+_SINGULAR = "joint coordinates, Joints(), take bodies without where the mass matrix is positive definite"
+
+
+def _number_mistakes(name: str, given: Any, massless: bool) -> Iterable[str]:
+    if not is_positive(given) and not (massless and is_zero(given)):
+        yield f"{name} must be a positive number, got {given}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
+
+
+def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
+    moments, given = concrete(body.inertia), body.inertia
+    if (shape_of(given) if moments is None else moments.shape) not in ((3,), (3, 3)) or not np.all(
+        np.isfinite(0.0 if moments is None else moments)
+    ):
+        worlds = batches(given, 3) or batches(given, 3, 3)
+        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}{worlds}"
+        return
+    if moments is None:
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
     # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
-        yield f"inertia must be symmetric, got {given}"
-    elif not (massless or np.linalg.eigvalsh(matrix)[0] > 0.0):
-        yield f"inertia must be positive definite, got {given} with principal moments {np.linalg.eigvalsh(matrix)}"
+        yield f"inertia must be symmetric, got {given}: products of inertia stand on both sides of the diagonal"
+        return
+    principal = _principal(moments)
+    lowest = -max(_ROUNDED * principal[2], body._nothing())
+    if principal[0] < lowest or not (massless or principal[0] > 0.0):
+        singular = principal[0] >= lowest
+        remedy = _SINGULAR if singular else "check the signs of products of inertia, and that they are about the mass center"
+        yield f"inertia must be positive definite, got {given} with principal moments {principal} ({remedy})"
+
+
+def _principal(inertia: np.ndarray) -> np.ndarray:
+    """Returns the principal moments (3,), the smallest first."""
+    return np.sort(inertia) if inertia.ndim == 1 else np.linalg.eigvalsh(inertia)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.check import Elements, check_description
+from jaxdae.mechanisms.check import Elements, check_description, check_resistance
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
@@ -26,11 +26,12 @@ from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.spatial import SPATIAL_JOINTS
+from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.relations import groups_of
 from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.tendons import Sides
-from jaxdae.mechanisms.values import is_there, real, vector
+from jaxdae.mechanisms.values import concrete, is_there, real, vector
 from jaxdae.requirements import offers
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -41,7 +42,7 @@ TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(ByKeywords):
     """What a mechanism is made of; the same description serves all coordinates.
 
     Attributes:
@@ -62,6 +63,8 @@ class Description:
     gravity: Any = None
     loops: Sequence[str] = ()
 
+    instead: ClassVar[Mapping[str, str]] = {"coordinates": "mechanism(description, coordinates) takes them"}
+
 
 def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[Mechanism, Any]:
     """Returns the mechanism of a description in the coordinates of choice, and its start coordinates q.
@@ -73,11 +76,14 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
-        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
+            in a tree without rows joints that carry nothing that resists.
+        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
+            coordinates that are none.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
+            which nothing resists.
     """
     return built("mechanism", description, coordinates)[:2]
 
@@ -103,11 +109,14 @@ def planar_mechanism(
         The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses.
-        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
+            in a tree without rows joints that carry nothing that resists.
+        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
+            coordinates that are none.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
+            which nothing resists.
 
     Differentiable with respect to every number in the description.
     """
@@ -137,11 +146,14 @@ def spatial_mechanism(
         `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite.
-        TypeError: things in the lists that are no bodies, joints or forces; coordinates that are none.
+        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, a cut that
+            cannot be, in a tree without rows joints that carry nothing that resists.
+        TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
+            coordinates that are none.
 
     Warns:
-        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1.
+        DescriptionWarning: inertia that no body can have, quaternions that are not of length 1, angles of bodies in degrees, a start at
+            which nothing resists.
 
     Differentiable with respect to every number in the description.
     """
@@ -149,18 +161,33 @@ def spatial_mechanism(
     return built("spatial_mechanism", description, coordinates)[:2]
 
 
-def built(caller: str, description: Description, coordinates: Any) -> tuple[Mechanism, Any, dict[str, Any]]:
+def _frames(space: Plane | Space, bodies: Sequence[Any]) -> dict[str, Any]:
+    """Returns the frames of all bodies at the start, by name."""
+    return {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
+
+
+def check_is_description(caller: str, description: Any) -> None:
+    """Raises TypeError where something is no description, or one of no space."""
+    if not isinstance(description, Description):
+        raise TypeError(f"{caller}: description must be a Description(bodies=..., joints=...), got a {type(description).__name__}")
+    if description.space not in (PLANE, SPACE):
+        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {description.space!r}")
+
+
+def built(caller: str, description: Description, coordinates: Any, *, moved: bool = True) -> tuple[Mechanism, Any, dict[str, Any]]:
     """Returns the mechanism of a description, its start coordinates, and its drives as groups.
 
     Args:
         caller: who asks, for messages.
         description: what it is made of.
         coordinates: `Absolute()` or `Joints()`.
+        moved: whether forces are to move it, so that its mass matrix has to be positive definite.
 
     Raises:
         TypeError: as `mechanism`.
         ValueError: as `mechanism`.
     """
+    check_is_description(caller, description)
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if not offers(coordinates, "of"):
@@ -172,10 +199,10 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         "force": Elements(forces, force_types),
         "drive": Elements(drives, DRIVES[space.name]),
     }
-    check_description(caller, space, bodies, elements, gravity, massless=coordinates.massless)
+    check_description(caller, space, bodies, elements, gravity, coordinates=coordinates, loops=description.loops)
     names = tuple(body.name for body in bodies)
     numbers = {name: k for k, name in enumerate(names)} | {GROUND: len(bodies)}
-    frames = {body.name: body.frame() for body in bodies} | {GROUND: jax.tree.map(real, space.frame(*space.frame.GROUND))}
+    frames = _frames(space, bodies)
     joints = [functools.reduce(lambda driven, force: force.adds_to(driven), forces, joint) for joint in joints]
     by_name = {joint.name: joint for joint in joints}
     relations = [joint for joint in joints if isinstance(joint, Relation)]
@@ -184,10 +211,12 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
     tendons = [force for force in forces if isinstance(force, Tendon)]
     forces = [force.resolved(by_name) for force in forces if not isinstance(force, Tendon)]
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
-    form, q, rows, carrying = coordinates.of(space, bodies, joints, frames, numbers, tuple(description.loops))
+    chosen = functools.partial(coordinates.of, space, bodies, joints, numbers=numbers, loops=tuple(description.loops))
+    form, q, rows, carrying = chosen(frames=frames)
+    if moved and coordinates.massless and not (rows or relations or related):
+        traced = concrete(q) is None
+        check_resistance(caller, bodies, carrying, lambda: chosen(frames=_frames(space, bodies))[:2] if traced else (form, q))
     in_tree = {joint.name for joint in carrying}
-    # A free joint has no rows either: out of the tree it is nothing.
-    _refuse_tree_only(caller, [joint for joint in joints if joint.name not in in_tree])
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
@@ -216,15 +245,6 @@ def built(caller: str, description: Description, coordinates: Any) -> tuple[Mech
         turns=_turns(forces, force_groups, own),
     )
     return made, q, drive_groups
-
-
-def _refuse_tree_only(caller: str, others: Sequence[Any]) -> None:
-    """Raises ValueError where joints that are not in the tree have what acts on joints of a tree alone."""
-    lost = [f"{caller}: joint {one.name!r}: {name} acts" for one in others for name in one.tree_only if is_there(getattr(one, name))]
-    if lost:
-        raise ValueError(
-            f"{'; '.join(lost)} on joints of a tree in joint coordinates only: use Joints() without cutting it, or leave it out"
-        )
 
 
 def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:

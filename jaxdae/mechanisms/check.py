@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+import collections
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxdae.mechanisms.bodies import Body, DescriptionWarning, Rotor, SpatialBody
-from jaxdae.mechanisms.describe import known_names
+from jaxdae.mechanisms.coordinates.resistance import lack, unresisted
+from jaxdae.mechanisms.describe import Joint, known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import concrete, is_vector
+from jaxdae.mechanisms.values import are_names, concrete, has_length, hint, is_vector
 
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body, Rotor), "space": (SpatialBody,)}
+_WHERE = {"plane": "the plane", "space": "space"}
+
+
+Mistake = tuple[str, str, str]
+"""What it is of, its name, and the mistake in words."""
 
 
 class DescriptionError(ValueError):
     """Mistakes in a description.
 
     Attributes:
+        caller: who was asked.
         mistakes: what each is of ("body", "joint", "force", or empty), its name, and the mistake in words.
     """
 
-    def __init__(self, caller: str, mistakes: Sequence[tuple[str, str, str]]) -> None:
+    def __init__(self, caller: str, mistakes: Sequence[Mistake]) -> None:
         """Keeps the mistakes."""
-        self.mistakes = tuple(mistakes)
+        self.caller, self.mistakes = caller, tuple(mistakes)
         super().__init__(f"{caller}: " + "; ".join(text for _, _, text in self.mistakes))
+
+    def __reduce__(self) -> Any:
+        """Returns what it is made of, so that it comes back from other processes."""
+        return type(self), (self.caller, self.mistakes)
+
+
+class WrongKindError(DescriptionError, TypeError):
+    """Mistakes in a description, among them things that are none of the types that they must be."""
 
 
 class Elements(NamedTuple):
@@ -37,9 +53,32 @@ class Elements(NamedTuple):
     given: Sequence[Any]
     types: tuple[Any, ...]
 
+    @property
+    def right(self) -> list[Any]:
+        """Those that are of the types and have names."""
+        return [item for item in _listed(self.given) if isinstance(item, self.types) and _is_name(item.name)]
+
+    @property
+    def strays(self) -> list[str]:
+        """The names of the others, those that have any."""
+        return [item.name for item in _listed(self.given) if not isinstance(item, self.types) and _is_name(getattr(item, "name", None))]
+
+    @property
+    def known(self) -> bool:
+        """Whether all names are known."""
+        listed = isinstance(self.given, Sequence) and not isinstance(self.given, str)
+        return listed and len(self.right) + len(self.strays) == len(self.given)
+
 
 def check_description(
-    caller: str, space: Plane | Space, bodies: Sequence[Any], elements: Mapping[str, Elements], gravity: Any, *, massless: bool
+    caller: str,
+    space: Plane | Space,
+    bodies: Sequence[Any],
+    elements: Mapping[str, Elements],
+    gravity: Any,
+    *,
+    coordinates: Any,
+    loops: Any = (),
 ) -> None:
     """Raises where a description has mistakes, and tells all of them.
 
@@ -49,45 +88,134 @@ def check_description(
         bodies: what should be bodies.
         elements: what should be joints, forces and drives, by "joint", "force" and "drive".
         gravity: in m/s^2.
-        massless: whether bodies may go without mass and inertia.
+        coordinates: the choice of coordinates.
+        loops: what should be names of joints that close loops.
 
     Raises:
-        TypeError: things in the lists that are of none of the types.
-        DescriptionError: a ValueError: names, places, axes, values that no mechanism has.
+        WrongKindError: a TypeError and a ValueError: things in the lists that are of none of the types, with all other mistakes.
+        DescriptionError: a ValueError: names, places, axes, values that no mechanism has, trees that cannot be.
 
     Warns:
         DescriptionWarning: of what no body has.
     """
     lists = {"body": Elements(bodies, BODIES[space.name]), **elements}
-    mistakes = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
-    if mistakes:
-        raise TypeError(f"{caller}: " + "; ".join(mistakes))
-    names = known_names(bodies, elements["joint"].given, elements["joint"].types)
-    wrong = [(body, mistake) for body in bodies for mistake in body.mistakes(massless)]
-    # Numbers that are known stay known inside of a function that is being compiled.
-    with jax.ensure_compile_time_eval():
-        frames = {} if wrong else {body.name: body.frame() for body in bodies} | {GROUND: space.frame(*space.frame.GROUND)}
-    mistakes = [
-        *((what, name, m) for what, some in lists.items() for name, m in _name_mistakes(what, some.given)),
-        *(("body", body.name, f"body {body.name!r}: {mistake}") for body, mistake in wrong),
-        *(
-            (what, item.name, f"{what} {item.name!r}{mistake}")
-            for what, some in elements.items()
-            for item in some.given
-            for mistake in _element_mistakes(item, names, frames)
-        ),
+    kinds = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
+    kinds += coordinates.wrong_kinds()
+    if not are_names(loops):
+        kinds.append(f'Description.loops must be names of joints, such as ("crank_pin",), got {loops!r}')
+    right = {what: some.right for what, some in lists.items()}
+    wrong = [
+        ("body", body.name, f"body {body.name!r}: {mistake}") for body in right["body"] for mistake in body.mistakes(coordinates.massless)
     ]
-    if not bodies:
-        mistakes.insert(0, ("", "", "a mechanism needs at least one body"))
+    mistakes = [*(("", "", kind) for kind in kinds), *((what, n, m) for what, some in right.items() for n, m in _name_mistakes(what, some))]
+    if lists["body"].known and not bodies:
+        mistakes.append(("", "", "a mechanism needs at least one body"))
+    mistakes += wrong
+    if lists["body"].known and lists["joint"].known:
+        mistakes += _of_elements(space, lists, {name for _, name, _ in wrong}, coordinates, loops)
     if not is_vector(gravity, space.dimension):
         count = "two finite numbers (x, y)" if space.dimension == 2 else "three finite numbers (x, y, z)"
         mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {gravity}"))
     if mistakes:
-        raise DescriptionError(caller, mistakes)
+        raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
     doubts = [f"body {body.name!r}: {doubt}" for body in bodies for doubt in body.doubts()]
     if doubts:
         # At the line that builds the mechanism.
         warnings.warn(f"{caller}: " + "; ".join(doubts), DescriptionWarning, stacklevel=4)
+
+
+def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any]]) -> None:
+    """Raises where nothing resists in joints of a tree without rows, so that its mass matrix is singular.
+
+    With rows it may be: bodies without mass move as the others let them.
+
+    Args:
+        caller: who asks, for messages.
+        bodies: sound ones.
+        carrying: the joints of the tree.
+        made: () -> the coordinates of the tree, and q at the start.
+
+    Raises:
+        DescriptionError: joints that have nothing to move, wherever they are.
+
+    Warns:
+        DescriptionWarning: joints that have nothing to move at the start.
+    """
+    numbers = [body.mass for body in bodies if not body.turns_only], [body.inertia for body in bodies]
+    if not lack(*numbers):
+        return
+    # Numbers that are known stay known inside of a function that is being compiled.
+    with jax.ensure_compile_time_eval():
+        found = unresisted(*made(), [body.mass for body in bodies], numbers[1])
+    if found is None:
+        return
+    always, at_start = found
+    joints = {joint.name for joint in carrying}
+    if always:
+        raise DescriptionError(caller, [_unresisted(name, name in joints) for name in always])
+    if at_start:
+        listed = ", ".join(map(repr, at_start))
+        text = f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular there; start elsewhere"
+        warnings.warn(text, DescriptionWarning, stacklevel=4)
+
+
+def _unresisted(name: str, is_joint: bool) -> Mistake:
+    if is_joint:
+        remedy = "the mass matrix is singular; give mass and inertia to what it carries, or an armature to the joint"
+        return "joint", name, f"joint {name!r}: what it carries does not resist while the joints beyond it are free: {remedy}"
+    return "body", name, f"body {name!r} moves freely without mass or without inertia: the mass matrix is singular; give it both"
+
+
+def _of_elements(
+    space: Plane | Space, lists: Mapping[str, Elements], unsound_bodies: Collection[str], coordinates: Any, loops: Any
+) -> list[Mistake]:
+    """Returns what is wrong with joints, forces and drives, and with the tree that the joints make."""
+    bodies, joints = lists["body"].right, lists["joint"].right
+    names = known_names(bodies, joints, lists["joint"].types)
+    # What is of the wrong type is told already; what names it is right.
+    strays = lists["joint"].strays
+    names = names._replace(bodies=[*names.bodies, *lists["body"].strays], movable=[*names.movable, *strays])
+    # Numbers that are known stay known inside of a function that is being compiled.
+    with jax.ensure_compile_time_eval():
+        frames = {body.name: body.frame() for body in bodies if body.name not in unsound_bodies} | {
+            GROUND: space.frame(*space.frame.GROUND)
+        }
+    found: list[Mistake] = [
+        (what, item.name, f"{what} {item.name!r}{mistake}")
+        for what, some in lists.items()
+        if what != "body"
+        for item in some.right
+        for mistake in _element_mistakes(item, names, frames)
+    ]
+    every = [*names.coordinates, *strays]
+    if are_names(loops):
+        found += [("", "", f"Description.loops: {name!r} is no joint{hint(name, every)}") for name in loops if name not in every]
+    # Names that are there twice say nothing about who is meant.
+    wrong = {name for what, name, _ in found if what == "joint"} | _twice([*(joint.name for joint in joints), *strays])
+    doubles = _twice(names.bodies)
+    unsound = [joint for joint in joints if joint.name in wrong or doubles & set(filter(_is_name, _ends(joint)))]
+    unsound += [joint for joint in _listed(lists["joint"].given) if isinstance(joint, Joint) and joint.name in strays]
+    sound = [joint for joint in joints if joint not in unsound]
+    return [*found, *coordinates.mistakes(list(dict.fromkeys(names.bodies)), sound, unsound, loops if are_names(loops) else ())]
+
+
+def _twice(names: Sequence[str]) -> set[str]:
+    """Returns the names that are there more than once."""
+    return {name for name, count in collections.Counter(names).items() if count > 1}
+
+
+def _ends(item: Any) -> list[Any]:
+    """Returns what should be the names of the bodies that a joint or a force connects."""
+    return [getattr(item, end) for end in ("a", "b") if end in item.kinds()]
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name)
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    """Returns a list, nothing where something else was given."""
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else ()
 
 
 def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[str]:
@@ -95,19 +223,32 @@ def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[st
     if not isinstance(items, Sequence) or isinstance(items, str):
         yield f"{plural} must be a list, got {type(items).__name__}"
         return
-    known = ", ".join(kind.__name__ for kind in kinds)
     for k, item in enumerate(items):
         if not isinstance(item, kinds):
-            yield f"{plural}[{k}] is a {type(item).__name__}; expected {known}"
+            yield f"{plural}[{k}] is {_thing(item, kinds)}"
         elif not (isinstance(item.name, str) and item.name):
             yield f"{plural}[{k}]: name must be text, got {item.name!r}"
+
+
+def _thing(item: Any, kinds: tuple[Any, ...]) -> str:
+    """Returns what something of the wrong type is, in words, and what was expected."""
+    if item in kinds:
+        return f"the class {item.__name__}: call it, {item.__name__}(...)"
+    kind = type(item)
+    expected = ", ".join(own.__name__ for own in kinds)
+    home = next((name for name, own in BODIES.items() if kind in own), getattr(getattr(item, "space", None), "name", ""))
+    here = next((name for name, own in BODIES.items() if kinds[0] in own), getattr(getattr(kinds[0], "space", None), "name", ""))
+    if not home or home == here:
+        return f"a {kind.__name__}; expected {expected}"
+    constant = "PLANE" if home == "plane" else "SPACE"
+    return f"a {kind.__name__} of {_WHERE[home]}; expected {expected} of {_WHERE[here]}, or a Description with space={constant}"
 
 
 def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]:
     seen: set[str] = set()
     for item in items:
         if item.name in seen:
-            yield item.name, f"{what} name {item.name!r} is used twice"
+            yield item.name, f"{what} name {item.name!r} is used twice: each needs its own"
         if item.name == GROUND:
             yield item.name, f"a {what} cannot be named {GROUND!r}: that is the fixed world"
         seen.add(item.name)
@@ -116,9 +257,9 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
 def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Iterable[str]:
     """Yields what is wrong with a joint or a force, each to follow its name."""
     kinds = item.kinds()
-    ends = [getattr(item, end) for end in ("a", "b") if end in kinds]
-    if len(ends) == 2 and ends[0] == ends[1]:
-        yield f" connects {ends[0]!r} with itself"
+    ends = _ends(item)
+    if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
+        yield f" connects {ends[0]!r} with itself: a and b must be two bodies, one of them may be the ground"
     pairs = item.places()
     given = {name for pair in pairs for name in pair if getattr(item, name) is not None}
     missing = [f"{x} or {y}" for x, y in pairs if not {x, y} & given]
@@ -130,7 +271,7 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
-    for body in dict.fromkeys(getattr(item, kinds[point].body) for _, point in pairs):
+    for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:
             yield f": {body!r} is a rotor, which has an angle and no place: name the body that carries it"
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
@@ -139,9 +280,15 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
         yield f": {mistake}"
 
 
+def _frame_of(item: Any, kind: Any, frames: Mapping[str, Any]) -> Any:
+    """Returns the frame of the body that a field is given in, None where it is not known."""
+    name = getattr(item, kind.body)
+    return frames.get(name) if _is_name(name) else None
+
+
 def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str, Any]) -> Any:
     """Returns a place in the world at the start pose, None where it is traced or a mistake of its own."""
-    frame, in_world = frames.get(getattr(item, kind.body)), getattr(item, at) is not None
+    frame, in_world = _frame_of(item, kind, frames), getattr(item, at) is not None
     place = concrete(getattr(item, at if in_world else point))
     if frame is None or concrete(list(frame)) is None or place is None or place.shape != (kind.dimension,):
         return None
@@ -151,9 +298,9 @@ def _start_place(item: Any, at: str, point: str, kind: Any, frames: Mapping[str,
 
 def _start_direction(item: Any, name: str, kind: Any, frames: Mapping[str, Any]) -> Any:
     """Returns a unit vector in the world at the start pose, None where there is none, it is traced or a mistake of its own."""
-    frame, given = frames.get(getattr(item, kind.body)), getattr(item, name)
+    frame, given = _frame_of(item, kind, frames), getattr(item, name)
     axis = None if given is None else concrete(given)
-    if frame is None or concrete(list(frame)) is None or axis is None or axis.shape != (kind.dimension,) or not np.any(axis):
+    if frame is None or concrete(list(frame)) is None or axis is None or axis.shape != (kind.dimension,) or not has_length(axis):
         return None
     axis = axis / np.linalg.norm(axis)
     in_world = kind.world is not None and getattr(item, kind.world) is not None

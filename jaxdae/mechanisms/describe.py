@@ -24,6 +24,7 @@ from jax import Array
 
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
+from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.measures import AUTODIFF, Derivatives
 from jaxdae.mechanisms.space import PLANE, Plane, Space
@@ -36,7 +37,7 @@ Name = Any  # Text, in a group a tuple of texts.
 BodyName = Any  # Text, in a group a tuple of numbers, where the ground has the number of bodies.
 
 
-class Element:
+class Element(ByKeywords):
     """What joints and forces share. The fields `name`, `a` and `b` come first."""
 
     space: ClassVar[Plane | Space] = PLANE
@@ -166,6 +167,9 @@ class Joint(Element):
     limits: ClassVar[dict[str, Status]] = {}
     """The names of what must be positive while the joint means anything, each with the status that says that it is not."""
 
+    acting: ClassVar[str] = ""
+    """What acts between the bodies of a joint that has no coordinate, in words."""
+
     relative: ClassVar[bool] = True
     """Whether the rows and coordinates do not notice where both bodies move as one; those of gears do, which count turns in the world."""
 
@@ -267,4 +271,6 @@ def known_names(bodies: Sequence[Body | Rotor | SpatialBody], joints: Sequence[A
     movable_types = " or ".join(kind.type_key() for kind in types if kind.movable)
     coordinates = {joint.name: tuple(joint.coordinates) for joint in joints}
     rotors = [body.name for body in bodies if body.turns_only]
-    return Known([body.name for body in bodies], [joint.name for joint in joints if joint.movable], movable_types, coordinates, rotors)
+    movable = [joint.name for joint in joints if joint.movable]
+    instead = {joint.name: f"; {joint.acting}" for joint in joints if joint.acting}
+    return Known([body.name for body in bodies], movable, movable_types, coordinates, rotors, instead)

@@ -18,7 +18,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms import measures as fr
-from jaxdae.mechanisms.build import Description, built
+from jaxdae.mechanisms.build import Description, built, check_is_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import Kinematics, Pairs
@@ -232,31 +232,34 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
 
     Differentiable with respect to every number in the description.
     """
-    bodies = [body.with_unit_mass() if hasattr(body, "with_unit_mass") else body for body in description.bodies]
-    massless = dataclasses.replace(description, bodies=bodies, forces=())
-    mechanism, q, drives = built("kinematic_mechanism", massless, coordinates)
+    check_is_description("kinematic_mechanism", description)
+    given: Any = description.bodies
+    if isinstance(given, Sequence):
+        given = [body.with_unit_mass() if hasattr(body, "with_unit_mass") else body for body in given]
+    massless = dataclasses.replace(description, bodies=given, forces=())
+    mechanism, q, drives = built("kinematic_mechanism", massless, coordinates, moved=False)
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
-    slips = tuple(_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips)
+    found = [_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips]
+    slips = tuple(slip for slip in found if isinstance(slip, SlipInput))
     told = [(slip.group, slip.field, slip.element) for slip in slips]
+    mistakes = [mistake for mistake in found if isinstance(mistake, str)]
     if twice := [slip.name for slip, number in zip(slips, told, strict=True) if told.count(number) > 1]:
-        raise ValueError(f"kinematic_mechanism: drives {twice} say how much one and the same wheel slips: leave one of them")
+        mistakes.append(f"drives {twice} say how much one and the same wheel slips: leave one of them")
+    if mistakes:
+        raise ValueError(f"kinematic_mechanism: {'; '.join(mistakes)}")
     return KinematicMechanism(mechanism=mechanism, drives=drives, order=order, slips=slips), q
 
 
-def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput:
-    """Returns where a number of a wheel is that an input sets.
-
-    Raises:
-        ValueError: a wheel without the row, or whose number is a function of time already.
-    """
+def _slip_input(mechanism: Mechanism, drive: Any, number: int) -> SlipInput | str:
+    """Returns where a number of a wheel is that an input sets; a mistake in words where there is no row, or a function of time."""
     for key, group in mechanism.joints.items():
         if drive.wheel in group.names and hasattr(group, drive.slips):
             if callable(getattr(group, drive.slips)):
                 break
             return SlipInput(drive.name, drive.unit, number, key, drive.slips, group.names.index(drive.wheel))
     what = "lateral" if drive.slips == "slip_angle" else "rolling"
-    raise ValueError(
-        f"kinematic_mechanism: drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a {what} row,"
+    return (
+        f"drive {drive.name!r}: {drive.wheel!r} has no {drive.slips} that an input could set: it needs a {what} row,"
         f" and a {drive.slips} that is a number"
     )

@@ -46,11 +46,16 @@ class Function(Kind):
             yield f"has {wrong[0]!r} where a finite number is needed"
             return
         try:
-            shape = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes)).shape
+            found = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes))
         except Exception as error:
-            yield f"{expected}, which fails: {error}"
+            numpy = "; use jax.numpy in place of numpy" if isinstance(error, jax.errors.TracerArrayConversionError) else ""
+            yield f"{expected}, which fails: {str(error).partition(chr(10))[0]}{numpy}"
             return
-        if shape != self.gives:
+        shape = getattr(found, "shape", None)
+        if shape is None:
+            remedy = " (jnp.stack makes an array of it)" if isinstance(found, list | tuple) else ""
+            yield f"{expected}, which returns a {type(found).__name__} instead of {self.returns}{remedy}"
+        elif shape != self.gives:
             yield f"{expected}, which returns shape {shape} instead of {self.returns}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:

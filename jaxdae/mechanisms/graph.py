@@ -7,11 +7,11 @@ tree. Joints without rows come last, and a body that no joint of the tree reache
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jaxdae.mechanisms.kinds import GROUND
-from jaxdae.mechanisms.values import hint
+from jaxdae.mechanisms.values import hint, is_there
 
 
 class Edge(NamedTuple):
@@ -47,31 +47,62 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
         loops: names of joints that are no edges either where there is no cut; they may leave loops.
 
     Raises:
-        ValueError: all that is wrong with `cut` and `loops`: unknown names, loops that it leaves, bodies that it takes off
-            the tree though other joints hold them.
+        ValueError: all that is wrong with `cut`, see `cut_mistakes`.
     """
-    names = [joint.name for joint in joints]
+    if mistakes := cut_mistakes(bodies, joints, cut):
+        raise ValueError(f"Joints.cut: {'; '.join(mistakes)}")
+    edges = _edges(bodies, _able(joints, cut or loops))
+    used = {edge.joint.name for edge in edges if edge.joint is not None}
+    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used and holds(joint)))
+
+
+def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], unsound: Sequence[str] = ()) -> list[str]:
+    """Returns what is wrong with a cut: unknown names, loops that it leaves, bodies that it takes off the tree though others hold them.
+
+    Args:
+        bodies: names.
+        joints: between bodies that there are.
+        cut: names of joints that are not to be edges.
+        unsound: names of further joints, with mistakes of their own: what they would hold is not known.
+    """
+    if not cut:
+        return []
+    names = [*(joint.name for joint in joints), *unsound]
     mistakes = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
-    mistakes += [f"{name!r}, of Description.loops, is no joint{hint(name, names)}" for name in loops if name not in names]
-    able = [joint for joint in joints if joint.in_tree and joint.name not in (cut or loops)]
+    able = _able(joints, cut)
     edges = _edges(bodies, able)
     used = {edge.joint.name for edge in edges if edge.joint is not None}
-    if cut:
-        left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
-        if left:
-            mistakes.append(
-                f"leaves a loop: {', '.join(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
-                " from the ground in the order of the joints"
-            )
-        mistakes.extend(_torn(bodies, joints, cut, edges))
-    if mistakes:
-        raise ValueError(f"Joints.cut: {'; '.join(mistakes)}")
-    return Tree(tuple(edges), tuple(joint for joint in joints if joint.name not in used and holds(joint)))
+    left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
+    if left:
+        mistakes.append(
+            f"leaves a loop: {', '.join(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
+            " from the ground in the order of the joints"
+        )
+    return mistakes if unsound else [*mistakes, *_torn(bodies, joints, cut, edges)]
+
+
+def _able(joints: Sequence[Any], left_out: Sequence[str]) -> list[Any]:
+    """Returns the joints that may be edges."""
+    return [joint for joint in joints if joint.in_tree and joint.name not in left_out]
 
 
 def holds(joint: Any) -> bool:
     """Returns whether a joint closes a loop where it is no edge: all but those that might be one and have no rows, free joints."""
     return bool(joint.rows or joint.velocity_rows or not joint.in_tree)
+
+
+def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str, str, str]]:
+    """Yields joints off the tree with what acts on joints of a tree alone: "joint", the name, and the mistake in words.
+
+    A free joint has no rows either: out of the tree it is nothing.
+    """
+    for joint in joints:
+        if lost := [name for name in joint.tree_only if is_there(getattr(joint, name))]:
+            act = "acts" if len(lost) == 1 else "act"
+            text = (
+                f"joint {joint.name!r}: {' and '.join(lost)} {act} on joints of a tree in joint coordinates only: {remedy}, or leave it out"
+            )
+            yield "joint", joint.name, text
 
 
 def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:

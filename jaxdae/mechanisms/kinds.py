@@ -15,16 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms.values import concrete, hint, is_number, is_vector, real, vector, vector_mistakes
+from jaxdae.mechanisms.values import batches, concrete, hint, is_number, is_vector, real, said, shape_of, vector, vector_mistakes
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
+
+_WORLD = ("ground", "world", "origin", "base", "fixed", "none", "")
+"""What others call it."""
 
 
 class Known(NamedTuple):
     """What a description may refer to: the names of bodies and of joints with a coordinate, and what types of joints have one.
 
-    `coordinates` are the names of the coordinates of all joints, by the names of the joints; `rotors` are the bodies without a place.
+    `coordinates` are the names of the coordinates of all joints, by the names of the joints; `rotors` are the bodies without a place;
+    `instead` is what to use in place of coordinates of joints that have none, by their names.
     """
 
     bodies: Sequence[str]
@@ -32,6 +36,7 @@ class Known(NamedTuple):
     movable_types: str
     coordinates: Mapping[str, Sequence[str]]
     rotors: Sequence[str] = ()
+    instead: Mapping[str, str] = {}
 
 
 class Start(NamedTuple):
@@ -159,8 +164,10 @@ class BodyName(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields an unknown name."""
         known = [*names.bodies, GROUND] if self.ground else names.bodies
-        if value not in known:
-            yield f"is {value!r}, which is no body{hint(value, known)}"
+        if self.ground and (value is None or (isinstance(value, str) and value not in known and value.lower() in _WORLD)):
+            yield f"is {value!r}, which is no body: write {GROUND!r}, jaxdae.mechanisms.GROUND, for the fixed world"
+        elif not isinstance(value, str) or value not in known:
+            yield f"is {said(value)}, which is no body{hint(value, known)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the number of the body, a tuple of one."""
@@ -175,7 +182,9 @@ class RotorName(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields an unknown name, and a body that is no rotor."""
-        if value in names.bodies and value not in names.rotors:
+        if not isinstance(value, str | None):
+            yield f"is {said(value)}, which is no rotor{hint(value, names.rotors)}"
+        elif value in names.bodies and value not in names.rotors:
             yield f"is {value!r}, which is a body with a place; the spin of a wheel is a Rotor"
         elif value is not None and value not in names.rotors:
             yield f"is {value!r}, which is no rotor{hint(value, names.rotors)}"
@@ -189,8 +198,12 @@ class JointName(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields an unknown name, and a joint without a coordinate."""
-        if value not in names.movable:
-            yield f"is {value!r}, which is no {names.movable_types} joint{hint(value, names.movable)}"
+        known = isinstance(value, str) and value in names.coordinates
+        if known and value not in names.movable:
+            instead = names.instead.get(value, "")
+            yield f"is {value!r}, which has no coordinate: it must be a {names.movable_types} joint{instead}"
+        elif not known:
+            yield f"is {said(value)}, which is no {names.movable_types} joint{hint(value, names.movable)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,7 +214,10 @@ class JointNames(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields unknown names, and joints without a coordinate."""
-        for name in value if isinstance(value, tuple | list) else [value]:
+        if not isinstance(value, tuple | list):
+            yield f'must be names of joints, such as ("hip", "knee"), got {said(value)}'
+            return
+        for name in value:
             yield from JointName(text=self.text).mistakes(name, names)
 
 
@@ -240,12 +256,14 @@ class Number(Kind):
 
     Attributes:
         above: it must be larger.
+        least: it must not be smaller.
         at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
         at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
         may_be_none: whether it may be left out though nothing here says what it then is.
     """
 
     above: float | None = None
+    least: float | None = None
     at_least: float | None = None
     may_be_none: bool = False
     at_start: Callable[[Any, Any, Any], Any] | None = None
@@ -263,9 +281,11 @@ class Number(Kind):
         if value is None and self.may_be_none:
             return
         if not is_number(value):
-            yield f"must be a finite number, got {value!r}"
+            yield f"must be a finite number, got {value!r}{batches(value)}"
         elif self.above is not None and numbers is not None and not numbers > self.above:
             yield f"must be positive, got {value}"
+        elif self.least is not None and numbers is not None and not numbers >= self.least:
+            yield f"must not be negative, got {value}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the number as an array ()."""
@@ -282,12 +302,10 @@ class PerCoordinate(Number):
 
     Attributes:
         units: by the units of the coordinates.
-        least: it must not be smaller.
         count: how many coordinates the type of joint has.
     """
 
     units: Mapping[str, str]
-    least: float | None = None
     count: int = 1
 
     def of(self, element: Any) -> Kind:
@@ -343,8 +361,8 @@ class Numbers(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no list of numbers."""
-        numbers = concrete(value)
-        if numbers is not None and not (numbers.ndim == 1 and numbers.size and np.all(np.isfinite(numbers))):
+        numbers, shape = concrete(value), shape_of(value)
+        if len(shape or ()) != 1 or shape == (0,) or not (numbers is None or np.all(np.isfinite(numbers))):
             yield f"must be a list of finite numbers, got {value!r}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
@@ -375,5 +393,5 @@ class Truth(Kind):
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
     """Yields the name of a coordinate that a joint does not have; None is its first one."""
-    if (known := names.coordinates.get(joint, ())) and along is not None and along not in known:
+    if (known := names.coordinates.get(joint, ()) if isinstance(joint, str) else ()) and along is not None and along not in known:
         yield f"{field} is {along!r}, which is no coordinate of {joint!r}{hint(along, known)}"

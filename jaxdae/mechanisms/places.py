@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 from jaxdae.mechanisms.kinds import Kind, Known, Start
-from jaxdae.mechanisms.values import concrete, is_vector, vector, vector_mistakes
+from jaxdae.mechanisms.values import concrete, has_length, is_vector, shape_of, vector, vector_mistakes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,10 @@ class Direction(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no direction."""
         axis = concrete(value)
-        if not is_vector(value, self.dimension) or (axis is not None and not np.any(axis)):
+        if is_vector(value, self.dimension) and (axis is None or np.any(axis)):
+            if not has_length(value):
+                yield f"must have a length that can be divided by, got {value}"
+        else:
             count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
             yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {value}"
 
@@ -160,8 +163,10 @@ class JointAxes(Kind):
         """Yields what is no rotation."""
         numbers = None if value is None else concrete(value)
         if numbers is None:
+            if value is not None and shape_of(value) not in ((4,), (3, 3)):
+                yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
             return
-        if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not np.any(numbers):
+        if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not has_length(numbers):
             yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
         elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
             yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {value}"

@@ -23,16 +23,37 @@ def concrete(x: Any) -> np.ndarray | None:
         return np.asarray(np.nan)
 
 
+def shape_of(x: Any) -> tuple[int, ...] | None:
+    """Returns the shape of numbers, traced ones too, None of lists whose entries have several."""
+    if isinstance(x, list | tuple):
+        shapes = {shape_of(entry) for entry in x} or {()}
+        shape = shapes.pop()
+        return None if shapes or shape is None else (len(x), *shape)
+    return tuple(getattr(x, "shape", ()))
+
+
 def is_vector(x: Any, size: int) -> bool:
-    """Returns whether something is so many finite numbers, or traced."""
+    """Returns whether something is so many finite numbers, or traced and of that shape."""
     numbers = concrete(x)
-    return numbers is None or (numbers.shape == (size,) and bool(np.all(np.isfinite(numbers))))
+    if numbers is None:
+        return shape_of(x) == (size,)
+    return numbers.shape == (size,) and bool(np.all(np.isfinite(numbers)))
 
 
 def is_number(x: Any) -> bool:
-    """Returns whether something is a finite number, or traced."""
+    """Returns whether something is a finite number, or traced and of the shape ()."""
     numbers = concrete(x)
-    return numbers is None or (numbers.ndim == 0 and bool(np.isfinite(numbers)))
+    return shape_of(x) == () if numbers is None else numbers.ndim == 0 and bool(np.isfinite(numbers))
+
+
+def has_length(x: Any) -> bool:
+    """Returns whether numbers are traced, or have a length that can be divided by: their squares are numbers in the default precision."""
+    numbers = concrete(x)
+    if numbers is None:
+        return True
+    kept = jnp.finfo(jnp.result_type(float))
+    least, most = np.sqrt(float(kept.tiny)), 0.5 * np.sqrt(float(kept.max))
+    return bool(least < np.max(np.abs(numbers), initial=0.0) < most)
 
 
 def is_positive(x: Any) -> bool:
@@ -78,11 +99,32 @@ def hint(name: Any, known: Sequence[str]) -> str:
     """Returns what might have been meant by an unknown name."""
     if not known:
         return " (there is none)"
-    return f" ({meant(name, known) or 'there is: ' + ', '.join(dict.fromkeys(known))})"
+    if isinstance(name, str):
+        return f" ({meant(name, known) or 'there is: ' + ', '.join(dict.fromkeys(known))})"
+    own = getattr(name, "name", None)
+    return f" (give its name, {own!r})" if isinstance(own, str) else f" (there is: {', '.join(dict.fromkeys(known))})"
+
+
+def batches(x: Any, *shape: int) -> str:
+    """Returns what to do with numbers of many worlds, in words, nothing where they are none of that shape with a world axis before."""
+    given = shape_of(x)
+    return (
+        "; where these are of many worlds: a description is of one, and jax.vmap makes many of it" if given and given[1:] == shape else ""
+    )
+
+
+def are_names(x: Any) -> bool:
+    """Returns whether something is a sequence of texts."""
+    return isinstance(x, Sequence) and not isinstance(x, str) and all(isinstance(name, str) for name in x)
+
+
+def said(x: Any) -> str:
+    """Returns something that was given in place of a name, in few words."""
+    return repr(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
     """Yields what is no vector."""
     if not is_vector(value, dimension):
         names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
-        yield f"must be {names}, got {value}"
+        yield f"must be {names}, got {value}{batches(value, dimension)}"

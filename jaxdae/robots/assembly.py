@@ -14,6 +14,7 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
+from jaxdae.mechanisms.coordinates.resistance import spatial_inertia, without_inertia
 from jaxdae.robots.attach import on_bodies
 from jaxdae.robots.graph import (
     HERE,
@@ -29,7 +30,7 @@ from jaxdae.robots.graph import (
     quaternion_matrix,
     spanning,
 )
-from jaxdae.robots.inertia import columns, spatial_inertia, without_inertia
+from jaxdae.robots.inertia import columns
 from jaxdae.robots.parallel import EXACT, reduced
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import Source
@@ -74,7 +75,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         tree = _standing(tree, graph)
     owner = _owners(tree)
     bodies, frames, notes = _bodies(graph, owner)
-    _check_inertia(source, tree, owner, graph)
+    _check_inertia(source, tree, owner, graph, bodies)
     loops, reports, more = _loops(source, tree, owner, graph)
     notes += more
     source.end()
@@ -198,8 +199,8 @@ def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict
     return bodies, frames, notes
 
 
-def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -> None:
-    """Notes joints that have nothing to move."""
+def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph, made: Sequence[js.Body]) -> None:
+    """Notes joints that have nothing to move, and bodies with inertia that no coordinates take."""
     number = {GROUND: -1}
     names, carriers, own, armature, children = [], [], [], [], []
     origin = graph.links[tree.branches[0].child].pose.place if tree.branches else np.zeros(3)
@@ -231,8 +232,10 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
         if body != GROUND:
             mass, center, inertia = together(inside, graph.links[body])
             bodies[number[body]] = spatial_inertia(mass, center - origin, inertia)
+    told = set()
     for k in without_inertia(carriers, own, bodies, armature):
         link = graph.links[children[k]]
+        told.add(link.name)
         mass, _, inertia = together(_members(graph.links, owner)[link.name], link)
         by = f"by the joint {names[k]!r} " if names[k] else "freely "
         what = (
@@ -243,6 +246,9 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
             f"link {link.name!r} moves {by}{what}, and what it carries does not resist either: the mass matrix is singular;"
             " give it an inertial",
         )
+    for body in made:
+        for mistake in body.mistakes(massless=True) if body.name not in told else ():
+            source.wrong(graph.links[body.name].line, f"link {body.name!r}, with what is welded to it: {mistake}")
 
 
 def _stepped(joint: Joint) -> tuple[Any, ...]:

@@ -14,35 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdae.mechanisms import GROUND
-
-
-class Pose(NamedTuple):
-    """A frame in another: rotation (3, 3) to its axes, place (3,) in m."""
-
-    rotation: np.ndarray
-    place: np.ndarray
-
-    def then(self, inner: Pose) -> Pose:
-        """Returns where a frame is that has a pose in this one."""
-        return Pose(self.rotation @ inner.rotation, self.place + self.rotation @ inner.place)
-
-    def seen_from(self, other: Pose) -> Pose:
-        """Returns the pose in another frame, both given in a third."""
-        return Pose(other.rotation.T @ self.rotation, other.rotation.T @ (self.place - other.place))
-
+from jaxdae.mechanisms.coordinates.resistance import Pose, cross_matrix, turn
 
 HERE = Pose(np.eye(3), np.zeros(3))
-
-
-def cross_matrix(x: np.ndarray) -> np.ndarray:
-    """Returns the matrix (3, 3) of the cross product with a vector."""
-    return np.asarray([[0.0, -x[2], x[1]], [x[2], 0.0, -x[0]], [-x[1], x[0], 0.0]])
-
-
-def turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    """Returns the rotation (3, 3) about a unit vector."""
-    cross = cross_matrix(axis)
-    return np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * cross @ cross
 
 
 def roll_pitch_yaw(roll: float, pitch: float, yaw: float) -> np.ndarray:

@@ -173,7 +173,9 @@ def _shape(joints: np.ndarray, body: Any, size: float) -> list[np.ndarray]:
 
 
 def middle_lines(body: Any) -> list[np.ndarray]:
-    """Returns the middle lines of the box that has the mass and the inertia of a body."""
+    """Returns the middle lines of the box that has the mass and the inertia of a body, its place where it lacks one of them."""
+    if body.inertia is None or not body.mass:
+        return [np.zeros((2, 3))] * 3
     given = np.asarray(body.inertia, float)
     moments, axes = np.linalg.eigh(np.diag(given) if given.ndim == 1 else given)
     # A box with sides 2 a, 2 b, 2 c has m (b^2 + c^2) / 3 about its first axis.

@@ -226,7 +226,8 @@ def _spatial(body: Any, shape: Outline, width: float) -> Mesh:
     if len(joints) == 1 and span < 0.2 * width:
         axes = middle_lines(body)
         halves = np.array([0.5 * np.linalg.norm(line[1] - line[0]) for line in axes])
-        directions = np.linalg.eigh(np.diag(body.inertia) if np.ndim(body.inertia) == 1 else body.inertia)[1]
+        given = np.zeros(3) if body.inertia is None else body.inertia
+        directions = np.linalg.eigh(np.diag(given) if np.ndim(given) == 1 else given)[1]
         # A body that is thin like a point mass still can be seen.
         return cuboid(np.maximum(halves, 0.25 * width), directions * np.sign(np.linalg.det(directions)))
     meshes = []

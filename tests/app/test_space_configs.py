@@ -16,6 +16,7 @@ from jaxdae.app.closing import notes
 from jaxdae.app.config import load
 from jaxdae.app.objective import objective
 from jaxdae.app.observed import observe
+from jaxdae.app.outline import outline
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
@@ -445,6 +446,20 @@ def test_what_the_library_finds_wrong_has_its_place_too(tmp_path):
     assert ": mechanism.joints.forks: got a joint that cannot be built: joint 'forks': axis and second must not be parallel" in lines[0]
     assert ": mechanism.joints.stay: got a joint that cannot be built" in lines[1]
     assert "its points coincide at the start pose" in lines[1]
+
+
+def test_a_tree_in_which_nothing_resists_is_told_with_its_joint(tmp_path):
+    """A cross without mass on one hinge; between two it is what it is for, and is drawn too."""
+    hinge = {"type": "revolute", "name": "A", "a": "ground", "b": "cross", "axis": [0, 0, 1], "at": [0, 0, 0]}
+    cross = {"name": "cross", "massless": True, "pose": {"place": [0, 0, 0]}}
+    mechanism = {"space": "space", "coordinates": "joints", "bodies": [cross], "joints": [hinge]}
+    data = {"name": "cross", "mechanism": mechanism, "duration": 0.1, "dt": 0.05}
+    (line,) = messages(tmp_path, data)
+    assert ": mechanism.joints.A: got a joint that cannot be built: joint 'A': what it carries does not resist" in line
+    arm = {"name": "arm", "mass": 1.0, "inertia": [0.1, 0.1, 0.1], "pose": {"place": [0.5, 0, 0]}}
+    mechanism["bodies"].append(arm)
+    mechanism["joints"].append({**hinge, "name": "B", "a": "cross", "b": "arm", "axis": [0, 1, 0]})
+    assert "cross" in outline(Config.model_validate(data).mechanism).lines
 
 
 def test_names_of_coordinates_are_those_of_the_mechanism():

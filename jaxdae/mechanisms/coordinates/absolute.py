@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -23,7 +23,7 @@ from jaxdae.geometry.rotation import matrix_quaternion, quat_difference, quat_re
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
-from jaxdae.mechanisms.graph import holds
+from jaxdae.mechanisms.graph import holds, lost_off_the_tree
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import BlockDiagonalMatrix, BlockRows, DenseRows, DiagonalMatrix, JacobianOperator, MassOperator
@@ -293,6 +293,14 @@ class Absolute:
 
     massless: ClassVar[bool] = False
     """Whether bodies may go without mass and inertia."""
+
+    def wrong_kinds(self) -> Iterable[str]:
+        """Yields nothing."""
+        return ()
+
+    def mistakes(self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]) -> Iterable[Any]:
+        """Yields joints with what acts on joints of a tree alone."""
+        return lost_off_the_tree([*joints, *unsound], "use Joints()")
 
     def of(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -16,10 +16,11 @@ from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, PLACE, VELOCITIES, Step, Structure, ball, place
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
-from jaxdae.mechanisms.graph import Edge, spanning_tree
+from jaxdae.mechanisms.graph import Edge, cut_mistakes, lost_off_the_tree, spanning_tree
+from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import is_there, real
+from jaxdae.mechanisms.values import are_names, is_there, real, said
 
 ARTICULATED_FROM, ARTICULATED_FROM_WITH_LOOPS = 10, 24
 """The number of velocities from which solvers get M as articulated bodies. Semi-implicit Euler on CPU, microseconds a step of each of
@@ -28,8 +29,13 @@ ladders of four-bars with projections, whose rows a matrix takes all at once, 7.
 world in space pays for it with 10 and 12 velocities, 1.08 to 1.13 of the time, and gains from 16 on."""
 
 
+def _given(cut: Any) -> str:
+    """Returns what was given as a cut, in few words."""
+    return f"({', '.join(map(said, cut))})" if isinstance(cut, list | tuple) else said(cut)
+
+
 @dataclasses.dataclass(frozen=True)
-class Joints:
+class Joints(ByKeywords):
     """The choice of joint coordinates: those of the joints of a spanning tree; joints beyond it are constraint rows.
 
     The tree grows from the ground breadth-first, in the order of the joints. A body that it does not reach has coordinates of its own, as
@@ -43,6 +49,31 @@ class Joints:
 
     massless: ClassVar[bool] = True
     """Whether bodies may go without mass and inertia: M is that of all that a joint carries."""
+
+    def wrong_kinds(self) -> Iterable[str]:
+        """Yields a cut that is no tuple of names."""
+        if not are_names(self.cut):
+            yield f'Joints.cut must be names of joints, such as ("crank_pin",), got {_given(self.cut)}'
+
+    def mistakes(self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]) -> Iterable[Any]:
+        """Yields what is wrong with the choice for a description: what of ("joint" or empty), the name, and the mistake in words.
+
+        Args:
+            bodies: names.
+            joints: those without mistakes.
+            unsound: the others.
+            loops: names of joints that are no edges of the tree where there is no cut.
+        """
+        cut = self.cut if are_names(self.cut) else ()
+        found = cut_mistakes(bodies, joints, cut, [joint.name for joint in unsound])
+        if found:
+            yield "", "", f"Joints.cut: {'; '.join(found)}"
+        yield from lost_off_the_tree([joint for joint in (*joints, *unsound) if joint.name in cut], "name another joint of its loop in cut")
+        others = [joint for joint in joints if joint.tree_only and joint.name not in cut]
+        if others and not (found or unsound):
+            edges = {edge.joint.name for edge in spanning_tree(bodies, joints, cut, loops).edges if edge.joint is not None}
+            off = [joint for joint in others if joint.name not in edges]
+            yield from lost_off_the_tree(off, "name another joint of its loop in Joints.cut")
 
     def of(
         self,
@@ -64,11 +95,8 @@ class Joints:
             loops: names of joints that are no edges of the tree where there is no cut.
 
         Raises:
-            TypeError: a cut that is no tuple of names.
-            ValueError: a cut of unknown joints, one that leaves a loop, or one that takes bodies off the tree which other joints hold.
+            ValueError: all that is wrong with the cut.
         """
-        if isinstance(self.cut, str) or not isinstance(self.cut, Sequence) or not all(isinstance(name, str) for name in self.cut):
-            raise TypeError(f'Joints.cut must be names of joints, such as ("crank_pin",), got {self.cut!r}')
         names = [body.name for body in bodies]
         tree = spanning_tree(names, joints, self.cut, loops)
         making = _Making(space, frames, numbers, [body.name for body in bodies if body.turns_only])

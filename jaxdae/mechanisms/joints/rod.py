@@ -18,6 +18,9 @@ class RodBetweenPoints(Joint):
     """What the rods of both spaces share."""
 
     rows: ClassVar[dict[str, str]] = {"length": "m"}
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("damping", "stiffness"), "a rod keeps its length: what gives way is a LinearSpring, a force, with stiffness and damping"
+    )
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")

@@ -21,12 +21,15 @@ from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.joints.pair_rows import ROTATION, TILT, PairRows, Product, of_pairs
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
-from jaxdae.mechanisms.joints.spatial_base import AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
+from jaxdae.mechanisms.joints.spatial_base import ROTATIONAL, AnyOrientation, Facing, Movable, OnAxis, SpatialJoint, two_axes_mistakes
 from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface, SphereOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
 from jaxdae.mechanisms.values import concrete
+
+_TURNING = "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
+_BUSHING = "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and rotational_damping"
 
 _UPRIGHT = 1e-3
 """The cosine of the axes of a Cardan joint below which a rounded right angle is one."""
@@ -198,6 +201,8 @@ class Ball(AnyOrientation, SpatialJoint):
     """A ball in a socket: a point of a and a point of b coincide."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m"}
+    instead: ClassVar[Mapping[str, str]] = ROTATIONAL
+    acting: ClassVar[str] = _TURNING
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
@@ -255,6 +260,7 @@ class Weld(Facing):
     """Two bodies move as one. The relative pose is that of the start unless points and axes in both bodies are given."""
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "rot_x": "rad", "rot_y": "rad", "rot_z": "rad"}
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(("damping", "stiffness"), f"a weld does not move: {_BUSHING}")
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
@@ -294,6 +300,10 @@ class Free(AnyOrientation, SpatialJoint):
     angular velocity in its own axes: where a is the ground, qpos and qvel of a free joint in MuJoCo. A body that no joint connects moves
     by its mass center instead. Joints with rows go before it where they can carry b as well. In absolute coordinates it does nothing.
     """
+
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("damping", "stiffness"), "add the force Bushing between the same bodies, or Drag and RotationalDamper"
+    )
 
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the body that it moves against, ground mostly")
@@ -373,6 +383,8 @@ class ConstantVelocity(Facing, OnAxis):
     """
 
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "z": "m", "twist": "rad"}
+    instead: ClassVar[Mapping[str, str]] = ROTATIONAL
+    acting: ClassVar[str] = _TURNING
 
     @of_pairs(PairRows(gap=True, products=((Product(0.5, 1, 0), Product(-0.5, 0, 1)),)))
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:

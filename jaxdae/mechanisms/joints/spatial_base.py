@@ -84,6 +84,15 @@ class OnAxis(SpatialJoint):
             yield "has both axis and axes_a: give one of them"
 
 
+DAMPER, SPRING = "RotationalDamper", "RotationalSpring"
+ROTATIONAL = {
+    "damping": f"add the force {DAMPER}(name, a, b, damping) between the same bodies, which resists about all axes",
+    "stiffness": f"add the force {SPRING}(name, a, b, stiffness=...) between the same bodies, which pulls back about any axis",
+    "rest": f"the force {SPRING} is at rest where its axes_a and axes_b coincide",
+}
+"""What acts on any rotation of one body against another, for keywords of joints that turn about axes."""
+
+
 class Movable(WithElements, SpatialJoint):
     """A joint with coordinates, whose angles are in (-pi, pi]."""
 
@@ -100,7 +109,12 @@ class AnyOrientation(SpatialJoint):
     tree_only: ClassVar[tuple[str, ...]] = ("armature", "friction")
 
     armature: Number = fields.number(
-        "the inertia that motors add to each velocity, on joints of a tree only,", "kg m^2 or kg", value=0.0, at_least=0.0, sparse=True
+        "the inertia that motors add to each velocity, on joints of a tree only,",
+        "kg m^2 or kg",
+        value=0.0,
+        at_least=0.0,
+        least=0.0,
+        sparse=True,
     )
     friction: Number = fields.number(
         "the dry friction against each velocity, on joints of a tree only,", "N m or N", value=0.0, at_least=0.0, sparse=True

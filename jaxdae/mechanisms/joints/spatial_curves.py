@@ -71,7 +71,9 @@ class PointOnCurve(SpatialJoint):
         if list(self.kinds()["curve"].mistakes(self.curve, Known((), (), "", {}))):
             return  # The field says so by itself.
         found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
-        if found is not None and np.all(found == found[0]):
+        if found is not None and not np.all(np.isfinite(found)):
+            yield f"curve must return finite places for s = {self.first} to {self.last}, got {found.tolist()}: move first and last"
+        elif found is not None and np.all(found == found[0]):
             yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
 
     def parameter(self, p: Array) -> Array:
@@ -132,6 +134,26 @@ class PointOnSurface(SpatialJoint):
         value, gradient = jax.value_and_grad(self.surface)(a.turned_back(b.point(self.point_b) - a.place).array())
         return (value / jnp.sqrt(jnp.sum(gradient**2)),)
 
+    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
+        """Yields a surface that has no normal at the start."""
+        length = _steepness(self, places["point_b"])
+        if length is not None and not 0.0 < length < np.inf:
+            yield (
+                f"surface must have a gradient at the start, got one of length {length:.6g} at {places['point_b'].tolist()}:"
+                " start elsewhere, or write the surface as a function that is smooth and not flat there"
+            )
+
+
+def _steepness(joint: Any, place: Any) -> float | None:
+    """Returns the length of the gradient of a surface at a place of the world at the start, None where it is not known."""
+    if place is None or joint.a != GROUND:
+        return None  # The frame of a is not known here.
+    if list(joint.kinds()["surface"].mistakes(joint.surface, Known((), (), "", {}))):
+        return None  # The field says so by itself.
+    with jax.ensure_compile_time_eval():
+        length = concrete(jnp.linalg.norm(jax.grad(joint.surface)(jnp.asarray(place, jnp.result_type(float)))))
+    return None if length is None else float(length)
+
 
 _LENGTH = 1e-3
 """By how much the gradient of a distance may differ from length 1 at the start."""
@@ -186,15 +208,9 @@ class SphereOnSurface(SpatialJoint):
 
     def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
         """Yields a surface whose function returns no distances."""
-        place = places["point_b"]
-        if place is None or self.a != GROUND:
-            return  # The frame of a is not known here.
-        if list(self.kinds()["surface"].mistakes(self.surface, Known((), (), "", {}))):
-            return  # The field says so by itself.
-        with jax.ensure_compile_time_eval():
-            length = concrete(jnp.linalg.norm(jax.grad(self.surface)(jnp.asarray(place, jnp.result_type(float)))))
-        if length is not None and not abs(float(length) - 1.0) < _LENGTH:
+        length = _steepness(self, places["point_b"])
+        if length is not None and not abs(length - 1.0) < _LENGTH:
             yield (
                 "surface must return the distance from it, whose gradient has length 1; at the start it has length"
-                f" {float(length):.6g}: divide by that, or return sqrt(...) - radius for a pipe or a ball"
+                f" {length:.6g}: divide by that, or return sqrt(...) - radius for a pipe or a ball"
             )
