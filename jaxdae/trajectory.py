@@ -278,9 +278,11 @@ def _batch_rollout(
             each, same = iter(parts), iter(shared)
             return many([next(same if k is None else each) for k in axes], memory)
 
+        full = jax.tree.map(placement.filled, (stacked, carried))
         if placement.chunks == 1:
-            return chunk((stacked, carried))
-        return jax.tree.map(placement.join, jax.lax.map(chunk, jax.tree.map(placement.split, (stacked, carried))))
+            return jax.tree.map(placement.own, chunk(full))
+        found = jax.lax.map(chunk, jax.tree.map(placement.split, full))
+        return jax.tree.map(lambda x: placement.own(placement.join(x)), found)
 
     found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
     return jax.tree.map(placement.cut, found)

@@ -117,17 +117,32 @@ class Worlds:
         return system, integrator, jax.tree.map(lambda x: x[world], self.state)
 
     def part(self, first: int, behind: int) -> "Worlds":
-        """Returns the worlds from `first` to the one before `behind`."""
+        """Returns the worlds from `first` to the one before `behind`; where there are fewer, copies of the last one behind them."""
         if (first, behind) == (0, self.size):
             return self
 
-        def cut(axes: Any, stack: Any) -> Any:
-            return jax.tree.map(lambda axis, x: x if axis is None else x[first:behind], axes, stack, is_leaf=lambda x: x is None)
+        def taken(axes: Any, stack: Any) -> Any:
+            return jax.tree.map(lambda axis, x: x if axis is None else cut(x, first, behind), axes, stack, is_leaf=lambda x: x is None)
 
-        state, closed = jax.tree.map(lambda x: x[first:behind], (self.state, self.closed))
-        parameters = {path: column[first:behind] for path, column in self.parameters.items()}
-        system, integrator = cut(self.system_axes, self.system), cut(self.integrator_axes, self.integrator)
-        return Worlds(system, integrator, state, self.system_axes, self.integrator_axes, closed, self.guess[first:behind], parameters)
+        state, closed, guess = jax.tree.map(lambda x: cut(x, first, behind), (self.state, self.closed, self.guess))
+        parameters = {path: cut(column, first, behind) for path, column in self.parameters.items()}
+        system, integrator = taken(self.system_axes, self.system), taken(self.integrator_axes, self.integrator)
+        return Worlds(system, integrator, state, self.system_axes, self.integrator_axes, closed, guess, parameters)
+
+
+def cut(x: Any, first: int, behind: int) -> Any:
+    """Returns entries of an array along its first axis; where it ends before `behind`, copies of its last entry take the rest.
+
+    Args:
+        x: the array (world, ...), of the host or of a device.
+        first: of the entries.
+        behind: the last of them.
+    """
+    missing = behind - len(x)
+    if missing <= 0:
+        return x[first:behind]
+    join, repeat = (np.concatenate, np.repeat) if isinstance(x, np.ndarray) else (jnp.concatenate, jnp.repeat)
+    return join([x[first:], repeat(x[-1:], missing, axis=0)])
 
 
 def worlds(config: Config) -> Worlds:

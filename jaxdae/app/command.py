@@ -159,7 +159,7 @@ def merge(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A 
 
 @app.command()
 def status(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]) -> None:
-    """Say how far a run is, who works on it, and how fast."""
+    """Say how far a run or a fit is, who works on it, and how fast."""
     from jaxdae.app import watch
 
     for line in watch.lines(folder):

@@ -6,18 +6,25 @@ because JAX ends a process without a word that helps where nobody answers there.
 are done, and for nothing else: no array travels, results meet on the disk.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
 import socket
+import threading
 import time
+from collections.abc import Iterator
 
 import jax
 
 from jaxdae.app import gpus, interrupts
 from jaxdae.app.problems import Refused
+from jaxdae.app.telling import note
 
 _SECONDS = 120.0
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of a client of HTTP/2, by RFC 9113
+_SETTINGS = 4  # the type of the frame with which a server of it begins, its fourth byte
+_PATIENCE = 0.9  # of the time for all processes to come, after which those that are here are told
 _PORTS = 4096  # the last of all, of which jobs choose theirs
 _SCHEDULERS = {"SLURM_JOB_ID": "SLURM", "OMPI_COMM_WORLD_SIZE": "Open MPI"}
 _EXAMPLE = "--coordinator HOST:PORT --processes N --process I, I from 0, or a start by srun or mpirun"
@@ -106,7 +113,8 @@ def _port(job: int) -> int:
 
 def _connected(coordinator: str, processes: int | None, process: int | None, devices: list[int] | None, seconds: float) -> Hosts:
     try:
-        jax.distributed.initialize(coordinator, processes, process, devices, initialization_timeout=int(seconds))
+        with _told_of_absent(coordinator, seconds):
+            jax.distributed.initialize(coordinator, processes, process, devices, initialization_timeout=int(seconds))
         hosts = Hosts(jax.process_index(), jax.process_count())
         # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
         hosts.meet()
@@ -114,6 +122,22 @@ def _connected(coordinator: str, processes: int | None, process: int | None, dev
         raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
     interrupts.check()
     return hosts
+
+
+@contextlib.contextmanager
+def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
+    """Says shortly before the time is over that other processes have not come: JAX then ends this one in its compiled code, unasked."""
+    told = (
+        f"--distributed: got fewer processes at {coordinator} in {_PATIENCE * seconds:g} s than there are to be, or two of one number;"
+        f" after {seconds:g} s JAX ends this one, with exit code 134; start all of them at the same time, each with a number of its own"
+    )
+    timer = threading.Timer(_PATIENCE * seconds, note, [told])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _address(coordinator: str) -> tuple[str, int]:
@@ -139,14 +163,17 @@ def _wait_for(host: str, port: int, seconds: float) -> None:
     until, reason = time.monotonic() + seconds, ""
     while time.monotonic() < until:
         try:
-            socket.create_connection((host, port), timeout=5.0).close()
+            with socket.create_connection((host, port), timeout=5.0) as connection:
+                connection.sendall(_GREETING)
+                # JAX's runtime speaks gRPC, which is HTTP/2; it ends a process that meets anything else.
+                if connection.recv(9)[3:4] == bytes([_SETTINGS]):
+                    return
+            reason = "what answers is no process of JAX"
         except OSError as error:
             reason = error.strerror or str(error)
-            time.sleep(0.2)
-            interrupts.check()
-        else:
-            return
+        time.sleep(0.2)
+        interrupts.check()
     raise Refused(
-        f"--coordinator: got {host}:{port}, where nobody answered for {seconds:g} s ({reason}); start process 0 there,"
-        " and let its port through the firewall between the hosts"
+        f"--coordinator: got {host}:{port}, where process 0 did not answer for {seconds:g} s ({reason}); start it there,"
+        " choose a port that nothing else uses, and let it through the firewall between the hosts"
     )

@@ -249,6 +249,17 @@ def _check_history(found: Opened) -> None:
         raise _damaged(file, f"a table that is not that of {run_folder.CHECKPOINT}")
 
 
+def looked_at(folder: pathlib.Path) -> Opened:
+    """Returns the folder of a run, of a simulation or of a fit, complete or not, for somebody who only looks.
+
+    Raises:
+        Refused: for anything else.
+    """
+    _check_parts(folder, (run_folder.CONFIG, run_folder.RECORD), _EXAMPLE)
+    record = _record(folder)
+    return _fit(folder, record) if "learned" in record else recorded(folder)
+
+
 def recorded(folder: pathlib.Path) -> Opened:
     """Returns the folder of a `jaxdae run`, complete or not, for somebody who only looks.
 

@@ -17,11 +17,12 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts, laws
-from jaxdae.app.build import Worlds, sample, with_numbers
+from jaxdae.app.build import Worlds, cut, sample, with_numbers
 from jaxdae.app.describing import described
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
-from jaxdae.batching.layout import local
+from jaxdae.batching.layout import lanes, local
+from jaxdae.devices import on_accelerator
 
 _NEIGHBORS = 5  # entries that a slope of the power is taken from
 _BEFORE = _NEIGHBORS - 1  # entries that a block knows of those before it
@@ -150,9 +151,9 @@ class Simulator:
         dt = jnp.asarray(config.dt, worlds.state.q.dtype)
         started = time.perf_counter()
         at = self.carried(worlds) if part.carried is None else part.carried
-        shares = _shares(worlds.size, self._threads)
+        shares = _shares(worlds.size, self._threads, 1 if on_accelerator() else lanes(worlds.state.q.dtype))
         each = [worlds.part(*share) for share in shares]
-        stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: x[a:b], (at.state, at.status, at.memory)) for a, b in shares]
+        stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory)) for a, b in shares]
         run = self._compiled(each[0], stand[0], dt)
         summary.layout = self._placement(each[0]) | {"threads": len(shares), "program_bytes": len(shares) * _bytes(run)}
         summary.compile_s += time.perf_counter() - started
@@ -170,12 +171,12 @@ class Simulator:
             found = _side_by_side(advance, len(shares))
             stand, blocks = [end for end, _ in found], [block for _, block in found]
             count = min(self._block, (steps - done) // every)
-            block = _whole(blocks, shares)
+            block = _whole(blocks, worlds.size)
             with interrupts.held():
                 track.take(config.dt * (done + every * np.arange(count + 1)), block)
                 done += count * every
                 summary.steps, summary.simulate_s = done, before + time.perf_counter() - started
-                state, status, memory = _whole(stand, shares)
+                state, status, memory = _whole(stand, worlds.size)
                 saved(Carried(state, status, memory, *track.carried))
             progress(done)
         return summary
@@ -200,14 +201,16 @@ def _bytes(program: Any) -> int:
     return needs.temp_size_in_bytes + needs.argument_size_in_bytes + needs.output_size_in_bytes
 
 
-def _shares(size: int, threads: int) -> list[tuple[int, int]]:
+def _shares(size: int, threads: int, together: int) -> list[tuple[int, int]]:
     """Returns the worlds of each thread (first, behind the last), as many for each, so that one program serves all.
 
-    Where they do not divide, the last shares begin with worlds of those before, which are computed twice; no share is one world alone.
+    Where there are fewer worlds than that, copies of the last one are computed, too. No share is one world alone, and all are multiples
+    of `together`: no bit of a world then depends on how many there are.
     """
-    each = max(-(-size // threads), min(size, 2))
-    count = -(-size // each)
-    return [(first, first + each) for first in (min(k * each, size - each) for k in range(count))]
+    each = -(-size // threads)
+    each = -(-each // together) * together if size > 1 else 1
+    each = max(each, min(size, 2))
+    return [(first, first + each) for first in range(0, size, each)]
 
 
 def _side_by_side(function: Callable[[int], Any], count: int) -> list[Any]:
@@ -218,13 +221,11 @@ def _side_by_side(function: Callable[[int], Any], count: int) -> list[Any]:
         return list(pool.map(function, range(count)))
 
 
-def _whole(trees: Any, shares: list[tuple[int, int]]) -> Any:
-    """Returns what all threads found, (world, ...), on the host."""
-    if len(shares) == 1:
-        return jax.tree.map(local, trees[0])
-    befores = [0, *(behind for _, behind in shares[:-1])]
-    skipped = [before - first for (first, _), before in zip(shares, befores, strict=True)]
-    return jax.tree.map(lambda *x: np.concatenate([local(part)[skip:] for part, skip in zip(x, skipped, strict=True)]), *trees)
+def _whole(trees: Any, size: int) -> Any:
+    """Returns what all threads found of so many worlds, (world, ...), on the host."""
+    if len(trees) == 1:
+        return jax.tree.map(lambda x: local(x)[:size], trees[0])
+    return jax.tree.map(lambda *x: np.concatenate([local(part) for part in x])[:size], *trees)
 
 
 def _is_driven(config: Config) -> bool:

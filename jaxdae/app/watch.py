@@ -1,9 +1,10 @@
 """How far a run is, from its folder alone: also while other processes, on other machines, work on it."""
 
+import csv
 import datetime
 import pathlib
 
-from jaxdae.app import metrics, opened, parts, run_folder
+from jaxdae.app import locks, metrics, opened, parts, run_folder
 from jaxdae.app.progress import duration
 
 
@@ -11,9 +12,11 @@ def lines(folder: pathlib.Path) -> list[str]:
     """Returns what `jaxdae status` prints.
 
     Raises:
-        Refused: no folder of a simulation.
+        Refused: no folder of a run.
     """
-    found = opened.recorded(folder)
+    found = opened.looked_at(folder)
+    if found.is_fit:
+        return _of_fit(found)
     record, size, steps = found.record, found.config.batch.size, found.config.steps
     told = [f"{folder}: {found.config.name}, {size} worlds, {steps} steps, begun {record['started']}"]
     if record["complete"]:
@@ -24,6 +27,20 @@ def lines(folder: pathlib.Path) -> list[str]:
     told.append(f"{far(begun, size, steps)}; {run_folder.incomplete(record)}")
     told += [f"worlds {first} to {behind - 1}: {state}" for (first, behind), state in _states(folder, begun, steps)]
     return told + [_speed(line) for line in metrics.last_lines(folder)]
+
+
+def _of_fit(found: opened.Opened) -> list[str]:
+    folder, record, learned = found.folder, found.record, found.record["learned"]
+    count = getattr(found.config, learned["command"]).iterations
+    told = [f"{folder}: {found.config.name}, jaxdae {learned['command']}, {count} iterations, begun {record['started']}"]
+    if record["complete"]:
+        losses = f"loss {learned['loss_at_start']:.6g} at the start, {learned['loss']:.6g} at iteration {learned['best_iteration'] + 1}"
+        return [*told, f"complete, finished {record['finished']}: {losses}"]
+    history = folder / run_folder.HISTORY
+    rows = list(csv.DictReader(history.read_text(encoding="utf-8").splitlines())) if history.exists() else []
+    at = f"iteration {rows[-1]['iteration']} of {count}, loss {float(rows[-1]['loss']):.6g}" if rows else "no checkpoint yet"
+    who = "a process of this machine works on it" if locks.is_locked(folder / run_folder.LOCK) else "no process of this machine works on it"
+    return [*told, f"{at}; {run_folder.incomplete(record)}; {who}"]
 
 
 def far(begun: list[parts.Found], size: int, steps: int) -> str:

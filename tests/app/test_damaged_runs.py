@@ -297,6 +297,18 @@ def test_tables_whose_content_was_changed(copy, kind):
     assert (code, "a symbolic link" in err) == (2, True)
 
 
+def test_the_status_of_fits(copy):
+    """How far one is that was killed, and how one ended."""
+    folder = copy("tune-killed")
+    told = command("status", folder)[1]
+    assert "jaxdae tune, " in told
+    assert "iteration 4 of " in told
+    assert "it goes on at this moment, or was killed; no process of this machine works on it" in told
+    (folder / "history.csv").unlink()
+    assert "no checkpoint yet" in command("status", folder)[1]
+    assert "complete, finished" in command("status", copy("tune-finished"))[1]
+
+
 def test_a_fit_that_was_stopped_before_its_first_checkpoint(copy):
     folder = copy("tune-killed")
     for name in ("history.csv", "checkpoint.npz"):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -116,6 +117,17 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
         subprocess.run(["umount", disk], check=True)
 
 
+def test_processes_of_which_some_do_not_come(monkeypatch, capsys):
+    def initialize(*given, **more):
+        time.sleep(0.5)
+        raise RuntimeError("nobody came")
+
+    monkeypatch.setattr("jax.distributed.initialize", initialize)
+    with pytest.raises(Refused, match="JAX could not connect the processes"):
+        hosts.join(f"localhost:{_free_port()}", 2, 0, seconds=0.3)
+    assert "got fewer processes at localhost:" in capsys.readouterr().err
+
+
 def test_processes_that_do_not_find_each_other(monkeypatch):
     port = _free_port()
     for options, told in (
@@ -123,7 +135,7 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
         ((f"localhost:{port}", 2, None), "got no --process, expected"),
         (("localhost", 2, 0), "--coordinator: got 'localhost', expected HOST:PORT"),
         ((f"localhost:{port}", 2, 2), "--process: got 2 of 2 processes, expected 0 to 1"),
-        ((f"localhost:{port}", 2, 1), "where nobody answered for 0.3 s"),
+        ((f"localhost:{port}", 2, 1), "where process 0 did not answer for 0.3 s"),
     ):
         with pytest.raises(Refused, match=re.escape(told)):
             hosts.join(*options, seconds=0.3)
@@ -132,6 +144,13 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
         taken.listen()
         with pytest.raises(Refused, match="a port that process 0 cannot open"):
             hosts.join(f"localhost:{port}", 2, 0)
+        told = r"where process 0 did not answer for 0.3 s \(what answers is no process of JAX\)"
+        other = threading.Thread(target=_greet, args=(taken,))
+        other.start()
+        with pytest.raises(Refused, match=told):
+            hosts.join(f"localhost:{taken.getsockname()[1]}", 2, 1, seconds=0.3)
+        taken.shutdown(socket.SHUT_RDWR)
+        other.join()
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(Refused, match="no task of it, expected a start by srun"):
         hosts.join(None, None, None)
@@ -140,7 +159,7 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
         monkeypatch.setenv("SLURM_STEP_NODELIST", nodes)
         assert hosts._slurm() == (host, 61457, 1)
     monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
-    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where nobody answered for 0.3 s")):
+    with pytest.raises(Refused, match=re.escape("--coordinator: got localhost:61457, where process 0 did not answer for 0.3 s")):
         hosts.join(None, None, None, seconds=0.3)
     monkeypatch.delenv("SLURM_JOB_ID")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
@@ -150,6 +169,15 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
     for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
         monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
         assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
+
+
+def _greet(taken):
+    """Answers as a program of another kind until its socket is shut."""
+    with contextlib.suppress(OSError):
+        while True:
+            with taken.accept()[0] as asking:
+                asking.recv(64)
+                asking.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
 def _free_port():

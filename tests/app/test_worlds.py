@@ -6,6 +6,8 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+import two_devices
+from small_runs import SWING
 
 import jaxdae as library
 from jaxdae.app import build, load, precision, simulate
@@ -255,3 +257,36 @@ def test_loops_that_are_closed_some_at_a_time(free, monkeypatch):
         np.testing.assert_array_equal(one, other, err_msg=str(path))
     assert jax.tree.leaves(some.system_axes) == jax.tree.leaves(whole.system_axes)
     np.testing.assert_array_equal(collect(config, some.part(3, 7))[2]["q"], collect(config, whole.part(3, 7))[2]["q"])
+
+
+# Worlds of a mechanism in which the compiler rounds otherwise where they do not fill its vectors.
+SIZES = """
+from jaxdae.app.flags import for_small_programs
+for_small_programs()
+import numpy as np
+from jaxdae.app.config import load
+from jaxdae.app.precision import precision
+from jaxdae.app.simulate import Simulator
+
+def simulated(first=0, threads=1, *given):
+    found, (config, worlds) = [], load(CONFIG, given)
+    with precision(config):
+        Simulator(config, 30, threads=threads).run(worlds.part(first, 50), lambda instants, block: found.append(block))
+    return {name: np.concatenate([block[name] for block in found], axis=1) for name in found[0]}
+
+for precise in ("precision=float64", "precision=float32"):
+    whole = simulated(0, 1, precise)
+    for first, threads, *given in ((0, 2), (43, 1), (0, 1, "layout.chunk=7")):
+        for name, x in simulated(first, threads, precise, *given).items():
+            assert np.array_equal(x, whole[name][first:]), (precise, first, threads, given, name)
+print("the same")
+"""
+
+
+@pytest.mark.long
+def test_no_bit_of_a_world_depends_on_how_many_there_are(tmp_path):
+    """Optimized as the command has it, which the other tests are not: 50 worlds, the last seven of them, in threads and in chunks."""
+    config = tmp_path / "swing.yaml"
+    config.write_text(SWING.replace("duration: 0.9", "duration: 3").replace("size: 100", "size: 50"))
+    done = two_devices.run(SIZES.replace("CONFIG", repr(str(config))), count=1)
+    assert done.stdout.strip() == "the same", done.stderr
