@@ -53,6 +53,7 @@ JACOBIANS = {
     "blocks without rows": block_rows((), ()),
     "stacked": StackedRows((block_rows((0, 1), (1, 5)), DenseRows(random(3, SIZE)), block_rows((2,), (3,)))),
     "six wide": block_rows((2, 0, 0), (0, 1, 1), 6, 2),
+    "two rows a joint, twenty joints on one body": block_rows((0,) * 40, tuple(np.repeat(1 + np.arange(20) % 5, 2).tolist())),
     "autodiff": AutodiffRows(everything(), everywhere()),
     "masked autodiff": AutodiffRows(everything(), everywhere()).masked(jnp.array([True, False, True])),
     "autodiff below": AutodiffRows(everything(), everywhere()).stacked(DenseRows(random(2, 4))),

@@ -2,11 +2,11 @@
 
 Chains of hinges in the plane and in space, ladders of four-bars in the plane, trees and Bricard's six-bar in space, and the humanoid G1
 where the package example-robot-data is installed; float64, one core, microseconds a step of semi-implicit Euler at 1 ms, of one world and
-of each of 64. Where there are loops jaxdae projects positions and velocities in every step. MuJoCo runs the same bodies by `mj_step` with
-Euler, its constraints off where there are no loops, and closes those of the ladders by `connect`, hinges in space by two of them. MJX
-runs the same up to 30 bodies, with one iteration of its solver. Where Pinocchio is installed its `aba` and `integrate` are called from
-Python for every step of a tree, and where frax is, trees of up to 64 bodies run in a scan of its `forward_dynamics` (pip install pin
-frax). All contenders of a size run in turn, and ratios are taken within a repetition.
+of each of 64, as many at a time as `jaxdae.batch_rollout` takes. Where there are loops jaxdae projects positions and velocities in every
+step. MuJoCo runs the same bodies by `mj_step` with Euler, its constraints off where there are no loops, and closes those of the ladders
+by `connect`, hinges in space by two of them. MJX runs the same up to 30 bodies, with one iteration of its solver. Where Pinocchio is
+installed its `aba` and `integrate` are called from Python for every step of a tree, and where frax is, trees of up to 64 bodies run in a
+scan of its `forward_dynamics` (pip install pin frax). All contenders of a size run in turn, and ratios are taken within a repetition.
 """
 
 import argparse
@@ -159,8 +159,12 @@ def of_jaxdae(
             return jax.tree.map(lambda x: x[-1], end)
         return jax.lax.scan(lambda state, _: (method.step(mechanism, state, (), None, DT)[0], None), start, None, length=steps)[0]
 
+    def batch(starts: jaxdae.State) -> jaxdae.State:
+        chunk = jaxdae.Layout().placement(worlds, rest.v.size, rest.v.dtype).chunk
+        return jax.lax.map(rolled, starts, batch_size=chunk) if chunk < worlds else jax.vmap(rolled)(starts)
+
     begin = time.perf_counter()
-    compiled = jax.jit(jax.vmap(rolled) if worlds > 1 else rolled).lower(at).compile()
+    compiled = jax.jit(batch if worlds > 1 else rolled).lower(at).compile()
     spent = time.perf_counter() - begin
     end = compiled(at)
     one = end if worlds == 1 else jax.tree.map(lambda x: x[0], end)

@@ -17,6 +17,8 @@ _CACHE = 4_000_000
 """Bytes of matrices of all worlds of a chunk, on a CPU: what a step makes of them then stays within a few MB, in the cache of a core."""
 _LEAST, _MOST = 32, 256
 """Fewer worlds at a time leave the vector units empty; more only take memory."""
+_LARGE, _LEAST_OF_LARGE = 512, 16
+"""The number of velocities beyond which a step keeps so much of each world, half a megabyte and more, that fewer worlds are faster."""
 _VECTOR = 32
 """Bytes of the vectors that XLA prefers on a CPU. What does not fill one it computes number by number, where a product and a sum may be
 rounded otherwise: seen of a pendulum with a damped hinge in chunks of 7, 10, 18 and 50, and never in multiples of four."""
@@ -57,7 +59,7 @@ class Layout:
         Args:
             worlds: how many.
             nv: the number of velocities of each: on a CPU, a chunk holds as many worlds as have 4 MB of matrices of that size, four in
-                each world, but 32 to 256. Measured and stated in `docs/layout.md`.
+                each world, but 32 to 256, and 16 where there are more than 512 velocities. Measured and stated in `docs/layout.md`.
             dtype: the precision.
 
         Raises:
@@ -76,7 +78,8 @@ class Layout:
         most = self.chunk
         if most is None:
             room = _CACHE // (4 * max(nv, 1) ** 2 * np.dtype(dtype).itemsize)
-            most = min(max(_LEAST, room), _MOST) if on_cpu else share
+            least = _LEAST_OF_LARGE if nv > _LARGE else _LEAST
+            most = min(max(least, room), _MOST) if on_cpu else share
         if self.remainder is Remainder.REFUSE:
             if worlds % devices or (self.chunk is not None and share % min(most, share)):
                 raise ValueError(

@@ -40,7 +40,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.geometry.trigonometry import cos_sin, once
 from jaxdae.typing import Scalar
 
 Quaternion: TypeAlias = Float[Array, "4"]
@@ -173,7 +173,8 @@ def quat_retract(q: Quaternion, phi: Vector) -> Quaternion:
         q: unit quaternion, body to world.
         phi: rotation vector in rad, in the body frame; omega_body dt for a step.
     """
-    return quat_normalize(quat_multiply(q, quat_exp(phi)))
+    # Four entries read each of the factor's, whose series would be computed, and compiled, for each of them.
+    return quat_normalize(quat_multiply(q, once(quat_exp(phi))))
 
 
 @jax.jit
