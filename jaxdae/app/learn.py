@@ -22,6 +22,7 @@ from jaxdae.app.build import Worlds
 from jaxdae.app.history import History, table
 from jaxdae.app.hosts import Hosts
 from jaxdae.app.learned_plots import draw_learned
+from jaxdae.app.metrics import FitMetrics
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Failed, Refused
@@ -203,7 +204,9 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
         with interrupts.held():
             place.take()
             history.write(told, recorded)
+            metrics.add(told)
 
+    metrics = FitMetrics(place.folder, section.iterations, place.config.batch.size, place.config.steps)
     with precision(place.config):
         found = objective(place.config, worlds, section)
         interrupts.check()

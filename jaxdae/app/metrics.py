@@ -3,7 +3,10 @@
     {"time": "2026-01-31T12:00:00+00:00", "worlds": [0, 256], "steps": 400, "of": 10000,
      "world_steps_per_s": 2.1e6, "failed": 0, "memory_MB": 310}
 
-Each process of a run that several share has a file of its own, `metrics-0017.jsonl`.
+Each process of a run that several share has a file of its own, `metrics-0017.jsonl`. A fit has a line for every checkpoint:
+
+    {"time": "2026-01-31T12:00:00+00:00", "worlds": [0, 256], "iterations": 40, "of": 200, "loss": 0.0123, "gradient_norm": 0.4,
+     "skipped": 0, "world_steps_per_s": 2.1e5, "memory_MB": 310}
 """
 
 import contextlib
@@ -16,9 +19,12 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
+
 from jaxdae.app.grid import Range
 from jaxdae.app.simulate import Summary
 from jaxdae.status import Status
+from jaxdae.tuning import FitStep
 
 PATTERN = "metrics*.jsonl"
 _LINE = 100_000  # bytes, more than any line has
@@ -52,18 +58,68 @@ class Metrics:
             summary: what it is like so far.
         """
         now, size = time.monotonic(), worlds[1] - worlds[0]
-        line: dict[str, Any] = {
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        line = {
             "worlds": list(worlds),
             "steps": summary.steps,
             "of": self._steps,
-            "world_steps_per_s": float(f"{size * (summary.steps - self._done) / max(now - self._before, 1e-9):.4g}"),
+            "world_steps_per_s": _rate(size * (summary.steps - self._done), now - self._before),
             "failed": size - summary.status.get(Status.OK.name, 0),
-            "memory_MB": memory_bytes() // 1_000_000,
         }
         self._before, self._done = now, summary.steps
-        with self._file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+        _append(self._file, line)
+
+
+class FitMetrics:
+    """Appends the lines of a fit.
+
+    Args:
+        folder: of the run.
+        iterations: how many there are to be.
+        worlds: how many worlds an iteration simulates.
+        steps: the steps of each.
+    """
+
+    def __init__(self, folder: pathlib.Path, iterations: int, worlds: int, steps: int):
+        """Reads how far a fit is that is continued; writes nothing yet."""
+        self._file = folder / "metrics.jsonl"
+        self._of, self._worlds, self._steps = iterations, worlds, steps
+        self._done = next((int(line.get("iterations", 0)) for line in last_lines(folder) if isinstance(line, dict)), 0)
+        self._before = time.monotonic()
+
+    def add(self, told: FitStep) -> None:
+        """Appends a line, where there are iterations without one: a fit that is continued tells first what its checkpoint has.
+
+        Args:
+            told: what happened so far, with a leading axis of iterations.
+        """
+        now, done = time.monotonic(), len(told.loss)
+        if done <= self._done:
+            self._before = now
+            return
+        line = {
+            "worlds": [0, self._worlds],
+            "iterations": done,
+            "of": self._of,
+            "loss": float(told.loss[-1]),
+            "gradient_norm": float(told.gradient_norm[-1]),
+            "skipped": int(np.sum(told.skipped)),
+            # Where a process was killed after a checkpoint and before its line, this is too large once.
+            "world_steps_per_s": _rate(self._worlds * self._steps * (done - self._done), now - self._before),
+        }
+        self._before, self._done = now, done
+        _mend(self._file)
+        _append(self._file, line)
+
+
+def _rate(count: int, seconds: float) -> float:
+    return float(f"{count / max(seconds, 1e-9):.4g}")
+
+
+def _append(file: pathlib.Path, line: dict[str, Any]) -> None:
+    """Appends a line, with the time before and the memory behind."""
+    time_now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"time": time_now} | line | {"memory_MB": memory_bytes() // 1_000_000}) + "\n")
 
 
 def _mend(file: pathlib.Path) -> None:

@@ -54,8 +54,8 @@ def fit_bytes(config: Config, section: Tune | Optimize) -> int:
     else:
         trained, driven = len(section.parameters), 0
     iteration = 8 + trained
-    # A checkpoint is there twice while it is replaced; the table of the history is text.
-    return section.iterations * iteration * (2 * 8 + _WORD) + config.steps * (driven + 1) * _WORD
+    # A checkpoint is there twice while it is replaced; the table of the history and the lines of metrics are text.
+    return section.iterations * (iteration * (2 * 8 + _WORD) + 10 * _WORD) + config.steps * (driven + 1) * _WORD
 
 
 def check(folder: pathlib.Path, needed: int, remedy: str) -> None:

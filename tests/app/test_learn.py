@@ -184,7 +184,7 @@ def test_optimized_inputs(config, tmp_path, command):
     assert "compiling the loss over 10 steps and its derivatives by 3 numbers, in forward mode" in out.splitlines()
     (folder,) = (tmp_path / "runs").iterdir()
     names = {path.name for path in folder.iterdir()}
-    files = {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "optimized.yaml", "report.md", "run.json"}
+    files = {"checkpoint.npz", "config.yaml", "controls.csv", "history.csv", "metrics.jsonl", "optimized.yaml", "report.md", "run.json"}
     assert names == {*files, "plots", "motion"}
     # The motion is a run of its own, of what jaxdae run optimized.yaml reads: its end is where the loss says.
     assert (folder / "motion" / "plots" / "motion.gif").stat().st_size > 1000
@@ -304,6 +304,14 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     assert (folder / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
     for name in ("history.csv", "tuned.yaml"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    # Every checkpoint has a line; the last one of the process that was killed may be missing.
+    lines, straight = ([json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()] for path in (folder, whole))
+    every = [line["iterations"] for line in straight]
+    assert every == list(range(2, 401, 2))
+    assert {len(every) - len(lines)} <= {0, 1}
+    losses = {line["iterations"]: (line["loss"], line["gradient_norm"]) for line in straight}
+    assert all(losses[line["iterations"]] == (line["loss"], line["gradient_norm"]) for line in lines)
+    assert all(line["world_steps_per_s"] > 0 and line["skipped"] == 0 and line["of"] == 400 for line in straight)
     a, b = (json.loads((path / "run.json").read_text())["learned"] for path in (folder, whole))
     assert (a.pop("resumed"), b.pop("resumed")) == (1, 0)
     assert a == b
