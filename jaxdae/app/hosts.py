@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 
 from jaxdae.app import gpus, interrupts
 from jaxdae.app.problems import Refused
@@ -117,11 +118,20 @@ def _connected(coordinator: str, processes: int | None, process: int | None, dev
             jax.distributed.initialize(coordinator, processes, process, devices, initialization_timeout=int(seconds))
         hosts = Hosts(jax.process_index(), jax.process_count())
         # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
-        hosts.meet()
+        said = _said_by_all(processes or hosts.count)
     except (RuntimeError, ValueError) as error:
         raise Refused(f"--distributed: JAX could not connect the processes ({error}); expected {_EXAMPLE}") from error
     interrupts.check()
+    if len(said) > 1:
+        raise Refused(f"--processes: got {' and '.join(map(str, sorted(said)))} of processes that met, expected the same number from all")
     return hosts
+
+
+def _said_by_all(number: int) -> set[int]:
+    """Returns the numbers that all processes say."""
+    from jax.experimental import multihost_utils
+
+    return {int(x) for x in np.ravel(multihost_utils.process_allgather(np.asarray(number, np.int32)))}
 
 
 @contextlib.contextmanager

@@ -117,6 +117,20 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path, cache):
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.long
+def test_processes_that_count_differently(tmp_path, cache):
+    config = tmp_path / "small.yaml"
+    config.write_text(SWING)
+    address = ("--coordinator", f"localhost:{_free_port()}")
+    given = [("run", config, "--out", tmp_path / "runs", "--distributed", *address, "--processes", 2 + k, "--process", k) for k in range(2)]
+    errors = [tmp_path / f"errors{k}" for k in range(2)]
+    processes = [Command(*arguments, errors=file, cache=cache) for arguments, file in zip(given, errors, strict=True)]
+    assert [process.wait() for process in processes] == [2, 2]
+    for file in errors:
+        assert "--processes: got 2 and 3 of processes that met, expected the same number from all" in " ".join(file.read_text().split())
+    assert not (tmp_path / "runs").exists()
+
+
 def test_processes_of_which_some_do_not_come(monkeypatch, capsys):
     def initialize(*given, **more):
         time.sleep(0.5)
