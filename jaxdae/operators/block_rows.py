@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,7 +19,6 @@ from jaxtyping import Bool, Float
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import faster_by_worlds, worlds_everywhere
 from jaxdae.geometry.trigonometry import once
 from jaxdae.levels import ordered
 from jaxdae.operators.elimination import elimination
@@ -34,10 +32,6 @@ each of 64, us a step, as a matrix and by elimination: with 24 rows 6.4 and 1.6,
 
 _SUMMED_UP_TO = 8
 """How many joints of a body are summed up at a time."""
-
-_LOOPED_UP_TO = 3
-"""The velocities of a body up to which one world adds rows to bodies in a loop, which is one program of few instructions then. A step of a
-chain of 64 in the plane takes 1.15 of the time otherwise, though one of a ladder of 32 four-bars 0.84."""
 
 
 @pytree
@@ -102,17 +96,7 @@ class BlockRows(JacobianOperator):
 
     def _to_bodies(self, sides: Sequence[Any]) -> Any:
         """Returns the sums (bodies, ...) over the rows of each body."""
-        on = self._numbers
-
-        def by_joints(*sides: Any) -> Any:
-            return _by_joints(on, self.bodies, sides)
-
-        def by_rows(*sides: Any) -> Any:
-            return jax.ops.segment_sum(jnp.concatenate(sides), np.concatenate(on), self.bodies + 1)[:-1]
-
-        if self.first.shape[-1] > _LOOPED_UP_TO:
-            return by_joints(*sides)
-        return faster_by_worlds(by_rows, lambda *batch: jax.vmap(by_joints)(*worlds_everywhere(*batch)))(*sides)
+        return _by_joints(self._numbers, self.bodies, sides)
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Returns J x."""
