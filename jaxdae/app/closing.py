@@ -1,6 +1,7 @@
 """Closes the loops of a config's mechanism, and says which joint stays open where they cannot be closed."""
 
 import math
+import re
 
 import annotated_types
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jaxdae.mechanisms.check import DescriptionError
 from jaxdae.vehicles import terrain_report
 
 _UNIT = 1e-6  # a quaternion whose length is farther from one is told about
+_WORTH = 0.1  # of the largest opening: smaller ones are not told beside it
 _CLOSED = 1e-3  # m or rad; far above what counts as closed, far below what a loop that cannot close leaves
 
 
@@ -40,7 +42,9 @@ def close(config: Config, document: Document) -> tuple[Worlds | None, list[Probl
         except LawError as error:
             return None, [document.problem(("control",), f"a regulator that there is not: {error}", "a start that inputs can hold")]
         except ValueError as error:
-            return None, [document.problem(("mechanism",), f"a mechanism that cannot be built: {error}", "a sound mechanism")]
+            named = re.match(r"(body|joint|force|drive) '([^']+)'", str(error))
+            what, name = (named[1], named[2]) if named else ("", "")
+            return None, [_unsound(document, (what, name, str(error)))]
         failed = np.flatnonzero(worlds.closed.status == jaxdae.Status.INCONSISTENT_START)
         if failed.size:
             # Rows that are no numbers are not open: a wheel that lies flat has no contact that they could measure.
@@ -133,7 +137,10 @@ def _open(config: Config, document: Document, worlds: Worlds, failed: np.ndarray
     joint = row.rsplit(".", 1)[0]
     place = _of_joint(config, joint)
     unit = system.names.row_units[int(np.argmax(residual))]
-    got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{where}"
+    # Least squares spread what is missing over the joints, so that no joint alone says how much that is.
+    others = [f"{system.row_names[k]} ({residual[k]:.3g})" for k in np.argsort(-residual)[1:5] if residual[k] > _WORTH * residual.max()]
+    spread = f", and beside it {', '.join(others)}" if others else ""
+    got = f"loops that do not close: {residual.max():.3g} {unit} stay open at {row}{spread}{where}"
     named = ", ".join([*config.start.fixed, *config.start.positions])
     held = f", or free {named}" if named else ""
     return document.problem(place, got, "bodies that the joints can hold together", f"check lengths, places and start poses{held}")

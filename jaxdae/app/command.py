@@ -16,7 +16,7 @@ from jaxdae.app.bare_robot import is_robot
 from jaxdae.app.ending import Commands
 from jaxdae.app.flags import for_small_programs
 from jaxdae.app.showing import export, plot, view
-from jaxdae.app.telling import new_console, note, stop
+from jaxdae.app.telling import new_console, note, stop, warnings_as_notes
 
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
 _OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
@@ -27,6 +27,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pre
 def main() -> None:
     """Runs the command line."""
     for_small_programs()
+    warnings_as_notes()
     compilation_cache.use()
     app(prog_name="jaxdae")
 

@@ -64,12 +64,14 @@ def readable(path: str, overrides: tuple[str, ...] = ()) -> Config | None:
 def _read(path: str, overrides: tuple[str, ...]) -> tuple[Document, Config | None, list[Problem]]:
     """Returns a config as it was read, what the schema makes of it, and the mistakes in its text."""
     document = read(path, overrides, partial(default_at, Config))
-    problems = [*document.problems, *laws.expand(document)]
+    unread = laws.expand(document)
+    problems = [*document.problems, *unread]
     config = None
     try:
         config = Config.model_validate(document.data)
     except pydantic.ValidationError as error:
-        problems += explain(Config, error, document)
+        told = {problem.path for problem in unread}  # A name in place of the table is what the schema would find wrong there.
+        problems += [problem for problem in explain(Config, error, document) if problem.path not in told]
     problems += crosscheck(document, config)
     if document.hidden:
         # What refers to bodies that are not there yet is no mistake.

@@ -166,8 +166,9 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
         add = f"add {place[-1]}: {described}" if isinstance(place[-1], str) else f"give {described}"
         return document.problem(place, "nothing", expectation(walk.annotation, walk.constraints), add)
     if kind == "value_error":
-        got, expected, remedy = (*str(details["ctx"]["error"]).split("|"), "", "")[:3]
-        return document.problem(place, got, expected, remedy)
+        # What a section finds between its keys may say, last, which of them the line is to be of.
+        got, expected, remedy, *key = (words := str(details["ctx"]["error"]).split("|")) + [""] * (3 - len(words))
+        return document.problem((*place, *key), got, expected, remedy)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _unknown_type(walk, place, kind, value, document)
     if kind == "string_pattern_mismatch":
@@ -247,5 +248,7 @@ def _bound(item: Any) -> str:
         (annotated_types.Ge, "ge", ">="),
         (annotated_types.Lt, "lt", "<"),
         (annotated_types.Le, "le", "<="),
+        (annotated_types.MinLen, "min_length", "of length >="),
+        (annotated_types.MaxLen, "max_length", "of length <="),
     )
     return next((f"{sign} {getattr(item, name):g}" for kind, name, sign in signs if isinstance(item, kind)), "")

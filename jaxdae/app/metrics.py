@@ -7,6 +7,8 @@ Each process of a run that several share has a file of its own, `metrics-0017.js
 
     {"time": "2026-01-31T12:00:00+00:00", "worlds": [0, 256], "iterations": 40, "of": 200, "loss": 0.0123, "gradient_norm": 0.4,
      "skipped": 0, "world_steps_per_s": 2.1e5, "memory_MB": 310}
+
+The speed in the first line of a fit, and in the first after it was continued, has the compiling of the loss in it.
 """
 
 import contextlib

@@ -61,11 +61,11 @@ class Failed(Exception):
 
 def did_you_mean(word: object, known: Iterable[str], what: str = "") -> str:
     """Returns the remedy for a misspelt word: the nearest of the known words, or all of them."""
-    words = [str(name) for name in known]
+    words = list(dict.fromkeys(str(name) for name in known))
     if question := meant(word, words):
         return question
     if not words:
-        return f"there is no {what or 'such thing'} here"
+        return {"": "there is no such thing here", "one": "there is none here"}.get(what, f"there are no {what} here")
     shown = ", ".join(words[:12]) + (", ..." if len(words) > 12 else "")
     return f"choose {what + ' ' if what else ''}from: {shown}"
 

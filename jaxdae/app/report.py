@@ -11,18 +11,21 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns what a reader wants to know first, as label and value."""
     numbers, timing = record["results"], record["timing"]
     batch, mechanism = config.batch, config.mechanism
+    varied = [vary.path for vary in batch.vary] if batch.size > 1 else []  # World 0 is nominal.
     acting, count = ("drives", len(mechanism.drives)) if mechanism.order == "first" else ("forces", len(mechanism.forces))
     projection = config.integrator.projection
     projected = "none"
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
         projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
-    between = ", work between saved states by interpolation" if config.save_every > 1 else ""
+    driven = config.control is not None or config.controls is not None
+    across = ", across the jumps of inputs" if driven else ""  # A held input jumps at every step: that is no error of the motion.
+    between = f", work between saved states by interpolation{across}" if config.save_every > 1 or driven else ""
     found = [
         (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}"),
         (
             "worlds",
-            f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(v.path for v in batch.vary)} varied)" if batch.vary else ""),
+            f"{batch.size}" + (f" (seed {batch.seed}; {', '.join(varied)} varied)" if varied else ""),
         ),
         (
             "duration",
@@ -39,7 +42,7 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
             [
                 (
                     f"energy balance error, nominal world{between}",
-                    f"{numbers['energy_balance_error']:.3g} J of {numbers['energy_scale']:.3g} J",
+                    f"{numbers['energy_balance_error']:.3g} J; kinetic energy up to {numbers['energy_scale']:.3g} J",
                 )
             ]
             if config.mechanism.order == "second"

@@ -383,7 +383,7 @@ class Config(Section):
         if feedback != "none" and not isinstance(self.integrator, Integrator | Route | Adaptive):
             raise ValueError(
                 f"stabilization {feedback} with integrator {method}|a stabilization with explicit methods only|"
-                f"remove stabilization: {method} keeps the constraints by itself"
+                f"remove stabilization: {method} keeps the constraints by itself|stabilization"
             )
         return self
 

@@ -328,19 +328,19 @@ class _Mechanism(Section):
     @model_validator(mode="after")
     def _cut_where_there_is_a_tree(self) -> "_Mechanism":
         if self.cut and self.coordinates != "joints":
-            raise ValueError(f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut")
+            raise ValueError(f"cut with coordinates {self.coordinates}|cut with coordinates joints only|remove cut|cut")
         return self
 
     @model_validator(mode="after")
     def _drives_where_velocities_are_driven(self) -> "_Mechanism":
         mechanism: Any = self
         if mechanism.order == "first" and mechanism.forces:
-            raise ValueError("forces with order first|forces with order second only|remove forces: drives move the mechanism")
+            raise ValueError("forces with order first|forces with order second only|remove forces: drives move the mechanism|forces")
         if mechanism.order == "first" and not mechanism.drives:
             raise ValueError("order first without drives|drives, a list of {type, name, ...}|say which velocities are driven")
         for key in ("drives", "rates"):
             if mechanism.order == "second" and getattr(mechanism, key):
-                raise ValueError(f"{key} with order second|{key} with order first only|add order: first, or remove {key}")
+                raise ValueError(f"{key} with order second|{key} with order first only|add order: first, or remove {key}|{key}")
         return self
 
 

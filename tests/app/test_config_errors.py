@@ -51,6 +51,8 @@ ONE_MISTAKE = {
         "a finite number > 0",
         "in kg",
     ),
+    "a table that is not there": ("controls=nowhere.csv", "controls", "which cannot be read", "a file of CSV"),
+    "drives where there are forces": ("mechanism.order=first", "mechanism.forces", "forces with order first", "remove forces"),
     "quoted number": ("duration='1.0'", "duration", "the text '1.0'", "remove the quotes"),
     "truth value for a number": ("bodies.rod.mass=true", "the truth value true", "a finite number > 0"),
     "null": ("dt=null", "dt", "nothing (null)", "a finite number > 0"),

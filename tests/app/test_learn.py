@@ -126,7 +126,7 @@ def test_every_wrong_config_is_told_at_once_and_nothing_is_written(config, tmp_p
         "optimize.inputs.0.force: got the unknown force 'engine'",
         "optimize.inputs.1: got motor, which starts at 0.5, expected a start above 1",
         "optimize.inputs.2.force: got 'motor' a second time",
-        "optimize.loss: got an empty list",
+        "optimize.loss: got an empty list, expected a list of length >= 1",
     ):
         assert message in err, err
     assert "arm.yaml:" in err

@@ -248,7 +248,7 @@ FREE_MISTAKES = {
         ARM + "inertia",
         "principal moments -1, 1, 3",
     ),
-    "cut in absolute coordinates": ("cut=[A]", "mechanism", "cut with coordinates absolute", "remove cut"),
+    "cut in absolute coordinates": ("cut=[A]", "mechanism.cut", "cut with coordinates absolute", "remove cut"),
     "unknown coordinates": ("coordinates=joint", "mechanism.coordinates", "absolute or joints", "did you mean 'joints'?"),
     "coordinate of the plane": ("start.fixed=[arm.theta]", "start.fixed.0", "'arm.theta'", "body.omega_x", "did you mean"),
     "velocity of the plane": ("start.velocities.arm.theta=1", "start.velocities.arm.theta", "body.x, body.y, body.z"),
