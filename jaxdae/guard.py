@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.batching.axes import worlds_first
+from jaxdae.batching.varying import varying_with
 from jaxdae.integrators.interface import StepInfo
 from jaxdae.integrators.method import of_points
 from jaxdae.linearization import Point
@@ -104,11 +105,13 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
         results, structure = jax.tree.flatten((_motion(point), memory, info))
         return [x for x in results if is_float(x)], (results, structure, point.linearization)
 
-    _, push, (results, structure, here) = jax.linearize(step, *moving.values, has_aux=True)
+    # Inside of `jax.shard_map` a world's `good` differs from device to device, and with it the tangents of what all worlds share.
+    values, moved = varying_with((moving.values, moving.tangents), primals)
+    _, push, (results, structure, here) = jax.linearize(step, *values, has_aux=True)
     (state, estimate), memory, info = jax.tree.unflatten(structure, results)
     result, status, old = (Point(state, here, estimate=estimate), memory, info), arguments[4], arguments[2:4]
     _, good = _good(status, result)
-    pushed = iter(push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(moving.values, moving.tangents, strict=True)]))
+    pushed = iter(push(*[jnp.where(good, dx, jnp.zeros_like(x)) for x, dx in zip(values, moved, strict=True)]))
 
     point, memory, info = out = worlds_first(_select(status, old, result))
     old_dots = jax.tree.leaves((_motion(dots[2]), dots[3]), is_leaf=is_still)

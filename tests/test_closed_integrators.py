@@ -280,6 +280,21 @@ class TestPrecision:
         np.testing.assert_array_equal(batch.state.q[0], batch.state.q[2])
 
 
+def test_derivatives_of_radau_keep_to_the_constraints():
+    """In long steps, too, in which the multipliers that close the positions are not small."""
+    system, lengths = problems.double_pendulum(), jnp.array([1.0, 0.7])
+    system = dataclasses.replace(system, length=lengths)
+
+    def left(angle):
+        start = problems.double_pendulum_state(lengths, angle, jnp.array([2.0, -3.0]))
+        end = rolled(system, jd.RadauIIA(newton=jd.DenseNewton(iterations=12)), start, 0.04, 1)
+        return system.constraint(end.state.t[-1], end.state.q[-1]), end.info.status
+
+    changes, status = jax.jacfwd(left, has_aux=True)(jnp.array([0.4, 0.9]))
+    assert status == jd.Status.OK
+    np.testing.assert_allclose(changes, 0.0, rtol=0.0, atol=1e-13)
+
+
 @jd.pytree
 class Doubled(Pendulum):
     def constraint(self, t, q):

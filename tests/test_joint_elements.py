@@ -357,6 +357,27 @@ def test_the_multiplier_of_a_relation_is_a_torque(coordinates):
     np.testing.assert_allclose(a[-1], -2.0 * first, rtol=1e-13)
 
 
+@FORMS
+def test_a_tendon_at_rest_is_as_stiff_as_elsewhere(coordinates):
+    """By default tendons are without force at the start pose: there mechanisms are linearized, and fits begin."""
+    bodies = [jm.Body(name, 1.0, 1.0) for name in "ab"]
+    joints = [jm.Revolute(name.upper(), "ground", name, at=(0.0, 0.0)) for name in "ab"]
+    weights = np.array([0.2, 0.1])
+    cable = jm.Tendon("cable", ("A", "B"), tuple(weights), stiffness=1e3)
+    mechanism, q = jm.planar_mechanism(bodies, joints, [cable], gravity=(0.0, 0.0), coordinates=coordinates)
+    angles = np.array([mechanism.names.velocities.index(name) for name in ("a.omega", "b.omega")]) if q.size == 6 else np.arange(2)
+
+    def pulled(angle):
+        return mechanism.force(ZERO, q.at[angles].add(angle), jnp.zeros_like(q), None)[angles]
+
+    def energy(angle):
+        return mechanism.potential_energy(ZERO, q.at[angles].add(angle))
+
+    stiffness = 1e3 * np.outer(weights, weights)
+    np.testing.assert_allclose(jax.jacrev(pulled)(jnp.zeros(2)), -stiffness, rtol=1e-13)
+    np.testing.assert_allclose(jax.hessian(energy)(jnp.zeros(2)), stiffness, rtol=1e-13)
+
+
 # Mistakes.
 
 HINGES = [jm.Revolute("A", "ground", "a", (0, 0)), jm.Revolute("B", "a", "b", (1, 0))]

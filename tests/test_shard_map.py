@@ -80,3 +80,52 @@ print("good")
 def test_every_device_rolls_out_and_differentiates_its_own_worlds_of_a_larger_tree():
     done = two_devices.run(LARGER_TREE)
     assert done.stdout.endswith("good\n"), done.stderr[-2000:]
+
+
+SHARED = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import numpy as np
+import jaxdae as jd
+
+@jd.pytree
+class Coupled(jd.System):
+    stiffness: jax.Array
+    mass: jax.Array
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+    def force(self, t, q, v, u):
+        return -self.stiffness * q * jnp.array([1.0, 2.0])
+    def constraint(self, t, q):
+        return q[:1] - q[1:]
+
+def total(found):
+    return jnp.sum(jnp.sin(found.state.q)) + jnp.sum(found.state.v**2) + 0.1 * jnp.sum(found.info.lam)
+
+def together(stiffness, dt, masses):
+    system = Coupled(stiffness, masses)
+    starts = jd.State(0.0, jnp.full((3, 2), 0.4), jnp.ones((3, 2)))
+    axes = (jd.batch_axes(system, "mass"), None, 0, None)
+    return total(jd.batch_rollout(system, jd.SemiImplicitEuler(), starts, dt=dt, steps=4, in_axes=axes))
+
+def one(stiffness, dt, mass):
+    start = jd.State(0.0, jnp.full(2, 0.4), jnp.ones(2))
+    return total(jd.rollout(Coupled(stiffness, mass), jd.SemiImplicitEuler(), start, dt=dt, steps=4))
+
+def alone(stiffness, dt, masses):
+    return sum(one(stiffness, dt, mass) for mass in masses)
+
+assert len(jax.devices()) == 2
+at = jnp.asarray(1.3), jnp.asarray(0.02), jnp.array([1.0, 1.5, 2.0])
+found, right = (jax.jit(jax.grad(f, argnums=(0, 1, 2)))(*at) for f in (together, alone))
+for x, y in zip(found, right, strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-12)
+print("good")
+"""
+
+
+def test_gradients_by_what_worlds_share_are_summed_over_devices():
+    """Of three worlds on two devices: numbers of the system, of which one is shared, and the step."""
+    done = two_devices.run(SHARED)
+    assert done.stdout.endswith("good\n"), done.stderr[-2000:]

@@ -211,8 +211,9 @@ class Placement:
     def _padded(self, x: Any, axis: int | None) -> Any:
         if axis is None or not self._uneven:
             return x
-        last = jnp.take(x, jnp.full((self._uneven,), x.shape[axis] - 1), axis=axis)
-        return jnp.concatenate([jnp.asarray(x), last], axis=axis)
+        # Slices, whose derivatives are padded. That of a gather is a scatter, at which XLA ends the process where worlds do not divide.
+        last = jax.lax.slice_in_dim(jnp.asarray(x), x.shape[axis] - 1, x.shape[axis], axis=axis)
+        return jnp.concatenate([jnp.asarray(x), *[last] * self._uneven], axis=axis)
 
     def _placed(self, x: Any, axis: int | None) -> Any:
         if self.mesh is None:

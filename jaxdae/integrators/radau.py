@@ -203,7 +203,7 @@ class RadauIIA(PointMethod):
         mass = system.mass_operator(state.q)
         drift = jax.vmap(mass.solve, out_axes=1)(jacobian) if rows else jacobian.T
         guess = StageUnknowns(*(jnp.broadcast_to(y, (3, *y.shape)) for y in (dt * a, dt * lam, jnp.zeros((rows,), a.dtype))))
-        args = (system, state, jax.lax.stop_gradient(drift), u, dt)
+        args = (system, state, drift, u, dt)
         x, change = self.newton.root(_residual, guess, args, _corrections(at, rows))
         stages = _stages(x, system, state, drift, dt)
         new = State(state.t + dt, stages.q[-1], stages.v[-1])

@@ -124,7 +124,9 @@ class Tendons:
     bounds: Leaf
 
     def _stretch(self, length: Array) -> Array:
-        return length - jnp.clip(length, self.spring[:, 2], self.spring[:, 3])
+        # Two sums and no `clip`: where both ends of the slack are one length, as at the start pose by default, halves of both slopes add up
+        # to the slope of a spring there.
+        return jnp.minimum(length - self.spring[:, 2], 0.0) + jnp.maximum(length - self.spring[:, 3], 0.0)
 
     def efforts(self, length: Array, rate: Array, u: Array) -> Array:
         """Returns the efforts (k,) along the tendons, from lengths, rates and the input of each (k,)."""
