@@ -20,7 +20,7 @@ ALL = {"damping": 0.2, "friction": 0.3, "friction_speed": 0.7, "stiffness": 1.3,
 
 
 def in_plane():
-    """Returns a tree of joints with elements, one of them backward, a loop that a slider closes, and a relation."""
+    """Returns a tree of joints with elements, one of them backward, a loop that a slider closes, a weld, and a relation."""
     rng = np.random.default_rng(3)
 
     def somewhere():
@@ -32,6 +32,7 @@ def in_plane():
         jm.Revolute("C", "b", "c", at=somewhere()),
         jm.Revolute("D", "c", "d", at=somewhere(), friction=0.2),
         jm.Prismatic("loop", "d", "ground", somewhere(), at=somewhere(), **ALL),
+        jm.Weld("E", "b", "e", at=somewhere()),
         jm.TendonRelation("own", ("A", "loop"), (1.0, 0.3), ("B",), (0.8,), (0.1, 0.7, 0.2, -0.1, 0.05)),
     ]
     feedback = {"ratio": 1.7, "gain": (0.9, 0.2, -0.1), "bias": (0.1, -0.4, -0.3), "most_force": 5.0}
@@ -40,7 +41,7 @@ def in_plane():
         "cable", ("A", "loop", "B"), (0.5, -1.2, 0.7), 2.0, 0.3, **slack, friction=0.1, friction_speed=0.7, input=1, **feedback
     )
     motors = [jm.Motor("motor", "A", ratio=-5.0, rotor_inertia=0.02, torque=0.3, input=0), jm.Motor("push", "loop", 3.0, 0.1, input=1)]
-    bodies = [jm.Body(name, 1.0 + rng.random(), 0.3 + rng.random(), rng.normal(size=3)) for name in "abcd"]
+    bodies = [jm.Body(name, 1.0 + rng.random(), 0.3 + rng.random(), rng.normal(size=3)) for name in "abcde"]
     forces = [*motors, cable, jm.Drag("air", "d", somewhere(), linear=0.1, quadratic=0.3)]
     return jm.Description(bodies=bodies, joints=joints, forces=forces)
 
@@ -114,7 +115,7 @@ def test_both_forms_have_the_same_reactions(both):
     """What acts along the coordinates is no part of them."""
     absolute, joints, *_, theirs, ours = both
     theirs, ours = (jm.Reactions(system.joint_names, *found[2]) for system, found in ((absolute, theirs), (joints, ours)))
-    assert set(ours.names) == set(theirs.names) == {"A", "B", "C", "loop"} | ({"D"} if absolute.space is jm.PLANE else set())
+    assert set(ours.names) == set(theirs.names) == {"A", "B", "C", "loop"} | ({"D", "E"} if absolute.space is jm.PLANE else set())
     for name in ours.names:
         for x, y in zip(ours.of(name), theirs.of(name), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12 * max(1.0, float(jnp.abs(jnp.concatenate(theirs.force)).max())))

@@ -170,7 +170,7 @@ def _of_tree(
         sign = np.where(np.asarray(tree.structure.backward)[numbers], -1.0, 1.0)
         on_child = jax.tree.map(lambda entry, k=numbers, s=sign: entry[k] * s, through)
         force, torque = _moved(mechanism, on_child.wrench_at(fr.frames_of(children, near.bodies)), children, group, pair, motion)
-        if group.acts or mechanism.relations or mechanism.tendons is not None:
+        if group.coordinates and (group.acts or mechanism.relations or mechanism.tendons is not None):
             columns = np.asarray([tree.structure.axes_of_joint(name) for name in group.names], int)
             acting = _on_b(mechanism, fr.blocks(type(group).coordinate, group, pair, motion, t), own[columns])
             own_force, own_torque = _at_points(mechanism, group, pair, motion, acting)
