@@ -1,10 +1,10 @@
 """How far a run is, from its folder alone: also while other processes, on other machines, work on it."""
 
-import csv
 import datetime
 import pathlib
 
 from jaxdae.app import locks, metrics, opened, parts, run_folder
+from jaxdae.app.history import read_table
 from jaxdae.app.progress import duration
 
 
@@ -37,8 +37,9 @@ def _of_fit(found: opened.Opened) -> list[str]:
         losses = f"loss {learned['loss_at_start']:.6g} at the start, {learned['loss']:.6g} at iteration {learned['best_iteration'] + 1}"
         return [*told, f"complete, finished {record['finished']}: {losses}"]
     history = folder / run_folder.HISTORY
-    rows = list(csv.DictReader(history.read_text(encoding="utf-8").splitlines())) if history.exists() else []
-    at = f"iteration {rows[-1]['iteration']} of {count}, loss {float(rows[-1]['loss']):.6g}" if rows else "no checkpoint yet"
+    columns = read_table(history) if history.exists() else {"iteration": (), "loss": ()}
+    last = list(zip(columns["iteration"], columns["loss"], strict=True))[-1:]
+    at = f"iteration {last[0][0]:.0f} of {count}, loss {last[0][1]:.6g}" if last else "no checkpoint yet"
     who = "a process of this machine works on it" if locks.is_locked(folder / run_folder.LOCK) else "no process of this machine works on it"
     return [*told, f"{at}; {run_folder.incomplete(record)}; {who}"]
 
