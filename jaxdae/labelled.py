@@ -35,6 +35,8 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
     found["v"] = ((*lead, "velocity"), v, {"long_name": "velocities"})
     for name, along, meaning in _FIELDS:
         value = np.asarray(getattr(info, name))
+        if name == "lam" and system is not None and system.first_order:
+            meaning = "multipliers of the velocities, x' = rate + J^T lam"
         if value.shape[: q.ndim - 1] == q.shape[:-1]:
             found[name] = ((*lead, along) if along else lead, value, {"long_name": meaning})
     # A world that failed stops its clock; the others' goes on.

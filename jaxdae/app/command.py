@@ -19,7 +19,8 @@ from jaxdae.app.showing import export, plot, view
 from jaxdae.app.telling import new_console, note, stop, warnings_as_notes
 
 _SET = typer.Option("--set", metavar="PATH=VALUE", help="Override one value, for example --set forces.motor.torque=0.05. Repeatable.")
-_OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.")
+_OUT = typer.Option("--out", metavar="DIR", help="Where the run folder is made.", show_default="runs")
+_RUNS = pathlib.Path("runs")
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -77,7 +78,7 @@ _DEVICES = typer.Option("--devices", min=1, help="Among how many cores, or devic
 def run(
     config: Annotated[str | None, _MOVED] = None,
     set_: Annotated[list[str] | None, _SET] = None,
-    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    out: Annotated[pathlib.Path | None, _OUT] = None,
     resume: Annotated[pathlib.Path | None, _RESUME_RUN] = None,
     chunks: Annotated[int | None, _CHUNKS] = None,
     chunk: Annotated[int | None, _CHUNK] = None,
@@ -102,18 +103,20 @@ def run(
     given = coordinator, processes, process
     joined = _joined("run", distributed, given, lambda: _read_before(str(config), set_))
     if resume is not None:
-        if set_ or chunks:
-            stop("run --resume: got --set or --chunks, expected neither: a run goes on as it began", code=2)
+        if set_ or chunks or out:
+            stop("run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as it began", code=2)
         _tell(launch.resume(resume, _load_again, new_console(), devices))
         return
-    source = str(config)
+    source, out = str(config), out or _RUNS
     checked, worlds = _load(source, set_)
     _check_space(checked, worlds, out)
     _make(out)
     _warn_of_rows(checked, worlds)
     if chunks is not None and chunk is not None:
-        told = launch.share(checked, worlds, out, new_console(), source, (chunk, chunks), devices)
+        told, failed = launch.share(checked, worlds, out, new_console(), source, (chunk, chunks), devices)
         new_console().print(told, highlight=False, markup=False, soft_wrap=True)
+        if failed:
+            stop(failed, code=1)
         return
     if joined is not None:
         done = launch.distributed(checked, worlds, out, new_console(), source, joined, devices)
@@ -171,7 +174,7 @@ def status(folder: Annotated[pathlib.Path, typer.Argument(metavar="RUN", help="A
 def tune(
     config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
     set_: Annotated[list[str] | None, _SET] = None,
-    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    out: Annotated[pathlib.Path | None, _OUT] = None,
     resume: Annotated[pathlib.Path | None, _RESUME] = None,
     distributed: Annotated[bool, _DISTRIBUTED] = False,
     coordinator: Annotated[str | None, _COORDINATOR] = None,
@@ -186,7 +189,7 @@ def tune(
 def optimize(
     config: Annotated[str | None, _OPTIONAL_CONFIG] = None,
     set_: Annotated[list[str] | None, _SET] = None,
-    out: Annotated[pathlib.Path, _OUT] = pathlib.Path("runs"),
+    out: Annotated[pathlib.Path | None, _OUT] = None,
     resume: Annotated[pathlib.Path | None, _RESUME] = None,
     distributed: Annotated[bool, _DISTRIBUTED] = False,
     coordinator: Annotated[str | None, _COORDINATOR] = None,
@@ -263,7 +266,7 @@ def _learn(
     command: str,
     config: str | None,
     overrides: list[str] | None,
-    out: pathlib.Path,
+    out: pathlib.Path | None,
     resume: pathlib.Path | None,
     distributed: bool,
     shared: tuple[str | None, int | None, int | None],
@@ -272,6 +275,8 @@ def _learn(
 
     if (config is None) == (resume is None):
         stop(f"{command}: got {'both' if config else 'neither'}, expected a CONFIG or --resume RUN, either with --set or not", code=2)
+    if resume is not None and out is not None:
+        stop(f"{command} --resume: got --out {out}, expected none: a run goes on in its folder", code=2)
     given = tuple(overrides or ())
 
     def check() -> None:
@@ -291,7 +296,7 @@ def _learn(
         continued = opened.fit(resume, command, given)
     with continued as found:
         source = str(config) if found is None else str(found.folder / run_folder.CONFIG)
-        _learn_checked(command, source, overrides, out, found, hosts)
+        _learn_checked(command, source, overrides, out or _RUNS, found, hosts)
 
 
 def _check_section(checked: Any, command: str, source: str) -> None:

@@ -50,7 +50,8 @@ def columns(data: xr.Dataset) -> list[Column]:
             else [f"{u}/s" for u in data[given].values]
         )
         if name == "lam":
-            units = ["N" if unit.startswith("m") else "N m" for unit in units]
+            of_lengths, of_angles = ("N", "N m") if str(data.lam.attrs["units"]).startswith("N") else ("m/s", "rad/s")
+            units = [of_lengths if unit.startswith("m") else of_angles for unit in units]
         elif name == "a":
             units = [_per_second(unit if along == "velocity" else f"{data[given].values[k]}/s") for k, unit in enumerate(units)]
         found += [Column(f"{name}.{label}", units[k], name, (k,)) for k, label in enumerate(data[along].values)]

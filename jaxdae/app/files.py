@@ -10,7 +10,7 @@ import pathlib
 import shutil
 import stat
 
-from jaxdae.app.problems import Failed, Refused
+from jaxdae.app.problems import Refused
 from jaxdae.disk import PARTIAL, force, is_being_written, whole
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -134,8 +134,3 @@ def explained(error: OSError, place: pathlib.Path | str) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{where}: no permission to write there ({reason}); change it, or choose a folder elsewhere"
     return f"{where}: {reason}; the folder must be one that can be written to"
-
-
-def failed(error: OSError, folder: pathlib.Path, way_on: str = "") -> Failed:
-    """Returns what ends a run whose folder could not be written to on the way."""
-    return Failed(f"{explained(error, folder)}; {folder} is not complete{'; ' if way_on else ''}{way_on}")

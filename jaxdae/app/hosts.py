@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from jaxdae.app import gpus, interrupts
-from jaxdae.app.problems import Refused
+from jaxdae.app.problems import Failed, Refused
 from jaxdae.app.telling import note
 
 _SECONDS = 120.0
@@ -44,10 +44,18 @@ class Hosts:
     count: int
 
     def meet(self) -> None:
-        """Waits until all processes are here."""
+        """Waits until all processes are here.
+
+        Raises:
+            Failed: another one has ended meanwhile.
+        """
         from jax.experimental import multihost_utils
 
-        multihost_utils.sync_global_devices("jaxdae")
+        try:
+            multihost_utils.sync_global_devices("jaxdae")
+        except RuntimeError as error:
+            lost = "another process ended while this one waited for it; the same command goes on with what is missing"
+            raise Failed(f"--distributed: {lost} ({error})") from error
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None, seconds: float = _SECONDS) -> Hosts:

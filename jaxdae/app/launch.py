@@ -63,17 +63,19 @@ def share(
     source: str,
     job: tuple[int, int],
     devices: int | None = None,
-) -> str:
-    """Simulates chunk `job[0]` of `job[1]` of a run that many jobs share; returns in words what was done.
+) -> tuple[str, str]:
+    """Simulates chunk `job[0]` of `job[1]` of a run that many jobs share; returns in words what was done and what failed, if anything.
 
-    All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first.
+    All jobs of a config, with the same code, find the same folder below `parent`, whoever comes first. What failed follows from the worlds
+    of the chunk alone, so that a job that is started again ends with the same exit code.
     """
     folder = shared_folder(config, parent, source)
     record = _begun(folder, config, "--chunks")
+    shares = Shares(folder, record, config, worlds, console, number=job[0], devices=devices)
     if record["complete"]:
-        return f"{folder} is complete"
-    done = Shares(folder, record, config, worlds, console, number=job[0], devices=devices).share(*job)
-    return f"{done}\njaxdae merge {folder} puts all chunks together"
+        return f"{folder} is complete", shares.failed(*job)
+    done = shares.share(*job)
+    return f"{done}\njaxdae merge {folder} puts all chunks together", shares.failed(*job)
 
 
 def distributed(

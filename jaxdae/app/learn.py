@@ -25,7 +25,7 @@ from jaxdae.app.learned_plots import draw_learned
 from jaxdae.app.metrics import FitMetrics
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
-from jaxdae.app.problems import Failed, Refused
+from jaxdae.app.problems import Refused
 from jaxdae.app.progress import compiling
 from jaxdae.app.run import run as simulate
 from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, MOTION, OPTIMIZED, TUNED
@@ -186,7 +186,7 @@ def _finished(place: _Place, worlds: Worlds, console: rich.console.Console) -> L
             finish(place.folder, place.record, "interrupted")
         raise KeyboardInterrupt(place.told) from None
     except OSError as error:
-        raise Failed(f"{files.explained(error, place.folder)}; {place.told}") from error
+        raise run_folder.failed(error, place.folder, place.told) from error
     draw_finished(draw, place.folder, place.config, place.record)
     if place.command == "optimize" and place.config.output.plots:
         _write_motion(place.folder, console)

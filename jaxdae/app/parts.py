@@ -200,8 +200,11 @@ def merged(parts: list[Found]) -> Summary:
         for field in ("compile_s", "simulate_s"):
             setattr(whole, field, getattr(whole, field) + getattr(one, field))
         whole.status = {name: whole.status.get(name, 0) + one.status.get(name, 0) for name in (whole.status | one.status)}
-        whole.failure = whole.failure or one.failure
         whole.layout = whole.layout or one.layout
+    failed = [part.summary for part in parts if part.summary.failure]
+    if failed:  # The same as of one part that had all worlds.
+        first = min(failed, key=lambda one: one.failed_first)
+        whole.failure, whole.failed_first = first.failure, first.failed_first
     whole.steps = min((part.summary.steps for part in parts), default=0)
     return whole
 

@@ -36,14 +36,18 @@ _IN_BODIES: dict[str, dict[str, list[str]]] = {
 }
 
 
-def variables(entries: Entries, absolute: bool, driven: bool) -> dict[str, tuple[str, tuple[str, ...], str]]:
+def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool = False) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Returns what is stored: meaning, dimensions beyond world and time, and units, by name.
 
     Args:
         entries: the names of coordinates and velocities.
         absolute: whether these are poses and twists of the bodies.
         driven: whether inputs over time or a law drive forces.
+        first_order: whether velocities are what drives say, where multipliers are no forces.
     """
+    multipliers = ("multipliers; the constraint force is +J^T lam", ("row",), "N for rows in m or m/s, N m for rows in rad or rad/s")
+    if first_order:
+        multipliers = ("multipliers; the velocities are +J^T lam", ("row",), "m/s for rows in m or m/s, rad/s for rows in rad or rad/s")
     inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
     moving = "coordinate" if entries.flat else "velocity"
     rate, second = ("see unit, per s", "see unit, per s^2") if entries.flat else ("see velocity_unit", "see velocity_unit, per s")
@@ -56,7 +60,7 @@ def variables(entries: Entries, absolute: bool, driven: bool) -> dict[str, tuple
         "q": ("coordinates", ("coordinate",), "see unit"),
         "v": ("velocities", (moving,), rate),
         "a": ("accelerations", (moving,), second),
-        "lam": ("multipliers; the constraint force is +J^T lam", ("row",), "N for rows in m or m/s, N m for rows in rad or rad/s"),
+        "lam": multipliers,
         "violation": ("largest constraint violation since the entry before", (), "m or rad"),
         "velocity_violation": ("largest violation of the velocity constraints since the entry before", (), "m/s or rad/s"),
         "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),
@@ -144,7 +148,8 @@ def _fill(store: pathlib.Path, config: Config, grid: Grid, system: Any, paramete
     data.to_zarr(store, mode="w-", zarr_format=2, consolidated=False, encoding={"time": {"chunks": (100_000,)}}, write_empty_chunks=True)
     sizes = {name: len(label[1] if isinstance(label, tuple) else label) for name, label in labels.items()}
     root = zarr.open_group(store, mode="r+", zarr_format=2)
-    for name, (meaning, extra, units) in variables(naming.of_system(system), naming.is_absolute(system), "input" in labels).items():
+    stored = variables(naming.of_system(system), naming.is_absolute(system), "input" in labels, system.first_order)
+    for name, (meaning, extra, units) in stored.items():
         shape = tuple(sizes[dimension] for dimension in extra)
         exact = name == "status"
         root.create_array(
@@ -347,8 +352,8 @@ def read(store: pathlib.Path, written: list[list[int]] | None = None) -> xr.Data
     return data.isel(world=worlds, time=slice(0, far))
 
 
-def last_status(store: pathlib.Path) -> dict[str, int]:
-    """Returns how many worlds of a complete store ended with which status."""
+def last_status(store: pathlib.Path, worlds: Range | None = None) -> dict[str, int]:
+    """Returns how many worlds of a store, all or some that are complete in it, ended with which status."""
     with read(store) as data:
-        codes, counts = np.unique(data.status.isel(time=-1).values, return_counts=True)
+        codes, counts = np.unique(data.status.isel(time=-1, world=slice(*(worlds or (None,)))).values, return_counts=True)
     return {Status(int(code)).name: int(count) for code, count in zip(codes, counts, strict=True)}

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from jaxdae.app import files
+from jaxdae.app.problems import Failed
 from jaxdae.app.schema import Config
 from jaxdae.disk import force, force_names
 
@@ -74,6 +75,21 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
 def incomplete(record: dict[str, Any]) -> str:
     """Returns why the run of a record is not complete; empty of one that is."""
     return "" if record["complete"] else record.get("stopped") or "it goes on at this moment, or was killed"
+
+
+def failed(error: OSError, folder: pathlib.Path, told: str) -> Failed:
+    """Returns what ends a run whose folder could not be written to on the way.
+
+    Args:
+        error: of the operating system.
+        folder: the run folder.
+        told: what is left behind and how to go on, in words; that holds where the folder is still there.
+    """
+    if (folder / RECORD).exists():
+        return Failed(f"{files.explained(error, folder)}; {told}")
+    return Failed(
+        f"{folder}: it was removed on the way, or its disk is gone; without it the config has to be run anew; once it is back, {told}"
+    )
 
 
 def digests(folder: pathlib.Path) -> dict[str, str]:

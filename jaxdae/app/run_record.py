@@ -11,7 +11,7 @@ import rich.table
 
 from jaxdae.app import files, report, run_folder
 from jaxdae.app.identity import identity
-from jaxdae.app.problems import Failed, Refused
+from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Summary
 
@@ -52,7 +52,7 @@ def draw_finished(draw: Callable[..., None], folder: pathlib.Path, config: Confi
     except KeyboardInterrupt:
         raise KeyboardInterrupt(told) from None
     except OSError as error:
-        raise Failed(f"{files.explained(error, folder)}; {told}") from error
+        raise run_folder.failed(error, folder, told) from error
 
 
 def begin(config: Config, parent: pathlib.Path, source: str = "") -> tuple[pathlib.Path, dict[str, Any]]:

@@ -27,6 +27,7 @@ from jaxdae.app.run_record import Run, draw, draw_finished, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Carried, Part, Simulator, Summary
 from jaxdae.app.threads import divided
+from jaxdae.status import Status
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -86,7 +87,7 @@ class Shares:
             with interrupts.held(), locks.turn(self.folder):
                 self._end(stopped)
         except OSError as error:
-            raise files.failed(error, self.folder, self._way_on) from error
+            raise run_folder.failed(error, self.folder, self._left(self._way_on)) from error
         if stopped:
             raise KeyboardInterrupt(self._interrupted())
         draw_finished(draw, self.folder, self.config, self.record)
@@ -133,8 +134,16 @@ class Shares:
             interrupts.forget()
             raise KeyboardInterrupt(f"{told} of {self.folder} is not complete; the same command goes on with it") from None
         except OSError as error:
-            raise files.failed(error, self.folder, "the same command goes on with it") from error
+            raise run_folder.failed(error, self.folder, self._left("the same command goes on with it")) from error
         return f"{told}: {'complete' if done else 'was complete before'}"
+
+    def failed(self, index: int, count: int) -> str:
+        """Returns how many worlds of a share that is complete failed, and how; empty where none did."""
+        within = self.grid.share(index, count)
+        ended = results.last_status(self.folder / run_folder.RESULTS, within)
+        failed = {name: number for name, number in ended.items() if name != Status.OK.name}
+        how = ", ".join(f"{number} {name}" for name, number in failed.items())
+        return f"{sum(failed.values())} of worlds {within[0]} to {within[1] - 1} failed: {how}" if failed else ""
 
     def wait(self) -> None:
         """Waits until the worlds of other processes are complete, too.
@@ -175,7 +184,7 @@ class Shares:
             with interrupts.held(), locks.turn(self.folder):
                 self._end("")
         except OSError as error:
-            raise files.failed(error, self.folder, f"jaxdae merge {self.folder} puts it together again") from error
+            raise run_folder.failed(error, self.folder, self._left(f"jaxdae merge {self.folder} puts it together again")) from error
         draw_finished(draw, self.folder, self.config, self.record)
         return Run(self.config, self.folder, self._summary, self.record)
 
@@ -291,6 +300,9 @@ class Shares:
     def _way_on(self) -> str:
         return f"jaxdae run --resume {self.folder} continues it"
 
+    def _left(self, way_on: str) -> str:
+        return f"{self.folder} is not complete; {way_on}"
+
     def _interrupted(self) -> str:
         """Writes the report of an interrupted run, and returns what it left behind in words."""
         told = f"{self.folder} is not complete: {self.record['stopped']}; {self._way_on}"
@@ -299,7 +311,7 @@ class Shares:
         try:
             report.write(self.folder / run_folder.REPORT, self.config, self.record, [])
         except OSError as error:
-            raise files.failed(error, self.folder, self._way_on) from error
+            raise run_folder.failed(error, self.folder, self._left(self._way_on)) from error
         return f"{told}, and jaxdae plot {self.folder} draws what there is"
 
     def _timing(self, summary: Summary) -> dict[str, float]:
@@ -360,5 +372,5 @@ class _Working:
 
 
 def _results(summary: Summary) -> dict[str, Any]:
-    elsewhere = ("compile_s", "simulate_s", "layout")
+    elsewhere = ("compile_s", "simulate_s", "layout", "failed_first")
     return {key: value for key, value in dataclasses.asdict(summary).items() if key not in elsewhere}

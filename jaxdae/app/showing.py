@@ -27,11 +27,10 @@ def view(
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
     """Show a run in the browser, live: play, scrub, pick worlds, frames, joints, forces and reactions. Ctrl-C ends it."""
-    from jaxdae.app import opened
     from jaxdae.app.view import live
 
     with _extra():
-        shown, notes = live(opened.with_results(folder), worlds=worlds, port=port, robot=robot)
+        shown, notes = live(_moving(folder), worlds=worlds, port=port, robot=robot)
     for each in notes:
         note(each)
     new_console().print(f"{folder} is shown at {shown.url}; Ctrl-C ends it", highlight=False, markup=False, soft_wrap=True)
@@ -39,6 +38,23 @@ def view(
         shown.wait()
     finally:
         shown.close()
+
+
+def _moving(folder: pathlib.Path) -> Any:
+    """Opens a run that holds a motion, and says so where it is not all of it."""
+    from jaxdae.app import opened
+
+    found = opened.with_results(folder)
+    _note_incomplete(found)
+    return found
+
+
+def _note_incomplete(found: Any) -> None:
+    from jaxdae.app import run_folder
+
+    reason = run_folder.incomplete(found.record)
+    if reason:
+        note(f"{found.folder} is not complete: {reason}")
 
 
 @contextlib.contextmanager
@@ -73,9 +89,7 @@ def plot(
     from jaxdae.app.run_record import draw as draw_simulation
 
     found = opened.drawable(folder)
-    reason = run_folder.incomplete(found.record)
-    if reason:
-        note(f"{folder} is not complete: {reason}")
+    _note_incomplete(found)
     draw = draw_fit if found.is_fit else draw_simulation
     try:
         draw(folder, found.config, found.record, pictures=True)
@@ -91,25 +105,25 @@ def export(
     out: Annotated[pathlib.Path | None, typer.Option("--out", help="The file; left out: in the run folder.")] = None,
 ) -> None:
     """Write the results of a run for other programs; docs/results.md says what the files hold."""
-    from jaxdae.app import files, opened
+    from jaxdae.app import files
     from jaxdae.app.export import FORMATS
     from jaxdae.app.export import export as written
 
     if kind not in FORMATS:
         stop(f"export: got --format {kind}, expected one of {', '.join(FORMATS)}", code=2)
     with _extra():
-        for path in written(opened.with_results(folder), kind, out, worlds):
+        for path in written(_moving(folder), kind, out, worlds):
             new_console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _write_page(folder: pathlib.Path, worlds: int | None, arrows: Any, violation: bool, dark: bool, apart: bool, robot: Any) -> None:
-    from jaxdae.app import files, opened
+    from jaxdae.app import files
     from jaxdae.app.view import write_page
     from jaxdae.viewer import Look
 
     with _extra():
         look = Look(apart=apart, arrows=arrows, violation=violation, dark=dark)
-        path, notes = write_page(opened.with_results(folder), worlds=worlds, look=look, robot=robot)
+        path, notes = write_page(_moving(folder), worlds=worlds, look=look, robot=robot)
     for each in notes:
         note(each)
     new_console().print(f"{path}, {files.in_words(path.stat().st_size)}", highlight=False, markup=False, soft_wrap=True)

@@ -19,6 +19,7 @@ import jaxdae
 from jaxdae.app import interrupts, laws
 from jaxdae.app.build import Worlds, cut, sample, with_numbers
 from jaxdae.app.describing import described
+from jaxdae.app.grid import Range
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import lanes, local
@@ -41,6 +42,7 @@ class Summary:
         energy_scale: largest kinetic energy of the nominal world in J, for comparison.
         status: how many worlds ended with which status.
         failure: the first failure in words, empty without one.
+        failed_first: its saved entry and its world, by which the first one of several parts is found; empty without one.
         steps: how many steps were done.
         compile_s: seconds spent on compiling.
         simulate_s: seconds spent on simulating.
@@ -54,6 +56,7 @@ class Summary:
     energy_scale: float = 0.0
     status: dict[str, int] = dataclasses.field(default_factory=dict)
     failure: str = ""
+    failed_first: list[int] = dataclasses.field(default_factory=list)
     steps: int = 0
     compile_s: float = 0.0
     simulate_s: float = 0.0
@@ -151,11 +154,11 @@ class Simulator:
         dt = jnp.asarray(config.dt, worlds.state.q.dtype)
         started = time.perf_counter()
         at = self.carried(worlds) if part.carried is None else part.carried
-        shares = _shares(worlds.size, self._threads, 1 if on_accelerator() else lanes(worlds.state.q.dtype))
+        shares, summary.layout = self._divided(worlds)
         each = [worlds.part(*share) for share in shares]
         stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory)) for a, b in shares]
         run = self._compiled(each[0], stand[0], dt)
-        summary.layout = self._placement(each[0]) | {"threads": len(shares), "program_bytes": len(shares) * _bytes(run)}
+        summary.layout["program_bytes"] = summary.layout["threads"] * _bytes(run)
         summary.compile_s += time.perf_counter() - started
         interrupts.check()
 
@@ -168,7 +171,7 @@ class Simulator:
             return (state, status, memory), jax.tree.map(local, block)
 
         while done < steps:
-            found = _side_by_side(advance, len(shares))
+            found = _side_by_side(advance, len(shares), summary.layout["threads"])
             stand, blocks = [end for end, _ in found], [block for _, block in found]
             count = min(self._block, (steps - done) // every)
             block = _whole(blocks, worlds.size)
@@ -181,9 +184,21 @@ class Simulator:
             progress(done)
         return summary
 
-    def _placement(self, worlds: Worlds) -> dict[str, int]:
-        state = worlds.state
-        return self._layout.placement(worlds.size, state.v.shape[-1], state.q.dtype).record() if worlds.size > 1 else _ALONE
+    def _divided(self, worlds: Worlds) -> tuple[list[Range], dict[str, int]]:
+        """Returns the worlds (first, behind the last) of each call of the program, and where they run, for the record.
+
+        On a CPU a call is for one chunk: a loop over chunks inside of the program rounds otherwise than the program of one chunk.
+        """
+        q, nv = worlds.state.q, worlds.state.v.shape[-1]
+        shares = _shares(worlds.size, self._threads, 1 if on_accelerator() else lanes(q.dtype))
+        each = shares[0][1] - shares[0][0]
+        if each == 1:
+            return shares, _ALONE | {"threads": len(shares)}
+        placed = self._layout.placement(each, nv, q.dtype)
+        told = placed.record() | {"threads": len(shares)}
+        if placed.devices > 1 or on_accelerator():
+            return shares, told
+        return [(first, first + placed.chunk) for first in range(0, worlds.size, placed.chunk)], told
 
     def _compiled(self, worlds: Worlds, stand: Any, dt: Any) -> Any:
         """Returns the program for worlds of this number."""
@@ -201,7 +216,7 @@ def _bytes(program: Any) -> int:
     return needs.temp_size_in_bytes + needs.argument_size_in_bytes + needs.output_size_in_bytes
 
 
-def _shares(size: int, threads: int, together: int) -> list[tuple[int, int]]:
+def _shares(size: int, threads: int, together: int) -> list[Range]:
     """Returns the worlds of each thread (first, behind the last), as many for each, so that one program serves all.
 
     Where there are fewer worlds than that, copies of the last one are computed, too. No share is one world alone, and all are multiples
@@ -213,11 +228,11 @@ def _shares(size: int, threads: int, together: int) -> list[tuple[int, int]]:
     return [(first, first + each) for first in range(0, size, each)]
 
 
-def _side_by_side(function: Callable[[int], Any], count: int) -> list[Any]:
-    """Returns what a function of the number of a thread returns in each."""
-    if count == 1:
-        return [function(0)]
-    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+def _side_by_side(function: Callable[[int], Any], count: int, threads: int) -> list[Any]:
+    """Returns what a function returns for the numbers below a count, among so many threads."""
+    if threads == 1:
+        return [function(index) for index in range(count)]
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, range(count)))
 
 
@@ -279,7 +294,8 @@ def _block(
         "velocity_violation": jnp.where(failed[:, None], 0.0, info.velocity_violation),
         "status": jnp.where(failed[:, None], status[:, None], info.status),
     }
-    found = {name: jnp.concatenate([jnp.zeros_like(x[:, :1]), x], axis=1) for name, x in found.items()}
+    begin = {name: jnp.zeros_like(x[:, :1]) for name, x in found.items()} | {"status": status[:, None]}
+    found = {name: jnp.concatenate([begin[name], x], axis=1) for name, x in found.items()}
     with_start = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), state, saved)
     begun = laws.memory_at_start(integrator, memory)
     laws_memory = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, laws.memory_after(info))
@@ -336,6 +352,7 @@ class _Track:
         self._powers = known[:, max(0, known.shape[1] - _BEFORE - 1) : -1]
         h, r = np.diff(instants), _slopes(known, instants)[:, -p.shape[1] :] * moving
         gained = h / 2 * (p[:, 1:] + p[:, :-1]) + h**2 / 12 * (r[:, :-1] - r[:, 1:])
+        gained *= moving[:, 1:]  # Where a world failed on the way, nobody knows what was done since the entry before.
         work = self._work[:, None] + np.concatenate([np.zeros_like(p[:, :1]), np.cumsum(gained, axis=1)], axis=1)
         self._work = work[:, -1]
         return work
@@ -345,7 +362,8 @@ class _Track:
         for field, name in (("largest_violation", "violation"), ("largest_velocity_violation", "velocity_violation")):
             setattr(summary, field, max(getattr(summary, field), float(np.max(block[name], initial=0.0))))
         if self._part.first == 0:
-            self._balance(*(block[name][0].astype(float) for name in ("kinetic_energy", "potential_energy", "work")))
+            moving = block["status"][0] == jaxdae.Status.OK
+            self._balance(*(block[name][0][moving].astype(float) for name in ("kinetic_energy", "potential_energy", "work")))
         failed = np.argwhere(block["status"] != jaxdae.Status.OK)
         if failed.size and not summary.failure:
             world, entry = failed[np.argmin(failed[:, 1])]
@@ -353,17 +371,19 @@ class _Track:
             where = f" in world {self._part.first + world} of {self._part.of}" if self._part.of > 1 else ""
             after = max(instants[entry] - self._config.dt * self._config.save_every, 0.0)
             summary.failure = f"{code.name} after t = {after:.6g} s{where}: {code.meaning}"
+            number = round(float(instants[entry]) / (self._config.dt * self._config.save_every))
+            summary.failed_first = [number, self._part.first + int(world)]
         codes, counts = np.unique(block["status"][:, -1], return_counts=True)
         names = [jaxdae.Status(int(code)).name for code in codes]
         summary.status = dict(zip(names, counts.tolist(), strict=True))
 
     def _balance(self, kinetic: np.ndarray, potential: np.ndarray, work: np.ndarray) -> None:
-        """Compares the energy of the nominal world with its start and the work since."""
+        """Compares the energy of the nominal world, as long as it has not failed, with its start and the work since."""
         if self._is_first:
             self._first_energy = float(kinetic[0] + potential[0])
         missing = np.abs(kinetic + potential - self._first_energy - work)
-        self._summary.energy_balance_error = max(self._summary.energy_balance_error, float(np.max(missing)))
-        self._summary.energy_scale = max(self._summary.energy_scale, float(np.max(kinetic)))
+        self._summary.energy_balance_error = max(self._summary.energy_balance_error, float(np.max(missing, initial=0.0)))
+        self._summary.energy_scale = max(self._summary.energy_scale, float(np.max(kinetic, initial=0.0)))
 
 
 def _slopes(values: np.ndarray, instants: np.ndarray) -> np.ndarray:

@@ -45,8 +45,8 @@ class Layout:
             computes in the cache, see `placement`.
         remainder: what is done with worlds that do not divide, see `Remainder`.
 
-    No result depends on it beyond round-off, and on like hardware none depends on `chunk` in any bit. The program for several devices may
-    contract other products and sums to fused multiply-adds than that for one; `docs/layout.md` says how to do without.
+    No result depends on it beyond round-off, and on like hardware none depends in any bit on how many worlds a chunk has. The programs for
+    several devices, or several chunks, may contract other products and sums to fused multiply-adds than that for one; see `docs/layout.md`.
     """
 
     mesh: jax.sharding.Mesh | None = static(default=None)

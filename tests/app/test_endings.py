@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -150,6 +151,14 @@ def test_a_disk_that_fails_on_the_way(config, closed, tmp_path, monkeypatch, num
     assert os.strerror(number) in err
     assert err.endswith(f"{folder} is not complete; jaxdae run --resume {folder} continues it\n")
     assert command("plot", folder)[0] == 2
+
+
+def test_a_folder_that_is_removed_on_the_way(config, closed, tmp_path, monkeypatch):
+    """What is not there any more cannot be continued, unless it comes back."""
+    monkeypatch.setattr(results.Writer, "_write", lambda writer, *_: shutil.rmtree(tmp_path / "out") or os.stat(tmp_path / "out"))
+    code, _, err = command("run", config, "--out", tmp_path / "out")
+    assert (code, err.count("\n")) == (1, 1), err
+    assert ": it was removed on the way, or its disk is gone; without it the config has to be run anew; once it is back, " in err
 
 
 @pytest.mark.parametrize("what", ["write_config", "create"])

@@ -160,6 +160,7 @@ def test_what_cannot_be_run_or_continued(config, tmp_path, command):
         (("tune",), "got neither, expected a CONFIG"),
         (("tune", config, "--resume", tmp_path), "got both"),
         (("tune", "--resume", tmp_path / "none"), "no such folder"),
+        (("tune", "--resume", tmp_path, "--out", tmp_path), "got --out"),
         (("optimize", "--resume", tmp_path), "a folder without config.yaml, run.json"),
     ):
         code, _, err = command(*arguments)

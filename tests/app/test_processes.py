@@ -16,7 +16,7 @@ from forked import Command
 from small_runs import SWING, assert_equal, only
 
 from jaxdae.app import hosts, run_folder
-from jaxdae.app.problems import Refused
+from jaxdae.app.problems import Failed, Refused
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +140,15 @@ def test_processes_of_which_some_do_not_come(monkeypatch, capsys):
     with pytest.raises(Refused, match="JAX could not connect the processes"):
         hosts.join(f"localhost:{_free_port()}", 2, 0, seconds=0.3)
     assert "got fewer processes at localhost:" in capsys.readouterr().err
+
+
+def test_a_process_that_ends_while_another_waits_for_it(monkeypatch):
+    def lost(name):
+        raise RuntimeError("Gloo AllGather failed: connection closed by peer")
+
+    monkeypatch.setattr("jax.experimental.multihost_utils.sync_global_devices", lost)
+    with pytest.raises(Failed, match="another process ended while this one waited for it; the same command goes on"):
+        hosts.Hosts(0, 2).meet()
 
 
 def test_processes_that_do_not_find_each_other(monkeypatch):

@@ -119,6 +119,30 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
 
 
+def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
+    """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of the first job."""
+    varied = "{path: joints.hinge.damping, distribution: uniform, low: 1, high: 80}"
+    config = tmp_path / "swing.yaml"
+    config.write_text(SWING.replace("{path: bodies.rod.mass, scatter: 0.1}", varied))
+    made = load(str(config))
+    monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: made)
+    code, _, err = command("run", config, "--out", tmp_path / "whole")
+    assert (code, "NOT_CONVERGED after t = 0.28 s in world 78 of 100" in err) == (1, True), err
+    with xr.open_zarr(only(tmp_path / "whole") / "results.zarr") as data:
+        gained, failed = np.diff(data.work.values), data.status.values[:, 1:] != 0
+    assert failed.sum() > 100
+    assert not gained[failed].any()  # What has failed stands still.
+    job = ("run", config, "--out", tmp_path / "shared", "--chunks", 2, "--chunk")
+    told = "8 of worlds 0 to 63 failed: 8 NOT_CONVERGED\n", "7 of worlds 64 to 99 failed: 7 NOT_CONVERGED\n"
+    for index in (0, 1, 1):
+        code, _, err = command(*job, index)
+        assert (code, err) == (1, told[index])
+    assert command("merge", only(tmp_path / "shared"))[0] == 1
+    assert_equal(only(tmp_path / "shared"), only(tmp_path / "whole"))
+    code, _, err = command(*job, 0)
+    assert (code, err) == (1, told[0])
+
+
 def full(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json")
 
@@ -348,6 +372,13 @@ def test_a_run_that_is_stopped_goes_on(place, whole, tmp_path, monkeypatch, numb
         with results.read(folder / "results.zarr", run_folder.read_record(folder)["written"]) as data:
             assert data.q.notnull().all()
             assert data.sizes["time"] == (16, 31, 46)[stops]
+        code, _, err = command("export", folder, "--format", "npz", "--out", tmp_path.with_suffix(".npz"))
+        assert (code, err) == (0, f"note: {folder} is not complete: interrupted after {(30, 60, 90)[stops]} of 90 steps\n")
+        code, _, err = command("run", "--resume", folder, "--out", tmp_path)
+        assert (code, err) == (
+            2,
+            "run --resume: got --set, --chunks or --out, expected none of them: a run goes on where and as it began\n",
+        )
         arguments = ["run", "--resume", folder]
         stops += 1
     assert (code, stops) == (0, 3)
@@ -500,6 +531,18 @@ def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypat
     assert part.summary.layout["program_bytes"] > 0
     assert command("merge", folder)[0] == 0
     assert_equal(folder, whole)
+
+
+def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
+    """Where several saved states are computed at a time: a program with a loop over chunks rounds otherwise than that of one chunk."""
+    config, stores = tmp_path / "swing.yaml", []
+    config.write_text(SWING.replace("duration: 0.9", "duration: 2.0"))
+    for chunk in (100, 16):
+        given = load(str(config), (f"layout.chunk={chunk}",))
+        monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments, given=given: given)
+        assert command("run", config, "--out", tmp_path / str(chunk), "--devices", 1)[0] == 0
+        stores.append(content(only(tmp_path / str(chunk)) / "results.zarr"))
+    assert stores[0] == stores[1]
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from jaxdae.app import describing
 from jaxdae.app.command import app
 from jaxdae.app.config import load
 from jaxdae.app.crosscheck import crosscheck
+from jaxdae.app.export import columns
 from jaxdae.app.problems import ConfigError
 from jaxdae.app.reference import table
 from jaxdae.app.schema import Config
@@ -234,6 +235,8 @@ def test_a_vehicle_of_first_order_is_driven_by_rates_and_by_a_table(tmp_path):
         np.testing.assert_allclose(q[2, [names.index(f"base_link.{name}") for name in ("x", "y", "theta")]], end, rtol=0, atol=1e-9)
         np.testing.assert_allclose(v[2, names.index("base_link.theta")], 0.4, rtol=1e-13)
         assert list(data.row.values)[-2:] == ["left_motor.rate", "right_motor.rate"]
+        assert data.lam.attrs["long_name"] == "multipliers; the velocities are +J^T lam"  # Not forces: nothing has a mass.
+        assert {column.unit for column in columns(data) if column.variable == "lam"} == {"m/s", "rad/s"}
 
 
 def test_the_table_of_drives_is_that_of_their_fields():
