@@ -212,13 +212,13 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     rows = jax.eval_shape(system.constraint, t, q).shape[0]
     if rows:
         jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * free
-        inverse = still(_pseudoinverse(still(jacobian)))
+        inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
         # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
         reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
             correction: Any = jnp.where(reached, inverse @ system.constraint(t, q), 0.0)
             q = system.retract(q, -correction)
-    v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype))
+    v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype), limit)
     state = State(t, q, v)
     residual, rate = system.opening(t, q), velocity_residual(system, state)
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
@@ -231,16 +231,25 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     return state, InitializeInfo(violation, velocity_violation, iterations, status, residual)
 
 
-def _rank_tolerance(matrix: Any) -> float:
-    return 10.0 * max(matrix.shape) * float(jnp.finfo(matrix.dtype).eps)
+def _rank_tolerance(jacobian: Any, limit: Any) -> Any:
+    """Returns the fraction () of the largest singular value of J below which one says nothing.
+
+    Rows that depend on others up to the digits of lengths that are written down, or to the rounding of a place far from the origin, have
+    singular values of the size of what stays open. Followed, they hold the mechanism, or lead far away to where these digits fit. A motion
+    of 1 m or 1 rad that opens rows by no more than what counts as closed is free; up to the rank tolerance of solvers, whatever the limit.
+    """
+    eps = float(jnp.finfo(jacobian.dtype).eps)
+    rounding, most = 10.0 * max(jacobian.shape) * eps, max(1e-5, eps**0.5)
+    size = jnp.sqrt(jnp.sum(jacobian**2))
+    return jnp.clip(10.0 * limit / jnp.where(size > 0.0, size, 1.0), rounding, most)
 
 
-_inverted = one_by_one(lambda matrix: jnp.linalg.pinv(matrix, rtol=_rank_tolerance(matrix)))
+_inverted = one_by_one(lambda matrix, tolerance: jnp.linalg.pinv(matrix, rtol=tolerance))
 
 
 @jax.custom_jvp
-def _pseudoinverse(matrix: Any) -> Any:
-    """Returns A^+ of A, whose rows may depend on each other.
+def _pseudoinverse(matrix: Any, tolerance: Any) -> Any:
+    """Returns A^+ of A, whose rows may depend on each other; singular values below a fraction of the largest count as zero.
 
     `jaxdae.pseudoinverse` solves for its columns one by one: the same numbers, in up to five times the time of `initialize`.
 
@@ -248,13 +257,13 @@ def _pseudoinverse(matrix: Any) -> Any:
 
         dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
     """
-    return _inverted(matrix)
+    return _inverted(matrix, tolerance)
 
 
 @_pseudoinverse.defjvp
 def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
-    (a,), (change,) = primals, tangents
-    p = _pseudoinverse(a)
+    (a, tolerance), (change, _) = primals, tangents
+    p = _pseudoinverse(a, tolerance)
     across, along = change.T - (change.T @ a) @ p, change.T - p @ (a @ change.T)
     return p, -p @ (change @ p) + p @ (p.T @ across) + (along @ p.T) @ p
 
@@ -274,8 +283,9 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any)
     eps = float(jnp.finfo(guess.dtype).eps)
 
     def proposal(q: Any, damping: Any) -> Any:
-        left, s, right = svd(jacobian(q) * free, full=False)
-        kept = s > s[0] * 10.0 * max(left.shape[0], right.shape[1]) * eps
+        rows = jacobian(q) * free
+        left, s, right = svd(rows, full=False)
+        kept = s > s[0] * _rank_tolerance(rows, limit)
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -(right.T @ (gain * (left.T @ system.opening(t, q))))
 
@@ -311,7 +321,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any)
     return jnp.where(tried & ~(error <= largest), rest, q), count
 
 
-def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
+def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> Any:
     """Returns the velocities nearest to the wanted ones in the mass metric, with [g'; w] = 0."""
     residual = velocity_residual(system, state)
     if residual.shape[0] == 0:
@@ -319,7 +329,7 @@ def _consistent_velocity(system: Any, state: State, free: Any) -> Any:
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
     lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
-    xi = _pseudoinverse(scaled) @ residual
+    xi = _pseudoinverse(scaled, jax.lax.stop_gradient(_rank_tolerance(moving, limit))) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)
 
 

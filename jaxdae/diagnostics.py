@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdae.branches import mobility_nearby
 from jaxdae.openings import Opening, openings
 from jaxdae.operators import AutodiffRows
 from jaxdae.system import AnySystem, State, check_fit, checked_state, velocity_residual
@@ -28,6 +29,9 @@ class Diagnosis:
         rows: the number of constraint rows, without those that hold driven velocities of a mechanism of first order at its inputs.
         rank: rank of these rows.
         mobility: nv - rank.
+        mobility_nearby: that of the configurations beside this one that the rows allow. Smaller than `mobility` in a singular configuration
+            (a parallelogram that lies flat, a truss that can be shaken), where `redundant_rows` are so in this configuration alone; looked
+            for in double precision, where rows are dependent and all are of positions.
         condition: ratio of the largest to the smallest nonzero singular value of J; 1 without rows.
         mass_condition: condition number of M.
         scaled_condition: as `condition`, of J M^-1/2; its square is the condition number of the Delassus matrix.
@@ -54,6 +58,7 @@ class Diagnosis:
     rows: int
     rank: int
     mobility: int
+    mobility_nearby: int
     condition: float
     mass_condition: float
     scaled_condition: float
@@ -83,6 +88,8 @@ class Diagnosis:
             ("largest velocity violation", f"{self.velocity_violation:.3g}"),
             ("redundant rows", redundant),
         ]
+        if self.mobility_nearby != self.mobility:
+            lines.insert(4, ("mobility nearby", f"{self.mobility_nearby} (this configuration is singular)"))
         if self.driven:
             lines.insert(4, ("driven by inputs", f"{self.driven}"))
         if self.blocking_rows:
@@ -131,6 +138,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     dependent = _dependent_rows(jacobian, tolerance)
     redundant_rows = tuple(names[k] for k in dependent)
     position = np.asarray(system.opening(state.t, state.q))
+    dubious = rank < rows == position.size and held.dtype.itemsize == 8
     stopped = _stopped(held, jacobian[rows:], rank)
     blocking, value = ((), 0.0)
     if stopped:
@@ -142,6 +150,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
         rows=rows,
         rank=rank,
         mobility=size - rank,
+        mobility_nearby=mobility_nearby(system, state, held, rank) if dubious else size - rank,
         condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
         scaled_condition=_scaled_condition(held, mass, rank),
@@ -317,8 +326,15 @@ def _largest(x: np.ndarray) -> float:
 
 
 def _tolerance(matrix: np.ndarray, values: np.ndarray) -> float:
-    """Returns the singular value below which a direction counts as lost: round-off of assembling J, with a margin."""
-    return float(values[0]) * max(matrix.shape) * float(np.finfo(matrix.dtype).eps) * 1e3 if values.size else 0.0
+    """Returns the singular value below which a direction counts as lost.
+
+    Round-off of assembling J, with a margin; and what rows that depend on others up to the digits of lengths have, which `initialize` takes
+    for closed: that of a motion of 1 m or 1 rad that opens no row by more than that.
+    """
+    if not values.size:
+        return 0.0
+    eps = float(np.finfo(matrix.dtype).eps)
+    return max(float(values[0]) * max(matrix.shape) * eps * 1e3, min(10.0 * eps**0.6, 1e-5 * float(values[0])))
 
 
 def _dependent_rows(jacobian: np.ndarray, tolerance: float) -> list[int]:

@@ -56,6 +56,7 @@ FLOORS = {
     "rollout_arguments": 4,
     "adaptive_trajectory": 5,
     "trajectory": 5,
+    "branches": 5,
     "diagnostics": 6,
     "choose": 6,
     "mechanisms": 6,

@@ -29,14 +29,18 @@ def rough(q, held=CRANK, size=0.1):
     return q + jnp.where(held, 0.0, size * jnp.cos(jnp.arange(float(q.size))))
 
 
-def parallelogram(angle=0.7):
-    """A coupler on three parallel cranks: one of its 12 rows is redundant, and the motion is that of two cranks."""
+def parallelogram(angle=0.7, coordinates=jm.Absolute(), apart=0.0, far=0.0):
+    """A coupler on three parallel cranks: one of its 12 rows is redundant, and the motion is that of two cranks.
+
+    The last foot may be apart from its crank, and all of it far from the origin.
+    """
     c, s = np.cos(angle), np.sin(angle)
-    bodies = [jm.Body(f"crank{k}", 1.0, 0.1, (k + 0.5 * c, 0.5 * s, angle)) for k in range(3)]
-    bodies.append(jm.Body("coupler", 2.0, 0.5, (1.0 + c, s, 0.0)))
-    joints = [jm.Revolute(f"foot{k}", "ground", f"crank{k}", at=(k, 0.0)) for k in range(3)]
-    joints += [jm.Revolute(f"tip{k}", f"crank{k}", "coupler", at=(k + c, s)) for k in range(3)]
-    return jm.planar_mechanism(bodies, joints)
+    bodies = [jm.Body(f"crank{k}", 1.0, 0.1, (far + k + 0.5 * c, far + 0.5 * s, angle)) for k in range(3)]
+    bodies.append(jm.Body("coupler", 2.0, 0.5, (far + 1.0 + c, far + s, 0.0)))
+    feet = [(far + k + apart * (k == 2), far) for k in range(3)]
+    joints = [jm.Revolute(f"foot{k}", "ground", f"crank{k}", point_a=foot, point_b=(-0.5, 0.0)) for k, foot in enumerate(feet)]
+    joints += [jm.Revolute(f"tip{k}", f"crank{k}", "coupler", point_a=(0.5, 0.0), point_b=(k - 1.0, 0.0)) for k in range(3)]
+    return jm.planar_mechanism(bodies, joints, coordinates=coordinates)
 
 
 @jd.pytree
@@ -123,6 +127,21 @@ def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
     state, info = jax.jit(lambda q: jd.initialize(mechanism, q))(q)
     assert info.status == jd.Status.INCONSISTENT_START
     np.testing.assert_allclose(mechanism.frames(state.q).y, 0.0, rtol=0, atol=10 * float(jnp.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize(("apart", "far"), [(1e-12, 0.0), (3e-10, 0.0), (0.0, 1000.3)])
+def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coordinates, apart, far):
+    """They depend on each other up to the digits of lengths or places: the start is that of the guess, and moves."""
+    exact, start = parallelogram(coordinates=coordinates)
+    wanted = jnp.ones((exact.sizes(start).nv,))
+    expected, _ = jd.initialize(exact, start, wanted)
+    mechanism, q = parallelogram(coordinates=coordinates, apart=apart, far=far)
+    found, info = jd.initialize(mechanism, q, wanted)
+    assert info.status == jd.Status.OK
+    np.testing.assert_allclose(found.q, q, rtol=0, atol=1e-9)
+    assert np.max(np.abs(expected.v)) > 0.1
+    np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])

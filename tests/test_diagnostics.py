@@ -47,9 +47,29 @@ class TestMobility:
         # By counting it is rigid (4 bodies, 12 rows); by rank it moves as the four-bar does.
         exact, extra = diagnose(*parallelogram(2)), diagnose(*parallelogram(3))
         assert (exact.rows, exact.rank, exact.mobility) == (8, 8, 1)
-        assert (extra.rows, extra.rank, extra.mobility) == (12, 11, 1)
+        assert (extra.rows, extra.rank, extra.mobility, extra.mobility_nearby) == (12, 11, 1, 1)
         assert len(extra.redundant_rows) == 1
         assert extra.redundant in {("foot2",), ("tip2",)}
+        # Rows that depend on each other up to what is left open of a closed start, by lengths that are written with ten digits.
+        mechanism, q = parallelogram(3)
+        rounded = diagnose(mechanism, q + 1e-10 * jnp.cos(jnp.arange(float(q.size))))
+        assert (rounded.rank, rounded.mobility, len(rounded.redundant_rows)) == (11, 1, 1)
+
+    @pytest.mark.parametrize("cranks", [2, 3])
+    @pytest.mark.parametrize("angle", [0.0, np.pi])
+    def test_a_parallelogram_that_lies_flat(self, cranks, angle):
+        # It can go on as a parallelogram or crossed: two directions to first order, one freedom on either branch.
+        flat, beside = diagnose(*parallelogram(cranks, angle)), diagnose(*parallelogram(cranks, angle + 0.1))
+        assert (flat.mobility, flat.mobility_nearby) == (2, 1)
+        assert "mobility nearby             1 (this configuration is singular)" in str(flat)
+        assert (beside.mobility, beside.mobility_nearby) == (1, 1)
+        assert "nearby" not in str(beside)
+
+    def test_a_straight_truss_moves_to_first_order_alone(self):
+        bodies = [bar("a", (0.0, 0.0), (1.0, 0.0)), bar("b", (1.0, 0.0), (2.0, 0.0))]
+        hinges = [("ground", "a", 0.0), ("a", "b", 1.0), ("b", "ground", 2.0)]
+        truss = diagnose(*jm.planar_mechanism(bodies, [jm.Revolute(f"hinge{x}", a, b, at=(x, 0.0)) for a, b, x in hinges]))
+        assert (truss.mobility, truss.mobility_nearby) == (1, 0)
 
     def test_a_joint_given_twice_is_named(self):
         mechanism, start = CrankRocker().build()
