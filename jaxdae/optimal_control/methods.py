@@ -45,7 +45,8 @@ def ilqr(
         TypeError, ValueError: as `Problem` says what it holds.
 
     Compiled; `jax.vmap(lambda u: ilqr(problem, u))(guesses)` solves from many starts in one program. Look at `Solution.status`. Not
-    differentiable in reverse mode.
+    differentiable in reverse mode. Forward mode differentiates the passes that were made: from a guess that is the solution already none
+    is made, and inputs do not move. The slope of the least cost in a parameter is that of the cost of these inputs, held.
     """
     return _solved(problem, Single(), controls, None, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
 
@@ -82,7 +83,7 @@ def multiple_shooting(
     Raises:
         TypeError, ValueError: as `ilqr`; states of another shape.
 
-    Compiled, as `ilqr`.
+    Compiled, and differentiable as little, as `ilqr`.
     """
     return _solved(problem, Multiple(), controls, states, curvature, iterations, tolerance, feasibility, damping, penalty, enough)
 

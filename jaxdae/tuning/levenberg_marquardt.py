@@ -41,6 +41,9 @@ from jaxdae.status import Status
 from jaxdae.tuning.parameters import Trainable, reparametrize
 from jaxdae.typing import Leaf
 
+_BLOCKED = 100.0
+"""The cosine between residuals and columns over that of convergence, from which on short steps of much damping are no convergence."""
+
 
 @pytree
 class LeastSquaresResult:
@@ -110,7 +113,8 @@ def least_squares(
         max_step: the largest change of a free variable in one iteration (of log x with `Positive`); longer steps are shortened. For
             residuals that are only good near the start, such as those of rollouts.
         tolerance: convergence is a step smaller than this relative to the free variables, a promised relative reduction of |r| smaller than
-            it, or a cosine between r and the columns of J smaller than it; sqrt(eps) by default.
+            it, or a cosine between r and the columns of J smaller than it; sqrt(eps) by default. Steps that are small because trials
+            were refused end with NOT_CONVERGED where |r| still falls with a variable: what lies ahead is not finite, or has a kink.
         standard_deviation: sigma of the residuals, for the covariance; estimated from what is left of them by default.
 
     Raises:
@@ -210,6 +214,9 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     small = jnp.sqrt(jnp.sum(step**2)) <= limit * (limit + jnp.sqrt(jnp.sum(at.z**2)))
     # Of F relatively; of |r| it is half of it.
     settled = 0.5 * linear + damped <= limit**2 * cost
+    # A step that is short because trials were refused, at the edge of where residuals are finite or at a kink, is no convergence.
+    slope = jnp.max(jnp.abs(at.residual @ at.jacobian) / scale)
+    blocked = (at.damping > 1.0) & (slope > _BLOCKED * limit * jnp.sqrt(2.0 * cost))
     change: Any = jnp.where(better, jnp.maximum(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3), at.growth)
     new = _At(
         z=jnp.where(better, trial, at.z),
@@ -225,7 +232,7 @@ def _iterate(residual: Any, at: _At, limit: Any, max_step: float | None) -> _At:
     # A start without derivatives leads nowhere; NaN passes no comparison, so it is asked for.
     lost = ~at.begun & ~finite
     exact = ~jnp.any(new.residual != 0)
-    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled)) | exact | lost | (_cosine(new) <= limit)})
+    return _At(**{**vars(new), "done": (finite & at.begun & (small | settled) & ~blocked) | exact | lost | (_cosine(new) <= limit)})
 
 
 def _covariance(at: _At, slope: Any, given: Any) -> tuple[Any, Any]:

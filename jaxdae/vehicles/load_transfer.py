@@ -6,8 +6,10 @@ wheels at places p, seen from the mass center of the whole mechanism, balance we
     sum F = m g,      sum F p = -m h (a_c(F) - g_p),
 
 with a_c the acceleration of the mass center, which tires make of these loads, and g_p the gravity of the mechanism, along the plane of a
-slope: on what is left of the acceleration tires push, at the ground. It is a fixed point: one iteration multiplies errors by about
-friction times h over the distance of wheels, 0.1 to 0.3 for cars. Of all loads that balance, `wheel_loads` takes those of least squares.
+slope: on what is left of the acceleration tires push, at the ground. Of all loads that balance, `wheel_loads` takes those of least squares,
+which are affine in a_c, so that there are two unknowns, however many wheels there are. Forces put into the equation again and again would
+multiply errors by about friction times h over the distance of wheels, 0.1 to 0.3 for cars. Newton's method begins with one such correction,
+which finds the wheels that lift off, and has the slopes of two more; then those of the last one do. The derivative is that of the root.
 Mechanisms in space know of heights themselves, see `HeightLoads`.
 """
 
@@ -20,13 +22,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxdae._pytree import pytree, static
-from jaxdae.dynamics import forward_dynamics
+from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
+from jaxdae.newton import simplified_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.commonroad import wheel_loads
 from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires
+
+_GUESSES = 3
+"""Corrections with slopes of their own; with two, loads near zero, where slopes of tires change most, are left to 1e-4."""
 
 
 @pytree
@@ -36,53 +43,77 @@ class LoadTransfer(WithLoads):
     The `load` of brush and Magic Formula tires is computed at every evaluation of forces; numbers given for it are not used.
     `loads(state, u)` returns it, in N and in the order of `tire_names`. A wheel that would have to pull carries nothing: then the others
     carry more than the weight, the vehicle would tip in truth, and `report(state, u)` says so.
-    A rollout does not say that: of all its states `jax.vmap(vehicle.report)` does. Where the last of the iterations changes loads by more
-    than a thousandth, forces are NaN, and a rollout ends with the status NONFINITE.
+    A rollout does not say that: of all its states `jax.vmap(vehicle.report)` does. Where the last of the iterations changes the
+    acceleration by more than a thousandth, forces are NaN, and a rollout ends with the status NONFINITE.
 
     Attributes:
         system: the mechanism, with three or more tires that have a load, not all on a line.
         height: of the mass center above the ground, in m.
         gravity: normal to the ground in m/s^2.
         solver: a saddle-point solver, for accelerations.
-        iterations: of the fixed point (static).
+        iterations: of Newton's method with the last slopes (static).
 
-    Differentiable; a force costs as many solutions of the dynamics as iterations.
+    Differentiable. A force costs as many evaluations of forces and solutions as iterations, and three with slopes before, all with one
+    factorization, the same as that of the accelerations.
     """
 
     system: Mechanism
     height: Leaf
     gravity: Leaf = 9.81
     solver: SaddlePointSolver = SchurComplement()
-    iterations: int = static(default=8)
+    iterations: int = static(default=4)
 
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
         """Returns the loads that balance (k,) in N, negative ones among them, and the last relative change of the iteration ()."""
         mechanism, q = self.system, state.q
-        mass: Any = jnp.sum(mechanism.mass)
         frames = mechanism.frames(q)
-        center = self._center(q)
         points = [
             jax.vmap(lambda frame, point: frame.point(point).array())(
                 jax.tree.map(lambda x, b=group.b: x[jnp.asarray(b)], frames), group.point_b
             )
             for group in self._tires().values()
         ]
-        places = jnp.concatenate(points) - center
-        gravity = mechanism.gravity.astype(q.dtype)
+        places = jnp.concatenate(points) - self._center(q)
+        at = linearize(mechanism, state, self.solver)
+        bias = mechanism.constraint_bias(state.t, q, state.v)
 
-        def at_acceleration(acceleration: Any) -> Array:
-            return wheel_loads(mass, places, self.height, acceleration, self.gravity)
+        def loads(acceleration: Any, args: Any) -> Array:
+            vehicle, places = args[0], args[1]
+            return wheel_loads(jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity)
 
-        def improved(pair: Any, _: Any) -> tuple[Any, None]:
-            wanted, _ = pair
-            a, _ = forward_dynamics(carrying(mechanism, jnp.maximum(wanted, 0.0)), state, u, solver=self.solver)
-            better = at_acceleration(self._acceleration(q, state.v, a) - gravity)
-            largest = jnp.max(jnp.abs(better))
-            return (better, jnp.max(jnp.abs(better - wanted)) / jnp.where(largest > 0.0, largest, 1.0)), None
+        def missing(acceleration: Any, args: Any) -> Array:
+            vehicle, _, state, u, at, bias, _ = args
+            mechanism = vehicle.system
+            f = carrying(mechanism, jnp.maximum(loads(acceleration, args), 0.0)).force(state.t, state.q, state.v, u)
+            a = solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[0]
+            return acceleration - vehicle._acceleration(state.q, state.v, a) + mechanism.gravity.astype(a.dtype)
 
-        start = at_acceleration(-gravity), jnp.ones((), q.dtype)
-        (wanted, change), _ = jax.lax.scan(improved, start, None, length=self.iterations)
-        return wanted, jax.lax.stop_gradient(change)
+        def correction(residual: Any, args: Any) -> Any:
+            return args[-1] @ residual
+
+        one = jnp.eye(2, dtype=q.dtype)
+        args = self, places, state, u, at, bias
+        still = jax.lax.stop_gradient((*args, None))
+
+        def guess(k: Any, at: Any) -> Any:
+            x, _ = at
+            residual, slopes = missing(x, still), jax.jacfwd(missing)(x, still)
+            inverse = jnp.linalg.inv(jnp.where(k == 0, one, slopes))
+            return x - inverse @ residual, inverse
+
+        # The loads of a vehicle at rest, then a correction that finds which wheels lift off, then the slopes there.
+        start = jax.lax.stop_gradient(-mechanism.gravity.astype(q.dtype)), one
+        better, inverse = jax.lax.fori_loop(0, _GUESSES, guess, start)
+        acceleration, change = simplified_newton(
+            lambda x, args: x - correction(missing(x, args), args),
+            missing,
+            correction,
+            self.iterations,
+            better,
+            (*args, jax.lax.stop_gradient(inverse)),
+            transposed=lambda residual, args: args[-1].T @ residual,
+        )
+        return loads(acceleration, args), change
 
     def _tires(self) -> dict[str, Any]:
         """Returns the groups of tires that have a load.

@@ -19,7 +19,7 @@ from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
 from jaxdae.wrapper import Wrapper
 
 _SETTLED = 1e-3
-"""The last relative change of loads above which forces are none: steps with loads that were not found would look like any others."""
+"""The last relative change of an iteration above which forces are none: steps with loads that were not found would look like others."""
 
 
 @pytree
@@ -77,7 +77,7 @@ class WithLoads(Wrapper):
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
         """Returns f (nv,) of the mechanism with these loads, in N and N m.
 
-        NaN where the last correction changed the loads by more than a thousandth: a rollout ends with NONFINITE there.
+        NaN where the last correction was more than a thousandth of what it corrects: a rollout ends with NONFINITE there.
         """
         wanted, change = self.balanced(State(t, q, v), u)
         found = carrying(self.system, jnp.maximum(wanted, 0.0)).force(t, q, v, u)

@@ -112,6 +112,18 @@ def test_trials_that_are_not_finite_shorten_the_step():
     assert found.parameters["x"] == pytest.approx(1.0, abs=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_short_steps_before_an_edge_are_no_convergence(dtype):
+    # The minimum is x = 2 / 1.09, where residuals are not finite: trials come to rest before x = 1.
+    def residual(p):
+        return jnp.stack([jnp.where(p["x"] < 1.0, p["x"] - 2.0, jnp.nan), 0.3 * p["x"]])
+
+    found = least_squares(residual, {"x": jnp.asarray(0.5, dtype)}, iterations=100)
+    assert found.status == jaxdae.Status.NOT_CONVERGED
+    assert found.parameters["x"] == pytest.approx(1.0, abs=1e-3)
+    assert found.gradient > 0.8
+
+
 def test_steps_are_shortened():
     # Undamped, the first step would be 6 in log x.
     start, bounds = {"x": jnp.asarray(np.exp(-6.0))}, {"x": Positive()}
