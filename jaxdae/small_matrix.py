@@ -20,8 +20,8 @@ with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is t
 what is not used. A batch of matrices with more than `UNROLLED_UP_TO` rows goes to LAPACK as well.
 
 On accelerators the number of kernels counts, and a substitution is one for every row or two. There a solve of a batch is two products with
-W, two kernels, and factors are computed entry by entry, which XLA fuses: a step of Andrews' mechanism, RK4 with projections and 14 rows, is
-177 kernels, and was 352 when it was written row by row.
+W, two kernels, or one with A^-1 where nobody asks for W; the bound of their errors is the same. Factors are computed entry by entry, of
+more than `ENTRIES_UP_TO` rows by halves, which XLA fuses: a step of Andrews' mechanism with 20 rows is 155 kernels, row by row it was 352.
 
 The functions with a batching rule are not meant to be differentiated: they stand inside solves whose derivative is given by the implicit
 function theorem (`saddle_point.derivative`).
@@ -42,7 +42,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jaxdae._pytree import pytree
-from jaxdae.batching.last import Ruled, worlds_back
+from jaxdae.batching.last import Ruled, over_worlds, worlds_back
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.devices import on_accelerator
 from jaxdae.geometry.trigonometry import once
@@ -60,6 +60,11 @@ batch take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile lo
 OUTLINED_FROM = 5
 """The number of rows from which factorizations and substitutions are compiled once."""
 
+ENTRIES_UP_TO = 10
+"""The largest size up to which accelerators factorize entry by entry. Of more rows the compiler makes many kernels, each with as many
+arrays as one may have, and takes long: a matrix of 20 rows with its inverse is 8 kernels for 1000 worlds by halves and 24 for 100 000,
+entry by entry 36 and 30, compiled in twice the time and more."""
+
 SUMMED_UP_TO = 4
 """The largest size up to which products are written as sums. A call of the compiler's routine for products takes some 25 ns a world; a
 four-bar in joint coordinates, 3 velocities and 2 rows, takes 0.9 of the time of one world with sums, and 0.8 of that of each of 64."""
@@ -67,7 +72,7 @@ four-bar in joint coordinates, 3 velocities and 2 rows, takes 0.9 of the time of
 WRITTEN_UP_TO = 20
 """The largest size up to which accelerators get products term by term. A sum over an axis, or the compiler's routine for products, would be
 a kernel of its own, with another one that moves axes before it, and the routine multiplies single precision in ten bits of mantissa where
-nobody asks for more. A step of a four-bar in joint coordinates begins 60 kernels so, and 103 otherwise."""
+nobody asks for more. A step of a four-bar in joint coordinates began 60 kernels so, and 103 otherwise."""
 
 
 _AS_IT_COMES_UP_TO = 12
@@ -154,6 +159,24 @@ def cholesky(matrix: Float[Array, "n n"]) -> Cholesky:
     return Cholesky(*named(_factorize(matrix), FACTOR))
 
 
+@pytree
+class Inverse:
+    """A^-1 (n, n), symmetric: what accelerators solve with, in one product."""
+
+    matrix: Leaf
+
+    def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns A^-1 b."""
+        return _multiplied(self.matrix, b)
+
+
+def solving_factors(matrix: Float[Array, "n n"]) -> Cholesky | Inverse:
+    """Returns what solves with a symmetric positive definite matrix in the fewest kernels, or the fastest; NaN where `cholesky` is."""
+    if on_accelerator() and _unrolls(matrix):
+        return Inverse(named(_inverted(matrix), FACTOR))
+    return cholesky(matrix)
+
+
 def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Returns W (n, n), lower triangular with A^-1 = W^T W; see `cholesky`."""
     return _factorize(matrix)[1]
@@ -170,7 +193,7 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[Any, Any]
         factors = _factors(*_lapack(matrix))
     else:
         last = jnp.moveaxis(matrix, 0, -1)
-        factors = _factors(*worlds_back(_eliminate_entries(last))) if on_accelerator() else worlds_back(_eliminated(last))
+        factors = _factors(*worlds_back(_eliminate_halves(last))) if on_accelerator() else worlds_back(_eliminated(last))
     return factors, jax.tree.map(lambda _: batched[0], factors)
 
 
@@ -209,6 +232,15 @@ def _solve_worlds(size: int, batched: Any, blocks: tuple[Block, ...], inverse: A
         rows = jnp.moveaxis(inverse, 0, -1)
         return jnp.sum(rows * jnp.sum(rows * b, axis=1)[:, None], axis=0).T, True
     return _substitute(jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), blocks), b).T, True
+
+
+def _squared(inverse: Array) -> Array:
+    """Returns A^-1 = W^T W (n, n, ...) of W."""
+    return jnp.sum(inverse[:, :, None] * inverse[:, None], axis=0)
+
+
+_inverted = over_worlds(lambda matrix: _squared(_factorize(matrix)[1]), lambda matrix: _squared(_eliminate_halves(matrix)[1]))
+_multiplied = over_worlds(lambda matrix, b: jnp.sum(matrix * b, axis=1))
 
 
 def rounding(size: int, dtype: Any) -> float:
@@ -314,14 +346,44 @@ def _inverse_of_blocks(blocks: tuple[Block, ...], matrix: Array) -> Array:
     return jax.vmap(lambda b: jnp.concatenate(_halfway(blocks, b)), in_axes=1, out_axes=1)(units)
 
 
-def _eliminate_entries(matrix: Array) -> tuple[Array, Array]:
-    """Returns L and W (n, n, worlds) for A (n, n, worlds), entry by entry.
+def _eliminate_halves(matrix: Array, limits: Any = None) -> tuple[Array, Array]:
+    """Returns L and W (n, n, worlds) for A (n, n, worlds), what `_eliminate` computes, as accelerators make few kernels of it.
 
-    What `_eliminate` computes, but of single entries of all worlds: accelerators make a handful of kernels of them, where every column
-    would be two of its own.
+    Entries of few rows; of more, those of the first half, the rows below by substitution, and those of what is left of the second half. A
+    pivot has to be above its limit (n, worlds), see `factor_entries`. What is factorized is an array first unless it is tiny: the compiler
+    would compute each of its entries anew for every reader.
     """
+    size = len(matrix)
+    matrix = matrix if _is_tiny(matrix.shape[:2]) else jax.lax.optimization_barrier(matrix)
+    if size <= ENTRIES_UP_TO:
+        return _eliminate_entries(matrix, limits)
+    limits = rounding(size, matrix.dtype) * matrix.reshape(size * size, -1)[:: size + 1] if limits is None else limits
+    half, below = size // 2, []
+    first, inverse = _eliminate_halves(matrix[:half, :half], limits[:half])
+    for k, row in enumerate(first):
+        entries = jnp.unstack(row)
+        below.append(less_products(matrix[half:, k], entries, below) / entries[k])
+    across = jax.lax.optimization_barrier(jnp.stack(below, axis=1))
+    second, last = _eliminate_halves(matrix[half:, half:] - _products(across, across), limits[half:])
+    corner = -jnp.sum(last[:, :, None] * _products(across, jnp.swapaxes(inverse, 0, 1)), axis=1)
+    return _lower(first, across, second), _lower(inverse, corner, last)
+
+
+def _products(left: Array, right: Array) -> Array:
+    """Returns the product A B^T (m, k, worlds) of A (m, n, worlds) and B (k, n, worlds)."""
+    return jnp.sum(left[:, None] * right, axis=2)
+
+
+def _lower(first: Array, below: Array, second: Array) -> Array:
+    """Returns a lower triangular matrix (n, n, worlds) of its blocks."""
+    above = jnp.zeros_like(jnp.swapaxes(below, 0, 1))
+    return jnp.concatenate([jnp.concatenate([first, below]), jnp.concatenate([above, second])], axis=1)
+
+
+def _eliminate_entries(matrix: Array, limits: Any) -> tuple[Array, Array]:
+    """Returns L and W (n, n, worlds) for A (n, n, worlds), entry by entry, with limits of pivots (n, worlds) as `factor_entries`."""
     size = matrix.shape[0]
-    lower = factor_entries([[matrix[i, j] for j in range(i + 1)] for i in range(size)])
+    lower = factor_entries([[matrix[i, j] for j in range(i + 1)] for i in range(size)], limits)
     inverse: list[list[Array]] = [[] for _ in range(size)]
     for i, row in enumerate(lower):
         for j in range(i):
@@ -331,15 +393,21 @@ def _eliminate_entries(matrix: Array) -> tuple[Array, Array]:
     return _triangle(lower), _triangle(inverse)
 
 
-def factor_entries(matrix: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """Returns the rows of L, A = L L^T, up to the diagonal, of those of A; NaN where a pivot is no more than rounding errors."""
+def factor_entries(matrix: Sequence[Sequence[Array]], limits: Any = None) -> list[list[Array]]:
+    """Returns the rows of L, A = L L^T, up to the diagonal, of those of A; NaN where a pivot is not above its limit.
+
+    Args:
+        matrix: the rows of A up to the diagonal, of entries (worlds,) each.
+        limits: of all pivots (n, worlds); None for what rounding errors of their diagonal entries are.
+    """
     lower: list[list[Array]] = [[] for _ in matrix]
     for i, row in enumerate(lower):
         for j, other in enumerate(lower[:i]):
             row.append(less_products(matrix[i][j], row, other) / other[j])
         entry = matrix[i][i]
         pivot = less_products(entry, row, row)
-        row.append(jnp.sqrt(jnp.where(pivot > rounding(len(matrix), pivot.dtype) * entry, pivot, jnp.nan)))
+        limit = rounding(len(matrix), pivot.dtype) * entry if limits is None else limits[i]
+        row.append(jnp.sqrt(jnp.where(pivot > limit, pivot, jnp.nan)))
     return lower
 
 

@@ -31,6 +31,7 @@ from jaxdae.batching.layout import Layout, Placement
 from jaxdae.batching.varying import device_axes, varying
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
+from jaxdae.devices import on_accelerator
 from jaxdae.functions import is_plain
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
@@ -360,9 +361,9 @@ def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: An
         at = dataclasses.replace(new, state=dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)))
         info = dataclasses.replace(
             now,
-            violation=jnp.maximum(info.violation, now.violation),
-            velocity_violation=jnp.maximum(info.velocity_violation, now.velocity_violation),
-            iterations=jnp.maximum(info.iterations, now.iterations),
+            violation=_largest(info.violation, now.violation, info.status),
+            velocity_violation=_largest(info.velocity_violation, now.velocity_violation, info.status),
+            iterations=_largest(info.iterations, now.iterations, info.status),
         )
         return (count + 1, at, carried, info), None
 
@@ -396,6 +397,15 @@ def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: An
         last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
         trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
     return trajectory, last[2]
+
+
+def _largest(before: Any, now: Any, status: Any) -> Any:
+    """Returns the larger one of what was found before and in this step, by a world of that status before it; a failed one finds zero.
+
+    Accelerators are told the latter once more: operations that read an array in common, here the status, are merged into one kernel.
+    """
+    larger = jnp.maximum(before, now)
+    return jnp.where(status == Status.OK, larger, before) if on_accelerator() else larger
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:

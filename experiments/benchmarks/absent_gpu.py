@@ -1,15 +1,18 @@
 """How many kernels does a step begin on a GPU? Counted without one: XLA compiles for a GPU that is only described.
 
     pip install 'jax[cuda12]==0.9.2' 'jaxdae[app]'     # the release of jax that is installed
-    python experiments/benchmarks/absent_gpu.py [--worlds N] [--models four-bar Andrews Cassie] [--precisions float32 float64] [--for-cpu]
+    python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews] [--precisions float32 float64] [--for-cpu]
 
-Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `accelerator.py`. What is left out is what only the
+Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `accelerator.py` and of smaller
+ones in joint coordinates. What is left out is what only the
 device can tell: time, and the choices that XLA makes by trying kernels.
 """
 
 import argparse
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 # The extension for CUDA is loaded although there is no driver; what runs, runs on the CPU.
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
@@ -18,12 +21,14 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 from accelerator_models import MODELS, Missing, Model
+from four_bar import four_bar
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from kernels import per_step
 from side_by_side import markdown
 
 import jaxdae
+import jaxdae.mechanisms as jm
 
 STEPS = 97  # no other loop runs as often
 H200 = """
@@ -54,6 +59,33 @@ device_description_str: "H200"
 """From NVIDIA's data sheet and its tables of compute capability 9.0, in the words of XLA's `GpuTargetConfigProto`."""
 
 
+def links(count: int) -> Model:
+    """Returns that many links in a row, hanging from the first end, in joint coordinates by semi-implicit Euler."""
+    bodies = [jm.Body(f"link{k}", mass=1.0, inertia=0.1, pose=(k + 0.5, 0.0, 0.0)) for k in range(count)]
+    names = [jm.GROUND, *(body.name for body in bodies)]
+    joints = [jm.Revolute(f"hinge{k}", names[k], names[k + 1], at=(float(k), 0.0)) for k in range(count)]
+    return _of(jm.planar_mechanism(bodies, joints, coordinates=jm.Joints()), jaxdae.SemiImplicitEuler())
+
+
+def joint_four_bar() -> Model:
+    """Returns the four-bar in joint coordinates, 3 velocities and 2 rows, with the method of the absolute one."""
+    return _of(four_bar(coordinates=jm.Joints()), MODELS["four-bar"]().method)
+
+
+def _of(built: tuple[jm.Mechanism, Any], method: Any) -> Model:
+    system, q = built
+    still = jnp.zeros((len(system.names.velocities),), q.dtype)
+    return Model(system, method, jaxdae.State(jnp.zeros((), q.dtype), jnp.asarray(q), still), 1e-3)
+
+
+ALL: dict[str, Callable[[], Model]] = {
+    "pendulum": lambda: links(1),
+    "double-pendulum": lambda: links(2),
+    "four-bar-in-joints": joint_four_bar,
+    **MODELS,
+}
+
+
 def counted(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[float, float, int | None]:
     """Returns seconds to trace, seconds to compile, and the kernels of a step of a batch of a model."""
 
@@ -72,7 +104,7 @@ def main() -> None:
     """Counts and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=100_000)
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="*", default=list(ALL), choices=list(ALL))
     parser.add_argument("--precisions", nargs="*", default=["float32", "float64"], choices=["float32", "float64"])
     parser.add_argument("--for-cpu", action="store_true", help="the program that the library writes for a CPU, compiled for the GPU")
     asked = parser.parse_args()
@@ -85,7 +117,7 @@ def main() -> None:
         for precision in asked.precisions:
             jax.config.update("jax_enable_x64", precision == "float64")
             try:
-                model = MODELS[name]()
+                model = ALL[name]()
             except Missing as error:
                 print(f"{name}: {error}")
                 break

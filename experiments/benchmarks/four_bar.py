@@ -5,9 +5,11 @@ in kg, inertia = mass length^2 / 12. It starts from rest with the crank at 1 rad
 joint C lies left of the ray from the crank tip B to the rocker foot D.
 """
 
+from typing import Any
+
 import numpy as np
 
-from jaxdae.mechanisms import GROUND, Body, Mechanism, Revolute, planar_mechanism
+from jaxdae.mechanisms import GROUND, Absolute, Body, Mechanism, Revolute, planar_mechanism
 
 CRANK, COUPLER, ROCKER, GROUND_LINK = 1.0, 2.5, 2.0, 2.0  # m
 GRAVITY = 9.81  # m/s^2
@@ -63,8 +65,8 @@ def loop_opening(q):
     return max(float(np.linalg.norm(gap, axis=-1).max()) for gap in gaps)
 
 
-def four_bar(crank_angle: float = START_ANGLE) -> tuple[Mechanism, np.ndarray]:
-    """Returns the mechanism and its start coordinates, three poses (x, y, theta) stacked, m and rad."""
+def four_bar(crank_angle: float = START_ANGLE, coordinates: Any = Absolute()) -> tuple[Mechanism, np.ndarray]:
+    """Returns the mechanism and its start coordinates, by default three poses (x, y, theta) stacked, m and rad."""
     pose = poses(crank_angle).reshape(3, 3)
     lengths = {"crank": CRANK, "coupler": COUPLER, "rocker": ROCKER}
     bodies = [
@@ -77,4 +79,4 @@ def four_bar(crank_angle: float = START_ANGLE) -> tuple[Mechanism, np.ndarray]:
         Revolute("C", "coupler", "rocker", point_a=(COUPLER / 2, 0.0), point_b=(ROCKER / 2, 0.0)),
         Revolute("D", GROUND, "rocker", point_a=(GROUND_LINK, 0.0), point_b=(-ROCKER / 2, 0.0)),
     ]
-    return planar_mechanism(bodies, joints, gravity=(0.0, -GRAVITY))
+    return planar_mechanism(bodies, joints, gravity=(0.0, -GRAVITY), coordinates=coordinates)

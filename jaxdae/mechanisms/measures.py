@@ -81,18 +81,19 @@ def _select(pair: Pairs, entry: Array) -> tuple[Array, Array]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _taken(numbers: tuple[int, ...], entry: Array) -> Array:
-    """Returns the entries (k,) with these numbers by their indices; zero for the number n, one beyond the last.
+    """Returns the entries (k, ...) of (n, ...) with these numbers by their indices; zero for the number n, one beyond the last.
 
     Its derivative is a product: the transpose of indices adds to memory in any order, so that its last digits would not repeat.
     """
-    padded = jnp.pad(entry, (0, 1)) if entry.shape[0] in numbers else entry
+    padded = jnp.pad(entry, [(0, 1), *[(0, 0)] * (entry.ndim - 1)]) if entry.shape[0] in numbers else entry
     return padded.at[np.asarray(numbers, int)].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 @_taken.defjvp
 def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (entry,), (change,) = primals, tangents
-    return _taken(numbers, entry), jnp.asarray(_matrix(np.asarray(numbers, int), entry.shape[0]), entry.dtype) @ change
+    matrix = jnp.asarray(_matrix(np.asarray(numbers, int), entry.shape[0]), entry.dtype)
+    return _taken(numbers, entry), jnp.tensordot(matrix, change, 1)
 
 
 _BY_PRODUCT_UP_TO = 2
@@ -161,7 +162,9 @@ _FEW_RUNS = 8
 
 
 def columns(x: Array, numbers: np.ndarray) -> Array:
-    """Returns x[..., numbers]: `picked` where these are few runs."""
+    """Returns x[..., numbers]: `picked` where these are few runs, on a CPU."""
+    if on_accelerator():
+        return jnp.moveaxis(_taken(tuple(numbers.tolist()), jnp.moveaxis(x, -1, 0)), 0, -1)
     return x[..., numbers] if len(_runs(numbers)) > _FEW_RUNS else picked(numbers, x, -1)
 
 

@@ -113,9 +113,9 @@ class JacobianOperator(abc.ABC):
         return jnp.ones((self.shape[1],), bool)
 
 
-def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> small_matrix.Cholesky:
+def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> GramFactors:
     """Returns the factors of J J^T + C, of which the lower triangle is given; C diagonal, None for zero."""
-    return small_matrix.cholesky(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
+    return small_matrix.solving_factors(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
 
 
 @pytree

@@ -97,7 +97,8 @@ class SingularValues:
     Attributes:
         tolerance: singular values below this fraction of the largest count as zero. It must lie above what takes dependent rows off the
             constraint manifold, where they are independent (integrator stages do, by some (h |v| / length)^2), and below the smallest that
-            is meant. A mechanism whose dependent rows count as independent stops, without a word.
+            is meant. A mechanism whose dependent rows count as independent stops, without a word. A hinge in space R meters from the mass
+            center of its body has values down to 1 / R^2 in absolute coordinates: beyond 316 m a row of it counts as dependent.
     """
 
     tolerance: Leaf = 1e-5
@@ -233,7 +234,7 @@ def _reduced(mass: MassOperator, decomposition: Decomposition) -> NullSpaceFacto
         # Scaled like the rest of the matrix: the smallest pivot then does not depend on the units of mass.
         scale = jnp.trace(mass.as_dense()) / basis.shape[0]
         reduced = reduced + scale * decomposition.complement
-    return NullSpaceFactors(mass, decomposition, small_matrix.cholesky(reduced))
+    return NullSpaceFactors(mass, decomposition, small_matrix.solving_factors(reduced))
 
 
 @pytree

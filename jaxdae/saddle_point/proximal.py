@@ -119,5 +119,5 @@ class Proximal:
         if compliance is not None:
             # Soft rows are regular by themselves: what is more than rounding errors of S must not drown in mu.
             shift = jnp.where(compliance > 1e3 * float(jnp.finfo(delassus.dtype).eps) * scale, 0.0, shift)
-        regularized = small_matrix.cholesky(small_matrix.add_diagonal(delassus, shift))
+        regularized = small_matrix.solving_factors(small_matrix.add_diagonal(delassus, shift))
         return ProximalFactors(mass_factors, scaled, compliance, regularized, self.iterations)

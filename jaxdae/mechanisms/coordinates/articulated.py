@@ -37,6 +37,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
+from jaxdae.devices import on_accelerator
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied
 from jaxdae.mechanisms.space import Plane, Space
@@ -94,11 +95,12 @@ class TreeMass(MassOperator):
 
     def as_dense(self) -> Float[Array, "n n"]:
         """Returns the matrix, from composite inertias: M_jk = S_j . I_k S_k where j carries k."""
-        products = small_matrix.product_transposed(
-            jnp.stack(self.columns, axis=1), jnp.stack(self._composite().times(self.columns), axis=1)
-        )
+        columns, momenta = jnp.stack(self.columns, axis=1), jnp.stack(self._composite().times(self.columns), axis=1)
+        products = small_matrix.product_transposed(columns, momenta)
+        # An accelerator would need a kernel to turn the matrix over, and none to multiply the other way round.
+        mirrored = small_matrix.product_transposed(momenta, columns) if on_accelerator() else products.T
         carried = self.levels.carried
-        return jnp.where(carried.T, products, jnp.where(carried, products.T, 0.0)) + jnp.diag(self.armature)
+        return jnp.where(carried.T, products, jnp.where(carried, mirrored, 0.0)) + jnp.diag(self.armature)
 
     def _composite(self) -> Any:
         """Returns the inertia of all that each node carries, each component (nv,)."""

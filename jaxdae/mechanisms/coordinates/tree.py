@@ -34,6 +34,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import kept, kept_to_differentiate, linearly_kept
 from jaxdae.checkpointing import made_again
+from jaxdae.devices import on_accelerator
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates import balls
@@ -272,7 +273,8 @@ class TreeCoordinates(BodyCoordinates):
         if self._is_last:
             return multiplied([self.structure.carried[np.asarray(self.structure.body_links, int)].T.astype(float)], entries)[0]
         if self._is_small:
-            return jnp.stack(entries) @ self._carried(self.structure.body_links, entries[0].dtype)
+            stacked, carried = jnp.stack(entries), self._carried(self.structure.body_links, entries[0].dtype)
+            return small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
         return self.structure.levels.pulled(self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
