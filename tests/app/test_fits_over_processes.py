@@ -90,6 +90,7 @@ def test_what_is_wrong_is_told_before_processes_are_connected(tmp_path, monkeypa
     monkeypatch.setattr(hosts, "join", join)
     monkeypatch.chdir(ROOT / "configs")
     shared = ("--distributed", "--coordinator", "localhost:1", "--processes", "2", "--process", "0")
-    result = typer.testing.CliRunner().invoke(app, [*arguments, "--out", str(tmp_path), *shared])
+    folder = () if "--resume" in arguments else ("--out", str(tmp_path))
+    result = typer.testing.CliRunner().invoke(app, [*arguments, *folder, *shared])
     assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
     assert not list(tmp_path.iterdir())
