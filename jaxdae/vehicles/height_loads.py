@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -33,12 +32,11 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.newton import simplified_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input
-from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires
+from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
 
 @pytree
@@ -84,31 +82,10 @@ class HeightLoads(WithLoads):
         bias = mechanism.constraint_bias(state.t, state.q, state.v)
 
         def missing(x: Any, args: Any) -> Any:
-            mechanism, state, u, at, bias, _ = args
+            mechanism, state, u, at, bias = args
             f = carrying(mechanism, jnp.maximum(x, 0.0)).force(state.t, state.q, state.v, u)
             return x - solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[1][rows]
 
-        def correction(residual: Any, args: Any) -> Any:
-            return args[-1] @ residual
-
-        args = mechanism, state, u, at, bias
-        still = jax.lax.stop_gradient((*args, None))
-        nothing = jnp.zeros((rows.size,), state.q.dtype)
-
-        def guess(k: Any, at: Any) -> Any:
-            x, _ = at
-            residual, slopes = missing(x, still), jax.jacfwd(missing)(x, still)
-            inverse = jnp.linalg.inv(jnp.where(k == 0, jnp.eye(rows.size, dtype=x.dtype), slopes))
-            return jnp.where(k < 2, x - inverse @ residual, x), inverse
-
         # The loads of tires without load, then a correction that finds which wheels lift off, then the slopes there.
-        better, inverse = jax.lax.fori_loop(0, 3, guess, (nothing, jnp.eye(rows.size, dtype=nothing.dtype)))
-        return simplified_newton(
-            lambda x, args: x - correction(missing(x, args), args),
-            missing,
-            correction,
-            self.iterations,
-            better,
-            (*args, jax.lax.stop_gradient(inverse)),
-            transposed=lambda residual, args: args[-1].T @ residual,
-        )
+        nothing = jnp.zeros((rows.size,), state.q.dtype)
+        return root(missing, nothing, (mechanism, state, u, at, bias), moves=2, iterations=self.iterations)

@@ -24,16 +24,12 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.newton import simplified_newton
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.commonroad import wheel_loads
-from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires
-
-_GUESSES = 3
-"""Corrections with slopes of their own; with two, loads near zero, where slopes of tires change most, are left to 1e-4."""
+from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
 
 @pytree
@@ -82,37 +78,16 @@ class LoadTransfer(WithLoads):
             return wheel_loads(jnp.sum(vehicle.system.mass), places, vehicle.height, acceleration, vehicle.gravity)
 
         def missing(acceleration: Any, args: Any) -> Array:
-            vehicle, _, state, u, at, bias, _ = args
+            vehicle, _, state, u, at, bias = args
             mechanism = vehicle.system
             f = carrying(mechanism, jnp.maximum(loads(acceleration, args), 0.0)).force(state.t, state.q, state.v, u)
             a = solve(at.factors, at.mass, at.jacobian, at.compliance, f, -bias)[0]
             return acceleration - vehicle._acceleration(state.q, state.v, a) + mechanism.gravity.astype(a.dtype)
 
-        def correction(residual: Any, args: Any) -> Any:
-            return args[-1] @ residual
-
-        one = jnp.eye(2, dtype=q.dtype)
-        args = self, places, state, u, at, bias
-        still = jax.lax.stop_gradient((*args, None))
-
-        def guess(k: Any, at: Any) -> Any:
-            x, _ = at
-            residual, slopes = missing(x, still), jax.jacfwd(missing)(x, still)
-            inverse = _inverse(jnp.where(k == 0, one, slopes))
-            return x - inverse @ residual, inverse
-
-        # The loads of a vehicle at rest, then a correction that finds which wheels lift off, then the slopes there.
-        start = jax.lax.stop_gradient(-mechanism.gravity.astype(q.dtype)), one
-        better, inverse = jax.lax.fori_loop(0, _GUESSES, guess, start)
-        acceleration, change = simplified_newton(
-            lambda x, args: x - correction(missing(x, args), args),
-            missing,
-            correction,
-            self.iterations,
-            better,
-            (*args, jax.lax.stop_gradient(inverse)),
-            transposed=lambda residual, args: args[-1].T @ residual,
-        )
+        # From the loads of a vehicle at rest. With two corrections by slopes of their own, loads near zero, where slopes of tires change
+        # most, would be left to 1e-4.
+        args, start = (self, places, state, u, at, bias), -mechanism.gravity.astype(q.dtype)
+        acceleration, change = root(missing, start, args, moves=3, iterations=self.iterations, inverse=_inverse)
         return loads(acceleration, args), change
 
     def _tires(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax import Array
 
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import Mechanism
+from jaxdae.newton import simplified_newton
 from jaxdae.requirements import offers
 from jaxdae.status import Status
 from jaxdae.system import State
@@ -99,3 +101,48 @@ class WithLoads(Wrapper):
     def tire_names(self) -> tuple[str, ...]:
         """The names of the tires that have a load."""
         return tuple(name for group in loaded_tires(self.system).values() for name in group.names)
+
+
+def root(
+    missing: Callable[[Any, Any], Any],
+    start: Any,
+    args: Any,
+    *,
+    moves: int,
+    iterations: int,
+    inverse: Callable[[Any], Any] = jnp.linalg.inv,
+) -> tuple[Any, Any]:
+    """Returns x (n,) with missing(x, args) = 0 by Newton's method, and its last relative change (); the derivative is that of the root.
+
+    A first correction without slopes finds which wheels lift off. Then come slopes at the points that are reached, and the last ones serve
+    for all further iterations.
+
+    Args:
+        missing: function of x, x less what follows from it, and args.
+        start: where it begins (n,).
+        args: what it depends on besides, a pytree.
+        moves: of three points with slopes, from how many x is corrected before the iterations (static).
+        iterations: with the last slopes (static).
+        inverse: the inverse of a matrix (n, n).
+    """
+    one, still = jnp.eye(start.size, dtype=start.dtype), jax.lax.stop_gradient(args)
+
+    def guess(k: Any, at: Any) -> Any:
+        x, _ = at
+        residual, slopes = missing(x, still), jax.jacfwd(missing)(x, still)
+        inverted = inverse(jnp.where(k == 0, one, slopes))
+        return jnp.where(k < moves, x - inverted @ residual, x), inverted
+
+    def correction(residual: Any, args: Any) -> Any:
+        return args[1] @ residual
+
+    better, inverted = jax.lax.fori_loop(0, 3, guess, (jax.lax.stop_gradient(start), one))
+    return simplified_newton(
+        lambda x, args: x - correction(missing(x, args[0]), args),
+        lambda x, args: missing(x, args[0]),
+        correction,
+        iterations,
+        better,
+        (args, jax.lax.stop_gradient(inverted)),
+        transposed=lambda residual, args: args[1].T @ residual,
+    )
