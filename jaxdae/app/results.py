@@ -45,9 +45,7 @@ def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool 
         driven: whether inputs over time or a law drive forces.
         first_order: whether velocities are what drives say, where multipliers are no forces.
     """
-    multipliers = ("multipliers; the constraint force is +J^T lam", ("row",), "N for rows in m or m/s, N m for rows in rad or rad/s")
-    if first_order:
-        multipliers = ("multipliers; the velocities are +J^T lam", ("row",), "m/s for rows in m or m/s, rad/s for rows in rad or rad/s")
+    push, linear, angular = ("the velocities are", "m/s", "rad/s") if first_order else ("the constraint force is", "N", "N m")
     inputs = {"u": ("inputs of the step that begins here", ("input",), "see input_unit")}
     moving = "coordinate" if entries.flat else "velocity"
     rate, second = ("see unit, per s", "see unit, per s^2") if entries.flat else ("see velocity_unit", "see velocity_unit, per s")
@@ -60,7 +58,7 @@ def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool 
         "q": ("coordinates", ("coordinate",), "see unit"),
         "v": ("velocities", (moving,), rate),
         "a": ("accelerations", (moving,), second),
-        "lam": multipliers,
+        "lam": (f"multipliers; {push} +J^T lam", ("row",), f"{linear} for rows in m or m/s, {angular} for rows in rad or rad/s"),
         "violation": ("largest constraint violation since the entry before", (), "m or rad"),
         "velocity_violation": ("largest violation of the velocity constraints since the entry before", (), "m/s or rad/s"),
         "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),
