@@ -41,6 +41,7 @@ from jaxdae._pytree import pytree
 from jaxdae.batching.last import one_by_one
 from jaxdae.batching.varying import varying_with
 from jaxdae.openings import openings
+from jaxdae.prepared import prepared
 from jaxdae.saddle_point.singular_values import svd
 from jaxdae.status import SimulationError, Status
 from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
@@ -201,6 +202,7 @@ def _message(system: Any, state: State, info: InitializeInfo, fixed: Any, fixed_
 @jax.jit
 def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_velocity: Any, limit: Any) -> tuple[State, InitializeInfo]:
     check_fit(system, State(t, guess, wanted))
+    system = prepared(system)
     velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
     free = (~fixed).astype(guess.dtype)
     still: Any = jax.lax.stop_gradient

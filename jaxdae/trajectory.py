@@ -38,6 +38,7 @@ from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
 from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
+from jaxdae.prepared import prepared, prepared_over_worlds
 from jaxdae.requirements import Stacked, check_arrays, check_requirements
 from jaxdae.rollout_arguments import (
     Plan,
@@ -227,14 +228,16 @@ def batch_rollout(
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
     check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
+    asked = (system, integrator, state, controls, dt)
+    system, integrator, controls = prepared((system, integrator, controls))
     still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
     status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
     (states, info), memory = advance(system, integrator, state, controls, dt, memory, status, plan)
-    arguments, failed = (system, integrator, state, controls, dt), info.status != Status.OK
-    states, info = undefined_if_failed(arguments, (states, info), failed)
-    return Trajectory(states, info, undefined_if_failed(arguments, memory, failed[-1]))
+    failed = info.status != Status.OK
+    states, info = undefined_if_failed(asked, (states, info), failed)
+    return Trajectory(states, info, undefined_if_failed(asked, memory, failed[-1]))
 
 
 def advance(
@@ -252,6 +255,7 @@ def advance(
         status: of the world () before; anything but OK keeps it frozen.
         plan: how many steps, and what is kept of them.
     """
+    system, integrator, controls = prepared((system, integrator, controls))
     law = controls if callable(controls) else None
     point = begun_with(integrator, system, state, controls, dt, memory, status, None if law is None else law(state.t, state))
 
@@ -296,6 +300,9 @@ def _together(
     system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
+    over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
+    named = (system, integrator, controls), (system_axes, integrator_axes, controls_axes)
+    (system, integrator, controls), (system_axes, integrator_axes, controls_axes) = prepared_over_worlds(*named, over_worlds)
     q = jnp.asarray(state.q)
     state = State(jnp.asarray(state.t, q.dtype), q, jnp.asarray(state.v))
     dt = jnp.asarray(dt, state.q.dtype)
@@ -316,7 +323,6 @@ def _together(
         return first_status(s, i, feedback, x, dt, tolerance, goes_on)
 
     goes_on = memory is not None
-    over_worlds = partial(jax.vmap, out_axes=-1, axis_size=worlds)
     begun, point = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
     memory = checked_memory(memory, begun) if goes_on else begun
     status = over_worlds(begin, in_axes=(system_axes, integrator_axes, -1, law_axes))(system, integrator, state, law)

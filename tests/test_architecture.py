@@ -28,6 +28,7 @@ FLOORS = {
     "names": 0,
     "openings": 0,
     "outlining": 0,
+    "prepared": 0,
     "requirements": 0,
     "spelling": 0,
     "status": 0,

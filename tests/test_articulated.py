@@ -113,7 +113,7 @@ def branching(space, bodies, seed=0):
             joints.append(kind(f"j{k}", parent, f"b{k}", at=place + 0.5, **axes))
     mechanism, q = jm.mechanism(jm.Description(space=space, bodies=links, joints=joints), jm.Joints())
     armature = jnp.asarray(rng.random(len(mechanism.names.velocities)))
-    return dataclasses.replace(mechanism, coordinates=dataclasses.replace(mechanism.coordinates, armature=armature)), q
+    return dataclasses.replace(mechanism, located=dataclasses.replace(mechanism.coordinates, armature=armature)), q
 
 
 @pytest.mark.parametrize(

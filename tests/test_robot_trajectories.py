@@ -81,8 +81,10 @@ def published(name, of):
     data, constants = file(f"trajectory_{name}"), file(f"tree_{of}")
     path = next(path for folder in FOLDERS if (path := folder / constants["source"]["file"]).exists())
     tree = Tree(path, constants)
-    coordinates = tree.mechanism.coordinates
-    damped = jd.set_leaf(tree.mechanism, "coordinates.damping", jnp.full_like(coordinates.damping, data["damping"]))
+    damping = {key: jnp.full((len(group.names),), data["damping"]) for key, group in tree.mechanism.carrying.items() if group.coordinates}
+    damped = tree.mechanism
+    for key, each in damping.items():
+        damped = jd.set_leaf(damped, f"carrying.{key}.damping", each)
     states = []
     for entry in data["states"]:
         positions = dict(zip(data["joint_order"], entry["joint_position"], strict=True))

@@ -64,7 +64,7 @@ class Entries(NamedTuple):
 
 def of_system(system: Any) -> Entries:
     """Returns the names of a mechanism that was built."""
-    found = mechanism_of(system).coordinates
+    found = mechanism_of(system).form
     coordinates, velocities = found.names, found.velocity_names
     return Entries(tuple(coordinates), tuple(velocities))
 
@@ -72,7 +72,7 @@ def of_system(system: Any) -> Entries:
 def is_absolute(system: Any) -> bool:
     """Returns whether q and v of a mechanism are the poses and twists of its bodies: not where there are rotors, which have no pose."""
     mechanism = mechanism_of(system)
-    return isinstance(mechanism.coordinates, tuple(FORMS.values())) and not mechanism.rotors
+    return isinstance(mechanism.form, tuple(FORMS.values())) and not mechanism.rotors
 
 
 def mechanism_of(system: Any) -> Any:

@@ -213,13 +213,19 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     drives = [drive.resolved(by_name) for drive in drives if not drive.slips]
     chosen = functools.partial(coordinates.of, space, bodies, joints, numbers=numbers, loops=tuple(description.loops))
     form, q, rows, carrying = chosen(frames=frames)
-    if moved and coordinates.massless and not (rows or relations or related):
-        traced = concrete(q) is None
-        check_resistance(caller, bodies, carrying, lambda: chosen(frames=_frames(space, bodies))[:2] if traced else (form, q))
     in_tree = {joint.name for joint in carrying}
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
+    if moved and coordinates.massless and not (rows or relations or related):
+
+        def located() -> tuple[Any, Any]:
+            if concrete(q) is not None:
+                return form.of_joints(carrying_groups), q
+            start = _frames(space, bodies)
+            return form.of_joints(_groups(joint.placed(start, numbers) for joint in carrying)), chosen(frames=start)[1]
+
+        check_resistance(caller, bodies, carrying, located)
 
     def own(name: str, number: int) -> tuple[int, int] | None:
         return form.own(name, number) if name in in_tree else None
@@ -232,7 +238,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         rotors=tuple(k for k, body in enumerate(bodies) if body.turns_only),
         n_inputs=max(read, default=-1) + 1,
         space=space,
-        coordinates=form,
+        form=form,
         mass=jnp.stack([real(body.mass) for body in bodies]),
         inertia=_stacked_moments(bodies),
         gravity=vector(gravity),

@@ -163,7 +163,7 @@ class EmbeddedMechanism(KinematicSystem):
         What is left of rows that conflict is left again by a second solution. Where it is not, the solver needs full rank and has made
         its factors of rounding errors.
         """
-        still = State(t, q, jnp.zeros((len(self.mechanism.coordinates.velocity_names),), q.dtype))
+        still = State(t, q, jnp.zeros((len(self.mechanism.form.velocity_names),), q.dtype))
         at = linearize(frame, still, self.solver)
 
         def solved(target: Rows) -> Velocity:
@@ -198,7 +198,7 @@ class EmbeddedMechanism(KinematicSystem):
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns the identity (nv + freedoms): there are no rows, and nothing is weighed."""
-        return DiagonalMatrix(jnp.ones((len(self.mechanism.coordinates.velocity_names) + self._freedoms,), q.dtype))
+        return DiagonalMatrix(jnp.ones((len(self.mechanism.form.velocity_names) + self._freedoms,), q.dtype))
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns the identity (nv + freedoms, nv + freedoms)."""

@@ -48,7 +48,7 @@ class Mechanism(System):
         n_inputs: how many inputs u the forces read (static).
         rotors: the numbers of the bodies that have an angle and no place (static).
         space: the plane or space (static).
-        coordinates: how bodies move with q.
+        form: the coordinates without parameters; `coordinates` has them.
         mass: (n,) in kg.
         inertia: in kg m^2 about the mass center: (n,) in the plane, (n, 3) or (n, 3, 3) in the axes of the body in space.
         gravity: (2,) or (3,) in m/s^2.
@@ -57,7 +57,9 @@ class Mechanism(System):
         relations: groups of rows between coordinates of joints, below those of the joints at position level.
         tendons: what acts along weighted sums of coordinates of joints; None where there is none.
         turns: which groups of forces measure what is in q, where full turns count, and where each element is, -1 where it is not (static).
-        carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; they serve reports and conversions.
+        carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
+            them.
+        located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
     """
 
     blocks_from: ClassVar[int] = 24
@@ -69,7 +71,7 @@ class Mechanism(System):
     n_inputs: int = static(default=0)
     rotors: tuple[int, ...] = static(default=())
     space: Plane | Space = static(default=PLANE)
-    coordinates: BodyCoordinates
+    form: BodyCoordinates
     mass: Leaf
     inertia: Leaf
     gravity: Leaf
@@ -79,13 +81,27 @@ class Mechanism(System):
     relations: dict[str, Relations] = dataclasses.field(default_factory=dict)
     tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
+    located: Any = None
+
+    @property
+    def coordinates(self) -> BodyCoordinates:
+        """The relation between q and the motion of the bodies, with the parameters of the joints."""
+        return self.form.of_joints(self.carrying) if self.located is None else self.located
+
+    def prepared(self) -> Mechanism:
+        """Return the mechanism with the parameters of its coordinates, which loops then do not compute in every step."""
+        return self if self.located is not None else dataclasses.replace(self, located=self.coordinates)
+
+    def prepared_axes(self, axes: Mechanism) -> Mechanism:
+        """Return the batch axes of `prepared`, from a mechanism with -1 or None in place of each leaf."""
+        return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying)) if self.located is None else axes
 
     # Names.
 
     @property
     def names(self) -> Names:
         """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
-        moving = self.coordinates.velocity_names
+        moving = self.form.velocity_names
         return Names(
             coordinates=self.coordinate_names,
             velocities=tuple(name for name, _ in moving),
@@ -100,12 +116,12 @@ class Mechanism(System):
     @property
     def coordinate_names(self) -> tuple[str, ...]:
         """The names of q, such as "crank.theta"."""
-        return tuple(name for name, _ in self.coordinates.names)
+        return tuple(name for name, _ in self.form.names)
 
     @property
     def coordinate_units(self) -> tuple[str, ...]:
         """The units of q: m or rad; empty for quaternions."""
-        return tuple(unit for _, unit in self.coordinates.names)
+        return tuple(unit for _, unit in self.form.names)
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -121,7 +137,7 @@ class Mechanism(System):
         joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
         if not (self._has_positions or self._has_velocities):
             return (*joints, *moving)
-        sizes = (), (len(self.coordinates.names),), (len(self.coordinates.velocity_names),)
+        sizes = (), (len(self.form.names),), (len(self.form.velocity_names),)
         t, q, v = (jax.ShapeDtypeStruct(size, self.mass.dtype) for size in sizes)
         positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
         velocities = jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
@@ -170,19 +186,19 @@ class Mechanism(System):
     @property
     def flat(self) -> bool:
         """Whether q (+) xi is q + xi."""
-        return self.coordinates.flat
+        return self.form.flat
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi."""
-        return self.coordinates.retract(q, xi)
+        return self.form.retract(q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         """Returns xi with q0 (+) xi = q1."""
-        return self.coordinates.difference(q0, q1)
+        return self.form.difference(q0, q1)
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
         """Returns xi' of q (+) xi(t) where it moves with velocity v; None where a subclass has a `retract` of its own."""
-        return self.coordinates.step_rate(q, xi, v) if type(self).retract is Mechanism.retract else None
+        return self.form.step_rate(q, xi, v) if type(self).retract is Mechanism.retract else None
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
@@ -207,12 +223,12 @@ class Mechanism(System):
     def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
         known = self.coordinates.at(q, place)
-        return self if known is self.coordinates else dataclasses.replace(self, coordinates=known)
+        return self if known is self.located else dataclasses.replace(self, located=known)
 
     @property
     def known_place(self) -> Any:
         """Where the bodies are, for steps that hand it on."""
-        return self.coordinates.known_place
+        return None if self.located is None else self.located.known_place
 
     # The equations.
 

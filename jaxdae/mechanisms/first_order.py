@@ -137,7 +137,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns zero (nv,): what is neither held nor driven stays."""
-        return jnp.zeros((len(self.mechanism.coordinates.velocity_names),), x.dtype)
+        return jnp.zeros((len(self.mechanism.form.velocity_names),), x.dtype)
 
     def mass_matrix(self, q: Coordinates) -> Square:
         """Returns W (nv, nv)."""
@@ -145,7 +145,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
         """Returns W, a diagonal."""
-        ones = jnp.ones((len(self.mechanism.coordinates.velocity_names),), q.dtype)
+        ones = jnp.ones((len(self.mechanism.form.velocity_names),), q.dtype)
         return DiagonalMatrix(ones if self.weight is None else ones * self.weight)
 
     @property

@@ -25,6 +25,7 @@ from jaxdae.control.minimal import count_dimension
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator
 from jaxdae.integrators.method import begun_with
+from jaxdae.prepared import prepared
 from jaxdae.requirements import check_arrays, check_requirements, checked_count, not_above
 from jaxdae.rollout_arguments import check_dt, checked_start, checked_tolerance
 from jaxdae.status import Status
@@ -150,7 +151,7 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
         u: the input (nu,) that is held.
         status: anything but OK, and nothing moves; OK by default.
     """
-    system, integrator = problem.system, problem.integrator
+    system, integrator = prepared((problem.system, problem.integrator))
     point, memory = begun_with(integrator, system, state, u, problem.dt, status), integrator.init(system, state)
     status = jnp.zeros((), jnp.int32) if status is None else status
     dt = jnp.asarray(problem.dt, state.q.dtype)

@@ -185,7 +185,7 @@ def _groups(inner: Mechanism) -> list[tuple[Any, Pairs]]:
 
 def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
     """Returns all wheels as they are at q."""
-    motion = inner.coordinates.kinematics(q, jnp.zeros((len(inner.coordinates.velocity_names),), q.dtype))
+    motion = inner.coordinates.kinematics(q, jnp.zeros((len(inner.form.velocity_names),), q.dtype))
     base = jax.tree.map(lambda entry: entry[inner.body_names.index(body)], motion.frame)
     found = [_seen(group, fr.ends(pair, motion)[1], base) for group, pair in groups]
     place, steering, radius, roller_angle = (jnp.concatenate([one[k] for one in found]) for k in range(4))
@@ -197,7 +197,7 @@ def _standing(inner: Mechanism, groups: Any, q: Any, body: str) -> Wheels:
 @functools.partial(jax.jit, static_argnums=2)
 def _place_rates(inner: Mechanism, q: Any, body: str) -> tuple[Array, Array]:
     """Returns the rates of the places of all wheels in the frame of a body (k, 2, nv), and the Jacobian of the mechanism (nc, nv)."""
-    still = jnp.zeros((len(inner.coordinates.velocity_names),), q.dtype)
+    still = jnp.zeros((len(inner.form.velocity_names),), q.dtype)
     groups = _groups(inner)
     rates = jax.jacfwd(lambda xi: _standing(inner, groups, inner.retract(q, xi), body).place)(still)
     return rates, inner.constraint_jacobian(jnp.zeros((), q.dtype), q, still)

@@ -327,7 +327,7 @@ def _guessed(groups: Any, guesses: Any) -> Any:
 
 
 def _still(mechanism: Mechanism, q: Any) -> measures.Kinematics:
-    return mechanism.coordinates.kinematics(q, jnp.zeros((len(mechanism.coordinates.velocity_names),), q.dtype))
+    return mechanism.coordinates.kinematics(q, jnp.zeros((len(mechanism.form.velocity_names),), q.dtype))
 
 
 # Compiled as units, and one contact for everything that is asked of it.

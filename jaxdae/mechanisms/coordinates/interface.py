@@ -126,6 +126,14 @@ class BodyCoordinates(abc.ABC):
             return self
         return dataclasses.replace(self, known=Known(q, self.located(q) if place is None else place))  # pyright: ignore[reportArgumentType]
 
+    def of_joints(self, groups: Any) -> Any:
+        """Return the coordinates with the parameters of the stacked joints of a tree; absolute coordinates have none."""
+        return self
+
+    def axes_of_joints(self, groups: Any, axes: Any) -> Any:
+        """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
+        return self
+
     @property
     def known_place(self) -> Any:
         """Where bodies are at the q of `at`, for steps that hand it on; None where it is found as fast as it is carried along."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxdae.geometry import planar, spatial
+from jaxdae.geometry import spatial
 from jaxdae.geometry.rotation import matrix_quaternion
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
-from jaxdae.mechanisms.coordinates.links import AXIS, BALL, PLACE, VELOCITIES, Step, Structure, ball, place
+from jaxdae.mechanisms.coordinates.links import AXIS, BALL, PLACE, Step, Structure, ball, place
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.graph import Edge, cut_mistakes, lost_off_the_tree, spanning_tree
 from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import are_names, is_there, real, said
+from jaxdae.mechanisms.values import are_names, real, said
 
 ARTICULATED_FROM, ARTICULATED_FROM_WITH_LOOPS = 10, 24
 """The number of velocities from which solvers get M as articulated bodies. Semi-implicit Euler on CPU, microseconds a step of each of
@@ -116,48 +114,41 @@ class _Making:
         self.parents: list[int | None] = []
         self.steps: list[Step] = []
         self.names: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
-        self.fixed: list[Any] = []
-        self.signs: list[float] = []
         self.q: list[Any] = []
-        self.acting: list[dict[str, Any]] = []
         self.joints: list[int] = []
         self.backward: list[bool] = []
         self.ends: list[tuple[int, int]] = []
         self.joint_names: list[str] = []
-        # The link that carries a body, and the frame of the body in it.
-        self.carriers: dict[str, tuple[int | None, Any]] = {GROUND: (None, self.identity)}
+        # The link that carries a body.
+        self.carriers: dict[str, int | None] = {GROUND: None}
 
     def hang(self, edge: Edge) -> None:
         """Adds the links of an edge."""
         at_start = self.frames[edge.parent], self.frames[edge.child]
         if edge.joint is None:
             steps, ends, q = self._free(edge.child)
-            name, acting = edge.child, [{}] * len(steps)
+            name = edge.child
         else:
             joint = edge.joint.placed(self.frames, self.numbers)
             steps, (in_a, in_b) = joint.steps(), joint.joint_frames()
             ends = (in_b, in_a) if edge.reversed else (in_a, in_b)
             q = self._measured(joint, steps, edge, at_start, ends)
-            name, acting = joint.name[0], _acting(joint, steps)
-        carrier, held = self.carriers[edge.parent]
-        fixed = held.then(ends[0])
+            name = joint.name[0]
+        carrier = self.carriers[edge.parent]
         # Against its direction a chain of motions is made backward, each the other way round.
         order = -1 if edge.reversed else 1
-        for step, own in zip(steps[::order], acting[::order], strict=True):
+        for step in steps[::order]:
             self.parents.append(carrier)
             self.steps.append(step)
             self.joints.append(len(self.joint_names))
             self.names.append((name, step.names, step.velocity_names))
-            self.fixed.append(fixed)
-            self.signs.append(-1.0 if edge.reversed else 1.0)
-            self.acting.extend([own] * VELOCITIES[step.kind])
-            carrier, fixed = len(self.steps) - 1, self.identity
+            carrier = len(self.steps) - 1
         self.q.extend(q[::order])
         self.joint_names.append(name)
         self.backward.append(edge.reversed)
         self.ends.append((self.numbers[edge.parent], self.numbers[edge.child]))
-        # A weld has no link: the body is held by that of its parent.
-        self.carriers[edge.child] = carrier, fixed.then(self.identity.seen_from(ends[1]))
+        # A weld has no link: the link of the parent carries the body.
+        self.carriers[edge.child] = carrier
 
     def _free(self, body: str) -> tuple[tuple[Step, ...], tuple[Any, Any], list[Any]]:
         frame = self.frames[body]
@@ -187,7 +178,7 @@ class _Making:
         structure = Structure(
             parents=tuple(ground if parent is None else parent for parent in self.parents),
             kinds=tuple(step.kind for step in self.steps),
-            body_links=tuple(ground if link is None else link for link, _ in (self.carriers[body] for body in bodies)),
+            body_links=tuple(ground if link is None else link for link in (self.carriers[body] for body in bodies)),
             names=tuple((f"{owner}.{name}", unit) for owner, names, _ in self.names for name, unit in names),
             velocity_names=tuple((f"{owner}.{name}", unit) for owner, _, names in self.names for name, unit in names),
             joints=tuple(self.joints),
@@ -195,55 +186,11 @@ class _Making:
             ends=tuple(self.ends),
             joint_names=tuple(self.joint_names),
         )
-        turning, sliding = zip(*(self._axes(step, sign) for step, sign in zip(self.steps, self.signs, strict=True)), strict=True)
-        return TreeCoordinates(
-            space=self.space,
-            structure=structure,
-            fixed=_stacked(self.fixed),
-            turning=jnp.concatenate(turning),
-            sliding=jnp.concatenate(sliding),
-            held=_stacked([self.carriers[body][1] for body in bodies]),
-            damping=self._along("damping"),
-            armature=self._along("armature"),
-            articulated_from=articulated_from,
-            **{name: self._along(name, 1.0 if name == "friction_speed" else 0.0) for name in self._optional()},
-        )
-
-    def _along(self, name: str, otherwise: float = 0.0) -> Any:
-        """Returns a number of the joints for each velocity (nv,)."""
-        return jnp.stack([real(own.get(name, otherwise)) for own in self.acting])
-
-    def _optional(self) -> list[str]:
-        """Returns what acts along some velocity, beyond damping and armature."""
-        pairs = (("friction", "friction_speed"), ("stiffness", "rest"))
-        return [name for pair in pairs if any(is_there(own.get(pair[0], 0.0)) for own in self.acting) for name in pair]
-
-    def _axes(self, step: Step, sign: float) -> tuple[Any, Any]:
-        """Returns how the velocities of a link turn it and slide it."""
-        none = np.zeros((3, 3))
-        if step.kind != AXIS:
-            turning, sliding = (np.eye(3), none) if step.kind == BALL else (none, np.eye(3))
-            return real(turning), real(sliding)
-        return sign * real(step.turning)[None], sign * real(step.sliding)[None]
+        return TreeCoordinates(space=self.space, structure=structure, articulated_from=articulated_from)
 
     def start(self) -> Any:
         """Returns q at the start poses."""
         return jnp.concatenate([jnp.atleast_1d(real(entry)) for entry in self.q])
-
-
-def _acting(joint: Any, steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Returns what acts along the links of a joint: the numbers of its coordinates, or of all velocities where it has none."""
-    found: list[dict[str, Any]] = []
-    along = itertools.count()
-    for step in steps:
-        k = next(along) if step.kind == AXIS else None
-        numbers = {} if k is None and joint.coordinates else joint.elements()
-        found.append({name: number[k] if number.ndim else number for name, number in numbers.items()})
-    return found
-
-
-def _stacked(frames: Sequence[planar.Frame | spatial.Frame]) -> Any:
-    return jax.tree.map(lambda *entries: jnp.stack([real(entry) for entry in entries]), *frames)
 
 
 def _quaternion(frame: spatial.Frame) -> Any:

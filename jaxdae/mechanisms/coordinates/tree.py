@@ -23,7 +23,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +45,7 @@ from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_
 from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
 from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds, has_frames_last
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied, multiplied, summed_at
+from jaxdae.mechanisms.coordinates.tree_parameters import parameter_axes, tree_parameters
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
@@ -63,7 +64,7 @@ class Near(NamedTuple):
 
 @pytree
 class TreeCoordinates(BodyCoordinates):
-    """The coordinates of the joints of a tree.
+    """The coordinates of the joints of a tree; its leaves follow from the joints, see `of_joints`.
 
     Attributes:
         space: the plane or space (static).
@@ -85,17 +86,25 @@ class TreeCoordinates(BodyCoordinates):
     space: Plane | Space = static()
     structure: Structure = static()
     articulated_from: int = static()
-    fixed: Leaf
-    turning: Leaf
-    sliding: Leaf
-    held: Leaf
-    damping: Leaf
-    armature: Leaf
+    fixed: Leaf = None
+    turning: Leaf = None
+    sliding: Leaf = None
+    held: Leaf = None
+    damping: Leaf = None
+    armature: Leaf = None
     friction: Any = None
     friction_speed: Any = None
     stiffness: Any = None
     rest: Any = None
     known: Any = None
+
+    def of_joints(self, groups: Mapping[str, Any]) -> TreeCoordinates:
+        """Return the coordinates with the parameters of the stacked joints of the tree."""
+        return _of_joints(self, dict(groups))
+
+    def axes_of_joints(self, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> TreeCoordinates:
+        """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
+        return dataclasses.replace(self, **parameter_axes(self.space, groups, axes))
 
     @property
     def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -435,6 +444,11 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
 
 
 _near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
+
+
+@jax.jit
+def _of_joints(form: TreeCoordinates, groups: dict[str, Any]) -> TreeCoordinates:
+    return dataclasses.replace(form, **tree_parameters(form.space, form.structure, groups))
 
 
 @jax.jit
