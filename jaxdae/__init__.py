@@ -83,6 +83,7 @@ from jaxdae.stabilization import (
     VelocityProjection,
 )
 from jaxdae.status import SimulationError, Status, raise_if_failed
+from jaxdae.step_limits import stable_step
 from jaxdae.system import AnySystem, LagrangianSystem, State, System, energy
 from jaxdae.terms import ConstraintTerms, constraint_terms
 from jaxdae.trajectory import Trajectory, batch_rollout, rollout
@@ -194,6 +195,7 @@ __all__ = [
     "rotation",
     "set_leaf",
     "solve_saddle_point",
+    "stable_step",
     "static",
     "vector_field",
     "virtual_work",

@@ -66,6 +66,8 @@ class AnySystem(abc.ABC):
     """The names of the coordinates; those that are missing are numbered."""
     known_place: Any = None
     """What terms at one q share, for `at` of another one who is at the same q; None where there is nothing that it pays to keep."""
+    resists: ClassVar[bool] = True
+    """Whether forces may depend on coordinates or velocities so steeply that an explicit step is too long for them."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
 

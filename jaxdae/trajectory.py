@@ -17,7 +17,6 @@ matrices of a mechanism are then vectorized over worlds by the compiler.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -28,14 +27,13 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.batching.axes import count_worlds, leaf_axes
 from jaxdae.batching.layout import Layout, Placement
-from jaxdae.batching.varying import device_axes, varying
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
-from jaxdae.devices import on_accelerator
 from jaxdae.functions import is_plain
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
+from jaxdae.integrators.stability import feedback_status, may_be_unstable, stability_status
 from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
 from jaxdae.prepared import prepared, prepared_over_worlds
@@ -50,7 +48,8 @@ from jaxdae.rollout_arguments import (
     make_plan,
     state_axes_of,
 )
-from jaxdae.status import Status
+from jaxdae.scan import scan_steps
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, check_fit, check_is_system, checked_state
 from jaxdae.typing import Leaf
 
@@ -232,6 +231,7 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     system, integrator, controls = prepared((system, integrator, controls))
     still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
     status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
+    status = first_failure(status, feedback_status(*still((system, integrator, state, dt))))
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
     (states, info), memory = advance(system, integrator, state, controls, dt, memory, status, plan)
@@ -263,7 +263,11 @@ def advance(
         here, at = _together_in_the_loop(system, at)
         return guarded_step(here, integrator, at, carried, status, u if law is None else law, dt)
 
-    return _scan(step, point, memory, status, None if callable(controls) else controls, dt, plan)
+    def examine(at: State, before: Any, u: Any) -> Any:
+        return stability_status(system, integrator, at, before, u if law is None else law, dt)
+
+    probe = examine if may_be_unstable(system, integrator, law) else None
+    return scan_steps(step, probe, point, memory, status, None if callable(controls) else controls, dt, plan)
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
@@ -320,7 +324,7 @@ def _together(
         return i.init(s, x), of_points(i).begin(s, x)
 
     def begin(s: Any, i: Any, x: Any, feedback: Any) -> Any:
-        return first_status(s, i, feedback, x, dt, tolerance, goes_on)
+        return first_failure(first_status(s, i, feedback, x, dt, tolerance, goes_on), feedback_status(s, i, x, dt))
 
     goes_on = memory is not None
     begun, point = over_worlds(init, in_axes=(system_axes, integrator_axes, -1))(system, integrator, state)
@@ -336,7 +340,16 @@ def _together(
         here, at = _together_in_the_loop(system, at)
         return vectorized(here, integrator, at, carried, status, law, u)
 
-    found = _scan(step, point, memory, status, None if law is not None else controls, dt, plan)
+    def examine_one(s: Any, i: Any, x: Any, before: Any, feedback: Any, u: Any) -> Any:
+        return stability_status(s, i, x, before, u if feedback is None else feedback, dt)
+
+    examine_all = over_worlds(examine_one, in_axes=(system_axes, integrator_axes, -1, -1, law_axes, input_axes))
+
+    def examine(at: State, before: Any, u: Any) -> Any:
+        return examine_all(system, integrator, at, before, law, u)
+
+    probe = examine if may_be_unstable(system, integrator, law) else None
+    found = scan_steps(step, probe, point, memory, status, None if law is not None else controls, dt, plan)
     (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
     return Trajectory(states, info, memory)
 
@@ -350,84 +363,3 @@ def _together_in_the_loop(system: Any, at: Point) -> tuple[Any, Point]:
     tree of 30 bodies in space, one world 31 and 22.
     """
     return jax.lax.optimization_barrier((system, at))
-
-
-def _scan(step: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan) -> tuple[tuple[State, StepInfo], Any]:
-    """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps."""
-    steps, save_every, segment = plan.steps, plan.save_every, plan.segment
-    checkpointed = plan.keep.applied(step)
-    t0 = point.state.t
-
-    def one_step(carry: Any, u: Any) -> tuple[Any, None]:
-        count, at, carried, info = carry
-        # Time from the count, not by summation: in single precision the sum would drift.
-        t_next = t0 + (count + 1).astype(dt.dtype) * dt
-        new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
-        # A failed world stops its clock.
-        at = dataclasses.replace(new, state=dataclasses.replace(new.state, t=jnp.where(now.status == Status.OK, t_next, at.state.t)))
-        info = dataclasses.replace(
-            now,
-            violation=_largest(info.violation, now.violation, info.status),
-            velocity_violation=_largest(info.velocity_violation, now.velocity_violation, info.status),
-            iterations=_largest(info.iterations, now.iterations, info.status),
-        )
-        return (count + 1, at, carried, info), None
-
-    def run_steps(carry: Any, us: Any, length: int) -> Any:
-        return _repeat(one_step, carry, us, length)[0]
-
-    def block(carry: Any, us: Any) -> tuple[Any, Any]:
-        count, at, carried, info = carry
-        carry = (count, at, carried, _restarted(info))
-        if 0 < segment < save_every:
-            carry, _ = _repeat(
-                jax.checkpoint(lambda c, x: (run_steps(c, x, segment), None)),
-                carry,
-                _grouped(us, save_every // segment),
-                save_every // segment,
-            )
-        else:
-            carry = run_steps(carry, us, save_every)
-        return carry, (carry[1].state, carry[3])
-
-    first_input = None if inputs is None else jax.tree.map(lambda x: x[0], inputs)
-    shapes = jax.eval_shape(step, point, memory, status, first_input)
-    axes = device_axes(shapes)
-    info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[2]), status=status)
-    carry = (jnp.zeros((), jnp.int32), *varying((point, memory, info), axes))
-    blocks = _grouped(inputs, steps // save_every)
-    if segment < save_every or segment == 0:
-        last, trajectory = _repeat(block, carry, blocks, steps // save_every)
-    else:
-        inner, outer = segment // save_every, steps // segment
-        last, nested = _repeat(jax.checkpoint(lambda c, x: _repeat(block, c, x, inner)), carry, _grouped(blocks, outer), outer)
-        trajectory = jax.tree.map(lambda x: x.reshape(outer * inner, *x.shape[2:]), nested)
-    return trajectory, last[2]
-
-
-def _largest(before: Any, now: Any, status: Any) -> Any:
-    """Returns the larger one of what was found before and in this step, by a world of that status before it; a failed one finds zero.
-
-    Accelerators are told the latter once more: operations that read an array in common, here the status, are merged into one kernel.
-    """
-    larger = jnp.maximum(before, now)
-    return jnp.where(status == Status.OK, larger, before) if on_accelerator() else larger
-
-
-def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
-    """Returns what `lax.scan` returns; a single repetition is not wrapped in a loop."""
-    if length > 1:
-        return jax.lax.scan(body, carry, xs, length=length)
-    carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))
-    return carry, jax.tree.map(lambda x: x[None], y)
-
-
-def _grouped(xs: Any, groups: int) -> Any:
-    """Returns xs with its leading axis split into (groups, rest)."""
-    return jax.tree.map(lambda x: x.reshape(groups, x.shape[0] // groups, *x.shape[1:]), xs)
-
-
-def _restarted(info: StepInfo) -> StepInfo:
-    """Returns the info with its maxima set back to zero; the status stays."""
-    fresh = jax.tree.map(jnp.zeros_like, info)
-    return dataclasses.replace(fresh, status=info.status)

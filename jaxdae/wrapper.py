@@ -177,6 +177,11 @@ class Wrapper(System):
         return self.system.first_order
 
     @property
+    def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether forces of the system inside may be too steep for an explicit step."""
+        return self.system.resists
+
+    @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The number of inputs of the system inside."""
         return self.system.n_inputs

@@ -55,6 +55,8 @@ FLOORS = {
     "guard": 4,
     "labelled": 4,
     "rollout_arguments": 4,
+    "scan": 4,
+    "step_limits": 5,
     "adaptive_trajectory": 5,
     "trajectory": 5,
     "branches": 5,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
+
 from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
@@ -26,6 +28,15 @@ class ExplicitEuler(PointMethod):
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which v' = -mu v decays: 2."""
+        return 2.0
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return 1 + rate."""
+        return jnp.eye(2, dtype=rate.dtype) + rate
+
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""
         state = point.state
@@ -46,6 +57,15 @@ class SemiImplicitEuler(PointMethod):
     begins_at_estimate: ClassVar[bool] = True
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
+
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which v' = -mu v decays: 2."""
+        return 2.0
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the matrix (2, 2) of a step: positions move with the new velocities."""
+        return jnp.eye(2, dtype=rate.dtype) + rate.at[0].add(rate[1])
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics."""

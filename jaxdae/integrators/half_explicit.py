@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, dynamics_at_start, input_at, step_info
 from jaxdae.integrators.method import PointMethod
-from jaxdae.integrators.runge_kutta import Tableau, combine
+from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
 from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
@@ -64,6 +64,11 @@ class HalfExplicitRungeKutta(PointMethod):
 
     tableau: Tableau = static(one_of=Tableau, default=HEM4)
     solver: SaddlePointSolver = SchurComplement()
+
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which the stability function stays below 1.1."""
+        return amplifying_rate(self.tableau)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
         """Returns (): the method needs no memory.

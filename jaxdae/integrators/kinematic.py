@@ -18,13 +18,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, input_at, largest, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.motion import bound, with_feasible_velocity
-from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, combine
+from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, amplifying_rate, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.linearization import Point
@@ -142,16 +141,3 @@ def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocit
     product = jnp.sum(change * apart)
     away = (product > 0.0) & (product**2 > 0.25 * jnp.sum(change**2) * jnp.sum(apart**2))
     return grows & matters & ~away & (dt * largest(change) > amplifying_rate(tableau) * largest(apart))
-
-
-def amplifying_rate(tableau: Tableau) -> float:
-    """Returns the smallest x > 0 from which on |R(-x)| >= 1.1, R(z) = 1 + z b^T (1 - z A)^-1 1 the stability function."""
-    size = len(tableau.b)
-    matrix = np.array([[*row, *[0.0] * (size - len(row))] for row in tableau.a])
-    moments, power = [1.0], np.ones(size)
-    for _ in range(size):
-        moments.append(float(np.dot(tableau.b, power)))
-        power = matrix @ power
-    x = np.linspace(0.0, 50.0, 5001)
-    large = np.abs(np.polynomial.polynomial.polyval(-x, moments)) >= 1.1
-    return float(x[np.argmax(large)]) if large.any() else float("inf")

@@ -64,6 +64,15 @@ class Method(abc.ABC):
         """The solver and the stabilization of the method's dynamics: its fields of these names."""
         return _roles_in_fields(self)
 
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which the method damps v' = -mu v; infinity, the default, for implicit methods."""
+        return float("inf")
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the matrix (2, 2) by which a step of length 1 multiplies (q, v) with (q, v)' = rate (q, v); of explicit methods only."""
+        raise NotImplementedError(f"{type(self).__name__}.step_matrix")
+
     def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memory that the method carries from step to step: (), none."""
         return ()
@@ -141,6 +150,15 @@ class Wrapping(Method):
         return self.roles.stabilization
 
     @property
+    def damping_limit(self) -> float:
+        """The limit of the integrator inside."""
+        return of_points(self.integrator).damping_limit
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the matrix of the integrator inside."""
+        return of_points(self.integrator).step_matrix(rate)
+
+    @property
     def switches(self) -> bool:
         """Whether steps of the integrator inside switch rows."""
         return switches_rows(self.integrator)
@@ -180,6 +198,11 @@ class _OfStates(Wrapping, PointMethod):
 
     takes_linearization: ClassVar[bool] = False
     integrator: Integrator
+
+    @property
+    def damping_limit(self) -> float:
+        """Infinity: nothing is known."""
+        return float("inf")
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns what the step returns, its state as a point."""

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
@@ -88,6 +89,24 @@ DORMAND_PRINCE5 = Tableau(
 )
 
 
+def stability_coefficients(tableau: Tableau) -> list[float]:
+    """Return the coefficients of the stability function, R(z) = 1 + z b^T (1 - z A)^-1 1 = sum_k c_k z^k."""
+    size = len(tableau.b)
+    matrix = np.array([[*row, *[0.0] * (size - len(row))] for row in tableau.a])
+    found, power = [1.0], np.ones(size)
+    for _ in range(size):
+        found.append(float(np.dot(tableau.b, power)))
+        power = matrix @ power
+    return found
+
+
+def amplifying_rate(tableau: Tableau) -> float:
+    """Return the smallest x > 0 with |R(-x)| >= 1.1, R the stability function; infinity without one."""
+    x = np.linspace(0.0, 50.0, 5001)
+    large = np.abs(np.polynomial.polynomial.polyval(-x, stability_coefficients(tableau))) >= 1.1
+    return float(x[np.argmax(large)]) if large.any() else float("inf")
+
+
 def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
     """Returns sum_j coefficients_j slopes_j; the terms with coefficient zero are left out of the program."""
     terms = [c * k for c, k in zip(coefficients, slopes, strict=False) if c != 0.0]
@@ -144,6 +163,18 @@ class RungeKutta(PointMethod):
     def dormand_prince5(cls, **kwargs: Any) -> RungeKutta:
         """Returns Dormand and Prince's method of order 5, six stages."""
         return cls(tableau=DORMAND_PRINCE5, **kwargs)
+
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which the stability function stays below 1.1: 2.83 for RK4."""
+        return amplifying_rate(self.tableau)
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return the stability function of the matrix, R(rate)."""
+        *below, total = (c * jnp.eye(2, dtype=rate.dtype) for c in stability_coefficients(self.tableau))
+        for coefficient in reversed(below):
+            total = coefficient + rate @ total
+        return total
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics a stage."""

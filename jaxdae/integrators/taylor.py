@@ -42,6 +42,16 @@ class Taylor(PointMethod):
     solver: SaddlePointSolver = SchurComplement()
     stabilization: Stabilization = NoStabilization()
 
+    @property
+    def damping_limit(self) -> float:
+        """The largest h mu for which v' = -mu v decays: 2 with and without the jerk."""
+        return 2.0
+
+    def step_matrix(self, rate: Any) -> Any:
+        """Return 1 + rate + rate^2 / 2; without the jerk the velocities lack the last term."""
+        square = 0.5 * (rate @ rate)
+        return jnp.eye(2, dtype=rate.dtype) + rate + (square if self.jerk else square.at[1].set(0.0))
+
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns the point after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
         state = point.state

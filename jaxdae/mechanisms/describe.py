@@ -232,6 +232,9 @@ class Force(Element):
 
     quasi: ClassVar[bool] = False
 
+    resists: ClassVar[bool] = True
+    """Whether the effort depends on coordinates or velocities."""
+
     derivatives: ClassVar[Derivatives] = AUTODIFF
     """How what is measured is differentiated."""
 

@@ -247,6 +247,13 @@ class Mechanism(System):
         bodies = self.coordinates.kinetic_energy(q, v, self.mass, self.inertia)
         return sum((0.5 * jnp.sum(inertia * (joint @ v) ** 2) for joint, inertia in self._reflected(q)), bodies)
 
+    @property
+    def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether there are springs, dampers, friction or forces other than constant ones."""
+        joints = [number for group in (*self.joints.values(), *self.carrying.values()) for number in group.elements().items()]
+        acting = any(number is not None for name, number in joints if name in ("damping", "friction", "stiffness"))
+        return acting or self.tendons is not None or any(group.resists for group in self.forces.values())
+
     def _reflected(self, q: Coordinates) -> list[tuple[Jacobian, Any]]:
         """Returns the derivatives S (k, nv) of the coordinates of joints with rows whose motors have inertia, and that inertia (k,)."""
         groups = list(self._groups({key: group for key, group in self.joints.items() if group.reflects}))

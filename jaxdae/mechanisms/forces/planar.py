@@ -8,7 +8,7 @@ that it answers with; the derivatives are those of `measures`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -66,6 +66,8 @@ class Torque(Driven):
 
     It is torque + gain u[input] in N m; without `input` it is constant.
     """
+
+    resists: ClassVar[bool] = False
 
     name: Name = fields.name("force")
     a: BodyName = fields.body("the first body, or ground")
@@ -136,6 +138,8 @@ class JointForce(describe.Force):
 class SlideForce(Driven):
     """A force along the axis of a prismatic joint, on b with its reaction on a: force + gain u[input], in N."""
 
+    resists: ClassVar[bool] = False
+
     name: Name = fields.name("force")
     a: BodyName = fields.body("the first body, or ground")
     b: BodyName = fields.body("the second body, or ground")
@@ -163,6 +167,8 @@ class SlideForce(Driven):
 @pytree
 class WorldForce(Driven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
+
+    resists: ClassVar[bool] = False
 
     name: Name = fields.name("force")
     a: BodyName = fields.body("the ground")

@@ -74,6 +74,8 @@ class Force(SpatialForce):
 class WorldForce(SpatialDriven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
 
+    resists: ClassVar[bool] = False
+
     name: Name = fields.name("force")
     a: BodyName = fields.body("the ground")
     b: BodyName = fields.body("the body that the force acts on")
@@ -215,6 +217,8 @@ class Torque(SpatialDriven):
     It is torque + u[input] direction in N m; without `input` it is constant.
     """
 
+    resists: ClassVar[bool] = False
+
     name: Name = fields.name("force")
     a: BodyName = fields.body("the body with the reaction, or ground")
     b: BodyName = fields.body("the body that the torque acts on, or ground")
@@ -237,6 +241,8 @@ class Torque(SpatialDriven):
 @pytree
 class WorldTorque(SpatialDriven):
     """A torque on b of fixed direction in the world, with its reaction on a: torque + u[input] direction, in N m."""
+
+    resists: ClassVar[bool] = False
 
     quasi: ClassVar[bool] = True
 

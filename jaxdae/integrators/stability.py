@@ -1,0 +1,121 @@
+"""Stability limits of explicit methods.
+
+An explicit method multiplies a decaying mode v' = -mu v by R(-h mu) in a step of length h, where R is its stability function. Beyond the
+limit z* of the method, |R(-h mu)| > 1 for h mu > z*, and the mode grows although it should decay. A force that saturates, such as dry
+friction, keeps the error bounded: the result stays finite and is wrong. Two tests find such steps.
+
+*Feedback of constraints.* Baumgarte feedback x'' + 2 alpha x' + beta^2 x = 0 is linear with known coefficients. With the companion matrix
+A, a step multiplies (x, h x') by a 2 x 2 matrix S(h A), for a Runge-Kutta method R(h A). The step is stable where the spectral radius of S
+is at most 1; `_GROWTH` leaves room for round-off and for undamped feedback, which methods of order two amplify slightly.
+
+*Forces.* Evaluate the acceleration a(t, q, v) three times, as in the first stages of a Runge-Kutta method:
+
+    a_1 = a(t, q, v),    a_2 = a(t + h/2, q (+) h/2 v, v + h/2 a_1),    a_3 = a(t + h/2, q (+) h/2 v_2, v + h/2 a_2).
+
+For a linear damper with rate mu and z = h mu, a_2 - a_1 = -z/2 a_1 and a_3 - a_2 = z^2/4 a_1. For an undamped spring of frequency omega,
+a_3 - a_2 = -(h omega)^2/4 a_1. For dry friction that saturates in both directions, a_2 = -a_1 and a_3 = a_1. In a step that resolves the
+motion, the differences become smaller instead: a_3 - a_2 = O(h) (a_2 - a_1). The step is beyond the limit z* where, for some velocity,
+
+    (a_2 - a_1)(a_3 - a_2) < 0,    |a_3 - a_2| >= 0.95 |a_2 - a_1|,    |a_3 - a_2| >= min(0.95 z*^2 / 4, 1.9) |a_1|.
+
+A stable method can also stop at a false equilibrium, where the increments of its stages cancel. There the last condition is weaker,
+|a_3 - a_2| >= |a_1|, and the last step has undone its own acceleration, |v - v_last| < 0.1 h |a_1|. `_MIXED` times the largest entry of a_1
+is a lower bound of |a_1|, so that entries that are zero by symmetry do not decide.
+
+References:
+    E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", sections IV.2 (stability functions, detection of stiffness).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdae.integrators.interface import largest
+from jaxdae.integrators.method import of_points, roles_of
+from jaxdae.integrators.motion import motion
+from jaxdae.stabilization import Baumgarte
+from jaxdae.status import Status
+from jaxdae.system import AnySystem, State
+
+_MIXED = 0.1
+_GROWTH = 1.01
+
+
+def companion(alpha: Any, beta: Any) -> Any:
+    """Return A (2, 2) of x'' + 2 alpha x' + beta^2 x = 0 as (x, x')' = A (x, x')."""
+    alpha, beta = jnp.asarray(alpha), jnp.asarray(beta)
+    zero = jnp.zeros_like(alpha)
+    return jnp.stack([jnp.stack([zero, zero + 1.0]), jnp.stack([-(beta**2), -2.0 * alpha])])
+
+
+def spectral_radius(matrix: Any) -> Any:
+    """Return the largest magnitude of the eigenvalues of a real matrix (2, 2), from its trace and determinant."""
+    half, determinant = 0.5 * jnp.trace(matrix), matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0]
+    discriminant = half**2 - determinant
+    real = jnp.abs(half) + jnp.sqrt(jnp.maximum(discriminant, 0.0))
+    return jnp.where(discriminant >= 0.0, real, jnp.sqrt(jnp.maximum(determinant, 0.0)))
+
+
+def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: Any, solver: Any, limit: float) -> Any:
+    """Return whether a step is beyond the stability limit of an explicit method for the forces at a state ().
+
+    Args:
+        system: a system of second order.
+        state: time (s), coordinates and velocities.
+        before: velocities (nv,) one step earlier, infinite at the start.
+        u: input (nu,), a feedback law, or None.
+        dt: the step in s.
+        solver: the saddle-point solver of the method.
+        limit: z*, the largest h mu for which the method damps v' = -mu v.
+
+    Costs three evaluations of the acceleration.
+    """
+    q, v = state.q, state.v
+
+    def stage(last: tuple[Any, Any], shift: Any) -> tuple[tuple[Any, Any], Any]:
+        speed, a = last
+        at = State(state.t + shift, system.retract(q, shift * speed), v + shift * a)
+        a = motion(system, at, u, solver, None)[1]
+        return (at.v, a), a
+
+    half = 0.5 * dt
+    start, *later = jax.lax.scan(stage, (v, jnp.zeros_like(v)), jnp.stack([0.0 * half, half, half]))[1]
+    first, second = later[0] - start, later[1] - later[0]
+    size = jnp.maximum(jnp.abs(start), _MIXED * largest(start))
+    cancels = jnp.abs(v - before) < 0.1 * dt * size
+    least = jnp.where(cancels, 1.0, min(0.95 * limit**2 / 4.0, 1.9))
+    grows = (jnp.abs(second) >= 0.95 * jnp.abs(first)) & (jnp.abs(second) >= least * size)
+    matters = dt**2 * jnp.abs(second) > float(jnp.finfo(q.dtype).eps) ** 0.75 * (1.0 + largest(q))
+    return jnp.any((first * second < 0.0) & grows & matters)
+
+
+def stability_status(system: AnySystem, integrator: Any, state: State, before: Any, u: Any, dt: Any) -> Any:
+    """Return UNSTABLE where the step is beyond the stability limit of the integrator for the forces, else OK (), int32."""
+    beyond = is_beyond_limit(system, state, before, u, dt, roles_of(integrator).solver, damping_limit(integrator))
+    return jnp.where(beyond, Status.UNSTABLE, Status.OK).astype(jnp.int32)
+
+
+def may_be_unstable(system: AnySystem, integrator: Any, law: Any) -> bool:
+    """Return whether to look for steps beyond the stability limit: with explicit methods and forces that resist motion."""
+    return damping_limit(integrator) < float("inf") and not system.first_order and (law is not None or system.resists)
+
+
+def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -> Any:
+    """Return UNSTABLE where Baumgarte feedback is beyond the stability limit of the integrator at this step, else OK (), int32."""
+    method, feedback = of_points(integrator), roles_of(integrator).stabilization
+    if not isinstance(feedback, Baumgarte) or damping_limit(integrator) == float("inf"):
+        return jnp.zeros((), jnp.int32)
+    alpha, beta = (jnp.asarray(dt * gain, state.q.dtype) for gain in (feedback.alpha, feedback.beta))
+    sizes = system.sizes(state.q)
+    gains = [beta] * (sizes.ng > 0) + [jnp.zeros_like(beta)] * (sizes.nw > 0)
+    radii = [spectral_radius(method.step_matrix(companion(alpha, gain))) for gain in gains]
+    grows = jnp.any(jnp.stack([jnp.zeros((), state.q.dtype), *radii]) > _GROWTH)
+    return jnp.where(grows, Status.UNSTABLE, Status.OK).astype(jnp.int32)
+
+
+def damping_limit(integrator: Any) -> float:
+    """Return the largest h mu for which an integrator damps v' = -mu v, infinity for an implicit one or one of a user's own."""
+    return of_points(integrator).damping_limit
