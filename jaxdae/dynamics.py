@@ -25,7 +25,6 @@ from jaxdae.linearization import Linearization, linearize, located
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked, checked_state
 from jaxdae.terms import TermsOnDemand
@@ -48,7 +47,8 @@ def forward_dynamics(
         system: the mechanical system.
         state: time (s), coordinates and velocities.
         u: input (nu,), passed on to `system.force`; None where the system has none.
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; by default `LeastSquares()` if the rows of a mechanism are redundant by its description, else
+            `SchurComplement()`.
         stabilization: what is added to the acceleration row; `NoStabilization()` by default.
         compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is rigid.
         linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
@@ -70,7 +70,7 @@ def forward_dynamics(
     if isinstance(compliance, int | float) and compliance < 0:
         raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
     stabilization = stabilization or NoStabilization()
-    return _forward_dynamics(system, state, u, solver_or_default(solver), stabilization, compliance, linearization)
+    return _forward_dynamics(system, state, u, solver or system.default_solver, stabilization, compliance, linearization)
 
 
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.

@@ -96,11 +96,11 @@ def kinematic_velocity(
         system: the kinematic system, or a wrapper around one.
         state: time (s) and coordinates; its velocities are not used.
         u: input (nu,), passed on to `system.rate`.
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; that of the system by default.
 
     Returns:
         x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate. NaN where a solver that needs
-        full rank, as the default does, meets rows that depend on each other: the status is SINGULAR then, and `LeastSquares()` finds x'.
+        full rank meets rows that depend on each other: the status is SINGULAR then, and `LeastSquares()` finds x'.
 
     Raises:
         TypeError: no `KinematicSystem`.
@@ -124,7 +124,7 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
         system: the kinematic system.
         state: time (s) and coordinates.
         u: input (nu,).
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; that of the system by default.
 
     `diagnose(system, state)` names the rows.
     """

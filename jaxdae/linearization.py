@@ -18,7 +18,6 @@ from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import needs_products_only
-from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
@@ -64,11 +63,11 @@ def linearize(
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities; velocities matter for constraints that are not affine in them.
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; that of the system by default.
         compliance: scalar or (nc,), added to that of the system.
         weight: a matrix in place of the mass matrix.
     """
-    solver = solver_or_default(solver)
+    solver = solver or system.default_solver
     system = located(system, state.q, solver)
     rows = system.jacobian_products if needs_products_only(solver) else system.jacobian_operator
     jacobian = rows(state.t, state.q, state.v)

@@ -38,6 +38,7 @@ from jaxdae._pytree import pytree
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import AutodiffRows, DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.requirements import check_requirements, offers
+from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -70,6 +71,11 @@ class AnySystem(abc.ABC):
     """Whether forces may depend on coordinates or velocities so steeply that an explicit step is too long for them."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+
+    @property
+    def default_solver(self) -> SaddlePointSolver:
+        """The saddle-point solver wherever none is named: `SchurComplement()`, and `LeastSquares()` for rows known to be redundant."""
+        return SchurComplement()
 
     @property
     def names(self) -> Names:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, System
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -175,6 +176,11 @@ class Wrapper(System):
     def first_order(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the system inside is of first order."""
         return self.system.first_order
+
+    @property
+    def default_solver(self) -> SaddlePointSolver:
+        """The default solver of the system inside."""
+        return self.system.default_solver
 
     @property
     def resists(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

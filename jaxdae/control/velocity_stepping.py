@@ -54,7 +54,7 @@ from jaxdae.integrators.method import Method
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -141,7 +141,7 @@ class VelocityStepping(Method):
     Attributes:
         beta: the part of the violation of the system's own constraints that a step removes; a number, or one for each position-level row.
         groups: motors and end effectors.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         constraints: when the system's own constraints are solved (static).
 
     Inputs: u holds those of the system's forces first, then those of `InputTarget`s. The mass matrix must be invertible with
@@ -151,7 +151,7 @@ class VelocityStepping(Method):
 
     beta: Leaf = 1.0
     groups: tuple[GoalGroup, ...] = ()
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
 
     def requirements(self) -> Any:

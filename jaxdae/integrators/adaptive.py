@@ -32,7 +32,7 @@ from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements, checked_count
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
@@ -52,7 +52,7 @@ class Adaptive(Method):
         rtol: relative tolerance of a step.
         atol: absolute tolerance of a step, in the units of q and v. The mean square over all their entries counts.
         projection: what is projected after every adaptive step; None for nothing (quaternions are normalized all the same).
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
         pcoeff: the proportional part of the step size controller. With it steps grow more carefully, and fewer are rejected.
         icoeff: its integral part.
@@ -74,7 +74,7 @@ class Adaptive(Method):
     rtol: Leaf = 1e-8
     atol: Leaf = 1e-8
     projection: Projection | None = Projection()
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     stabilization: Stabilization = NoStabilization()
     pcoeff: Leaf = 0.3
     icoeff: Leaf = 0.4

@@ -10,7 +10,7 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 
@@ -20,12 +20,12 @@ class ExplicitEuler(PointMethod):
     """q+ = q (+) h v, v+ = v + h a(t, q, v). Order 1.
 
     Attributes:
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
     """
 
     begins_at_estimate: ClassVar[bool] = True
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     stabilization: Stabilization = NoStabilization()
 
     @property
@@ -50,12 +50,12 @@ class SemiImplicitEuler(PointMethod):
     """v+ = v + h a(t, q, v), q+ = q (+) h v+. Order 1; symplectic without constraints, and the workhorse of physics engines.
 
     Attributes:
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
     """
 
     begins_at_estimate: ClassVar[bool] = True
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     stabilization: Stabilization = NoStabilization()
 
     @property

@@ -36,7 +36,7 @@ from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_star
 from jaxdae.integrators.method import Method
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
@@ -97,7 +97,7 @@ class GeneralizedAlpha(Method):
     """
 
     rho_inf: Leaf = 0.8
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:

@@ -31,7 +31,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
@@ -134,7 +134,7 @@ class BackwardEuler(PointMethod):
         newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
@@ -156,7 +156,7 @@ class ImplicitMidpoint(PointMethod):
     """
 
     symmetric: ClassVar[bool] = True
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:

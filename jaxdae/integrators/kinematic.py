@@ -27,7 +27,7 @@ from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, amplif
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Velocity
@@ -49,14 +49,14 @@ class Kinematic(PointMethod):
         tableau: the coefficients.
         projected: whether the derivative is projected, x' = P f - J^+ b (the notes' third approach). Without, it is f: position-level
             rows are left to `Sequential` or `ProjectedStep` around this; rows at velocity level are enforced in any case.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
     """
 
     takes_linearization: ClassVar[bool] = False
 
     tableau: Tableau = static(one_of=Tableau, default=RK4)
     projected: bool = static(one_of=bool, default=True)
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
 
     @classmethod
     def euler(cls, **kwargs: Any) -> Kinematic:

@@ -21,7 +21,6 @@ from jaxdae.integrators.motion import motion
 from jaxdae.linearization import Point
 from jaxdae.requirements import offers
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
@@ -31,11 +30,11 @@ class Roles(NamedTuple):
     """How an integrator solves for accelerations; what is solved around it is solved likewise.
 
     Attributes:
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for that of the system.
         stabilization: the target of the acceleration row.
     """
 
-    solver: SaddlePointSolver
+    solver: SaddlePointSolver | None
     stabilization: Stabilization
 
 
@@ -140,7 +139,7 @@ class Wrapping(Method):
         return roles_of(self.integrator)
 
     @property
-    def solver(self) -> SaddlePointSolver:
+    def solver(self) -> SaddlePointSolver | None:
         """The saddle-point solver of the integrator inside."""
         return self.roles.solver
 
@@ -272,10 +271,10 @@ def roles_of(integrator: Any) -> Roles:
 
 
 def _roles_in_fields(integrator: Any) -> Roles:
-    """Returns the fields `solver` and `stabilization`, where there are none `SchurComplement()` and no stabilization."""
+    """Returns the fields `solver` and `stabilization`, None for the solver of the system and no stabilization where there are none."""
     solver = integrator.solver if offers(integrator, "solver") else None
     stabilization = integrator.stabilization if offers(integrator, "stabilization") else None
-    return Roles(solver_or_default(solver), stabilization or NoStabilization())
+    return Roles(solver, stabilization or NoStabilization())
 
 
 def reported_dynamics(integrator: Any, system: AnySystem, state: State, u: Any, dt: Any) -> tuple[Velocity, Rows]:

@@ -49,7 +49,7 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Linearization, Point, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
@@ -186,7 +186,7 @@ class RadauIIA(PointMethod):
     soft or at velocity level.
     """
 
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:

@@ -28,7 +28,7 @@ from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 from jaxdae.typing import Rows, Velocity
@@ -124,7 +124,7 @@ class RungeKutta(PointMethod):
 
     Attributes:
         tableau: the coefficients; `RungeKutta.rk4()` and its sisters fill it in.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
         unroll: whether the program has each stage by itself; a loop over them compiles faster where mechanisms are large (see above).
 
@@ -135,7 +135,7 @@ class RungeKutta(PointMethod):
 
     begins_at_estimate: ClassVar[bool] = True
     tableau: Tableau = static(one_of=Tableau, default=RK4)
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     stabilization: Stabilization = NoStabilization()
     unroll: bool = static(one_of=bool, default=True)
 

@@ -20,7 +20,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
 
@@ -31,7 +31,7 @@ class Taylor(PointMethod):
 
     Attributes:
         jerk: whether the velocities keep their second-order term; False is the lecture's scheme.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
 
     References:
@@ -39,7 +39,7 @@ class Taylor(PointMethod):
     """
 
     jerk: bool = static(one_of=bool, default=True)
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     stabilization: Stabilization = NoStabilization()
 
     @property

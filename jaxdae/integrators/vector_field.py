@@ -23,7 +23,6 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.motion import motion
 from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.interface import check_solver
-from jaxdae.saddle_point.schur import solver_or_default
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization, check_stabilization
 from jaxdae.system import AnySystem, State, check_system, checked_state
 
@@ -53,7 +52,7 @@ def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, 
 
     Args:
         system: the mechanical system.
-        solver: a saddle-point solver; `SchurComplement()` by default.
+        solver: a saddle-point solver; that of the system by default.
         stabilization: what is added to the acceleration row; `NoStabilization()` by default.
 
     The result is a pytree: gradients with respect to the system, the gains and `args` (the input u, a feedback law of (t, state), or None)
@@ -70,7 +69,7 @@ def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, 
     check_system(system)
     check_solver(solver)
     check_stabilization(stabilization)
-    return VectorField(system, solver_or_default(solver), stabilization or NoStabilization())
+    return VectorField(system, solver or system.default_solver, stabilization or NoStabilization())
 
 
 def load_diffrax() -> tuple[Any, Any]:
@@ -102,7 +101,7 @@ def projected_solver(
             evaluate it anew after the projection.
         system: the mechanical system.
         projection: what is projected. None keeps quaternions at unit length and projects nothing.
-        solver: the saddle-point solver of projections that name none; `SchurComplement()` by default.
+        solver: the saddle-point solver of projections that name none; that of the system by default.
 
     Raises:
         ImportError: Diffrax is not installed.
@@ -113,7 +112,7 @@ def projected_solver(
     check_method(method)
     check_projection(projection)
     check_solver(solver)
-    return ours.ProjectedSolver(method, system, projection, solver_or_default(solver))
+    return ours.ProjectedSolver(method, system, projection, solver or system.default_solver)
 
 
 def check_method(method: Any) -> None:

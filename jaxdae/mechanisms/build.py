@@ -22,6 +22,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.forces.tendon import Tendon
+from jaxdae.mechanisms.graph import overconstrained
 from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.planar import PLANAR_JOINTS
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
@@ -249,8 +250,14 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
+        redundant=overconstrained(joints, {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0}),
     )
     return made, q, drive_groups
+
+
+def _freedoms(body: Any, space: Plane | Space) -> int:
+    """Return the number of freedoms of a body without joints."""
+    return 1 if body.turns_only else 3 if space.dimension == 2 else 6
 
 
 def _turns(forces: Sequence[Any], groups: Mapping[str, Any], own: Callable[[str, int], Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -170,6 +170,9 @@ class Joint(Element):
     acting: ClassVar[str] = ""
     """What acts between the bodies of a joint that has no coordinate, in words."""
 
+    prescribes: ClassVar[bool] = False
+    """Whether the row makes a coordinate of another joint a function of time."""
+
     relative: ClassVar[bool] = True
     """Whether the rows and coordinates do not notice where both bodies move as one; those of gears do, which count turns in the world."""
 

@@ -23,7 +23,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.status import Status
 from jaxdae.system import State, default_tolerance, velocity_residual
@@ -41,11 +41,11 @@ class Embedded(SameCoordinates, KinematicSystem):
 
     Attributes:
         system: a `KinematicMechanism`, or any `KinematicSystem`.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
     """
 
     system: KinematicSystem
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -99,12 +99,12 @@ class EmbeddedMechanism(KinematicSystem):
     Attributes:
         mechanism: the mechanism with masses and forces.
         frame: the `KinematicMechanism` of the same description in the same coordinates.
-        solver: a saddle-point solver.
+        solver: a saddle-point solver; None for the default solver of the system.
     """
 
     mechanism: Mechanism
     frame: KinematicMechanism
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

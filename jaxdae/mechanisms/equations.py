@@ -33,6 +33,7 @@ from jaxdae.mechanisms.relations import Relations, with_turns
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
+from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.small_matrix import UNROLLED_UP_TO
 from jaxdae.status import Status
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
@@ -60,6 +61,7 @@ class Mechanism(System):
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
             them.
         located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
+        redundant: whether loops or axles have redundant rows by their number, see `graph.overconstrained` (static).
     """
 
     blocks_from: ClassVar[int] = 24
@@ -82,6 +84,12 @@ class Mechanism(System):
     tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
+    redundant: bool = static(default=False)
+
+    @property
+    def default_solver(self) -> SaddlePointSolver:
+        """`LeastSquares()` where the description has redundant rows, else `SchurComplement()`."""
+        return LeastSquares() if self.redundant else super().default_solver
 
     @property
     def coordinates(self) -> BodyCoordinates:

@@ -33,6 +33,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
+from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 from jaxdae.wrapper import SameCoordinates
@@ -73,6 +74,13 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How many velocities are driven."""
         return len(self.order) + len(self.slips)
+
+    @property
+    def default_solver(self) -> SaddlePointSolver:
+        """`LeastSquares()` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
+        rows = len(self.mechanism.row_names) + len(self.order)
+        redundant = self.mechanism.redundant or rows > len(self.mechanism.form.velocity_names)
+        return LeastSquares() if redundant else super().default_solver
 
     @property
     def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -7,7 +7,7 @@ tree. Joints without rows come last, and a body that no joint of the tree reache
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdae.mechanisms.kinds import GROUND
@@ -158,3 +158,73 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
             edges.append(Edge(GROUND, body, None, reversed=False))
             grow(body)
     return edges
+
+
+def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int]) -> bool:
+    """Return whether some loops have so many rows that these depend on each other if the loops move.
+
+    The Chebychev-Gruebler-Kutzbach count of the loops that share joints, without prescribed motions,
+
+        mobility = sum of the freedoms of their bodies, except the one nearest to the ground - sum of the rows of their joints.
+
+    Loops with mobility <= 0, or with more prescribed motions than mobility, move because of their geometry only: Bennett's and Bricard's
+    linkages, planar linkages of hinges in space, parallelograms with three cranks. A truss without mobility counts as well. Also counted
+    are bodies with two lateral rows of wheels, whose axles are usually parallel.
+
+    Args:
+        joints: resolved joints with bodies `a` and `b`.
+        freedoms: of free bodies by name.
+    """
+    lateral = [joint.b for joint in joints if "lateral" in joint.velocity_rows]
+    if len(set(lateral)) < len(lateral):
+        return True
+    holding = [joint for joint in joints if joint.rows and not joint.prescribes]
+    prescribed = [joint for joint in joints if joint.prescribes]
+    for loops in _loops_sharing_joints(holding):
+        bodies = dict.fromkeys(name for joint in loops for name in (joint.a, joint.b))
+        nearest = GROUND if GROUND in bodies else max(bodies, key=lambda name: freedoms[name])
+        mobility = sum(freedoms[name] for name in bodies if name != nearest) - sum(len(joint.rows) for joint in loops)
+        driven = sum(joint.a in bodies and joint.b in bodies for joint in prescribed)
+        if mobility <= 0 or mobility < driven:
+            return True
+    return False
+
+
+def _loops_sharing_joints(joints: Sequence[Any]) -> list[list[Any]]:
+    """Return the joints in loops, in groups of loops that share joints (the biconnected components of the graph of bodies)."""
+    up: dict[str, tuple[str, int]] = {}  # The parent of a body in a spanning forest, and the joint to it.
+    depth: dict[str, int] = {}
+    around: dict[str, list[tuple[str, int]]] = {}
+    for k, joint in enumerate(joints):
+        around.setdefault(joint.a, []).append((joint.b, k))
+        around.setdefault(joint.b, []).append((joint.a, k))
+    for root in (GROUND, *around):
+        if root in depth:
+            continue
+        depth[root], queue = 0, deque([root])
+        while queue:
+            body = queue.popleft()
+            for other, k in around.get(body, ()):
+                if other not in depth:
+                    depth[other], up[other] = depth[body] + 1, (body, k)
+                    queue.append(other)
+    group = list(range(len(joints)))
+
+    def found(k: int) -> int:
+        while group[k] != k:
+            group[k] = group[group[k]]
+            k = group[k]
+        return k
+
+    in_tree = {k for _, k in up.values()}
+    closing = [k for k in range(len(joints)) if k not in in_tree and joints[k].a != joints[k].b]
+    for k in closing:
+        a, b = joints[k].a, joints[k].b
+        while a != b:
+            a, b = (a, b) if depth[a] >= depth[b] else (b, a)
+            a, own = up[a]
+            group[found(own)] = found(k)
+    loops: dict[int, list[Any]] = {}
+    for k, joint in enumerate(joints):
+        loops.setdefault(found(k), []).append(joint)
+    return [loops[k] for k in dict.fromkeys(map(found, closing))]

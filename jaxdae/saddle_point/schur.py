@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from jaxdae._pytree import pytree
 from jaxdae.operators import JacobianOperator, MassOperator
-from jaxdae.saddle_point.interface import SaddlePointFactors, SaddlePointSolver
+from jaxdae.saddle_point.interface import SaddlePointFactors
 from jaxdae.typing import Leaf, Rows, Velocity
 
 
@@ -56,8 +56,3 @@ class SchurComplement:
         mass_factors = mass.factorize()
         scaled = mass_factors.scaled_rows(jacobian)
         return SchurFactors(mass_factors, scaled, scaled.gram_factors(compliance))
-
-
-def solver_or_default(solver: SaddlePointSolver | None) -> SaddlePointSolver:
-    """Returns the solver, `SchurComplement()` where none is named: what the dynamics solve with by default."""
-    return SchurComplement() if solver is None else solver

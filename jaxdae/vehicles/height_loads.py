@@ -32,7 +32,7 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input
@@ -57,7 +57,7 @@ class HeightLoads(WithLoads):
     """
 
     system: Mechanism
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     iterations: int = static(default=8)
 
     def _rows(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.saddle_point import SaddlePointSolver, SchurComplement
+from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
@@ -56,7 +56,7 @@ class LoadTransfer(WithLoads):
     system: Mechanism
     height: Leaf
     gravity: Leaf = 9.81
-    solver: SaddlePointSolver = SchurComplement()
+    solver: SaddlePointSolver | None = None
     iterations: int = static(default=4)
 
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:

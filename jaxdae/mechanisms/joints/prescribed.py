@@ -39,6 +39,8 @@ class PrescribedMotion(Joint):
 class _Prescribed(Joint):
     """A joint whose coordinate is a function of time."""
 
+    prescribes: ClassVar[bool] = True
+
     motion: Any
 
     @property

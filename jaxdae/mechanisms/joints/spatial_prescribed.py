@@ -55,6 +55,8 @@ class PrescribedMotion(SpatialJoint):
 class _Prescribed(SpatialJoint):
     """A joint that makes a coordinate of another one a function of time."""
 
+    prescribes: ClassVar[bool] = True
+
     joint: Any
     number: Any
     motion: Any
