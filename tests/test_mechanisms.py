@@ -551,7 +551,7 @@ MISTAKES = {
     "negative mass": ({"bodies": [jm.Body("b", -1.0, 1.0)]}, "body 'b': mass must be a positive number, got -1.0"),
     "zero inertia": ({"bodies": [jm.Body("b", 1.0, 0.0)]}, "body 'b': inertia must be a positive number, got 0.0"),
     "infinite mass": ({"bodies": [jm.Body("b", np.inf, 1.0)]}, "body 'b': mass must be a positive number, got inf"),
-    "mass as text": ({"bodies": [jm.Body("b", "heavy", 1.0)]}, "body 'b': mass must be a positive number, got heavy"),
+    "mass as text": ({"bodies": [jm.Body("b", "heavy", 1.0)]}, "body 'b': mass must be a positive number, got 'heavy'"),
     "many masses": ({"bodies": [jm.Body("b", np.ones(2), 1.0)]}, "body 'b': mass must be a positive number, got [1. 1.]"),
     "short pose": ({"bodies": [jm.Body("b", 1.0, 1.0, (0.0, 0.0))]}, "body 'b': pose must be three finite numbers (x, y, theta), got"),
     "ragged pose": ({"bodies": [jm.Body("b", 1.0, 1.0, (0.0, (1.0, 2.0), 0.0))]}, "body 'b': pose must be three finite numbers"),
@@ -577,7 +577,7 @@ MISTAKES = {
     ),
     "a place as text": (
         {"joints": [jm.Weld("j", "left", "right", at="here")]},
-        "joint 'j': at must be two finite numbers (x, y), got here",
+        "joint 'j': at must be two finite numbers (x, y), got 'here'",
     ),
     "no axis": (
         {"joints": [jm.Prismatic("j", "left", "right", axis=(0.0, 0.0), at=(0.0, 0.0))]},
@@ -585,7 +585,7 @@ MISTAKES = {
     ),
     "an axis as text": (
         {"joints": [jm.Prismatic("j", "left", "right", axis="x", at=(0.0, 0.0))]},
-        "joint 'j': axis must be two numbers that are not both zero, got x",
+        "joint 'j': axis must be two numbers that are not both zero, got 'x'",
     ),
     "negative length": ({"joints": [jm.Rod("j", "left", "right", **ENDS, length=-1.0)]}, "joint 'j': length must be positive, got -1.0"),
     "many lengths": ({"joints": [jm.Rod("j", "left", "right", **ENDS, length=np.ones(2))]}, "joint 'j': length must be a finite number"),

@@ -652,7 +652,7 @@ WRONG_JOINTS = {
     "is 'lift', which is no body (did you mean 'left'?)": js.Ball("j", "lift", "right", AT),
     "a is None, which is no body: write 'ground', jaxdae.mechanisms.GROUND, for": js.Ball("j", None, "right", AT),
     "b is a SpatialBody, which is no body (give its name, 'left')": js.Ball("j", "right", BODIES[0], AT),
-    "armature must not be negative, got -1.0": js.Ball("j", "left", "right", AT, armature=-1.0),
+    "armature must be non-negative, got -1.0": js.Ball("j", "left", "right", AT, armature=-1.0),
     "connects 'left' with itself": js.Ball("j", "left", "left", AT),
     "its points coincide": js.Rod("j", "left", "right", AT, AT),
     "axis_a and axis_b must meet at an angle": js.BevelGear("j", "ground", "right", TURNS["right"].apply(AXIS), AXIS, 2.0),

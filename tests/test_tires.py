@@ -359,13 +359,16 @@ def test_a_car_that_is_held_on_a_slope_carries_more_at_its_lower_wheels():
 
 
 def test_single_tracks_of_no_length_are_named():
-    cars = {"wheelbase": jv.KinematicSingleTrack(0.0), "trailer": jv.KinematicSingleTrackTrailer(2.5, 0.0)}
-    for (field, car), size in zip(cars.items(), (5, 6), strict=True):
+    cars = {
+        "wheelbase must be positive": jv.KinematicSingleTrack(0.0),
+        "trailer must not be zero": jv.KinematicSingleTrackTrailer(2.5, 0.0),
+    }
+    for (message, car), size in zip(cars.items(), (5, 6), strict=True):
         start = jd.State(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
-        with pytest.raises(ValueError, match=f"{field} must not be zero"):
+        with pytest.raises(ValueError, match=message):
             jd.rollout(car, jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
     start = jd.State(jnp.zeros(()), jnp.zeros(7).at[3].set(5.0), jnp.zeros(7))
-    for numbers, message in (((1.0, -1.0, 1.0, 1.0), r"front \+ rear must not be zero"), ((1.0, 1.0, 0.0, 1.0), "mass must be positive")):
+    for numbers, message in (((1.0, -1.0, 1.0, 1.0), r"front \+ rear, the wheelbase, must be positive"), ((1.0, 1.0, 0.0, 1.0), "mass must be positive")):
         with pytest.raises(ValueError, match=message):
             jd.rollout(jv.DynamicSingleTrack(*numbers, 0.5, 1.0, 20.0, 20.0), jd.Kinematic.rk4(), start, jnp.zeros((1, 2)), dt=0.01)
 

@@ -284,7 +284,7 @@ def _stack(elements: list[Element]) -> Any:
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
     kinds = elements[0].kinds()
     absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
-    absent += [name for name, kind in kinds.items() if kind.only_with in absent]
+    absent += [name for name, kind in kinds.items() if kind.needs in absent]
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))
 
 

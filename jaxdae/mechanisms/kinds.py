@@ -15,7 +15,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms.values import batches, concrete, hint, is_number, is_vector, real, said, shape_of, vector, vector_mistakes
+from jaxdae.mechanisms.values import (
+    batches,
+    concrete,
+    hint,
+    is_number,
+    is_vector,
+    real,
+    said,
+    shape_of,
+    shown,
+    vector,
+    vector_mistakes,
+)
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
@@ -37,6 +49,10 @@ class Known(NamedTuple):
     coordinates: Mapping[str, Sequence[str]]
     rotors: Sequence[str] = ()
     instead: Mapping[str, str] = {}
+
+
+NOTHING = Known((), (), "", {})
+"""No names, for the mistakes of fields that refer to nothing."""
 
 
 class Start(NamedTuple):
@@ -66,7 +82,7 @@ class Kind:
         in_config: whether a config has it as well.
         required: whether a config must give it.
         sparse: whether groups go without it where it is zero in all their elements.
-        only_with: another field without which groups go without it.
+        needs: another field without which it has no effect; groups go without it there.
         dimension: of the space in which the type is, 2 in the plane.
         transient: whether other fields are made of it, and groups go without it.
         inherited: whether a config may say it once for the whole mechanism instead.
@@ -78,7 +94,7 @@ class Kind:
     in_config: bool = True
     required: bool = False
     sparse: bool = False
-    only_with: str | None = None
+    needs: str | None = None
     dimension: int = 2
     transient: bool = False
     inherited: bool = False
@@ -210,12 +226,13 @@ class JointName(Kind):
 class JointNames(Kind):
     """The names of joints that have a coordinate."""
 
+    may_be_empty: bool = False
     plain: ClassVar[str] = "texts"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields unknown names, and joints without a coordinate."""
-        if not isinstance(value, tuple | list):
-            yield f'must be names of joints, such as ("hip", "knee"), got {said(value)}'
+        if not isinstance(value, tuple | list) or not (value or self.may_be_empty):
+            yield f'must be names of joints, such as ("hip", "knee"), got {shown(value)}'
             return
         for name in value:
             yield from JointName(text=self.text).mistakes(name, names)
@@ -251,41 +268,75 @@ class Inner(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Number(Kind):
-    """A number.
+class Bounded(Kind):
+    """Real numbers within bounds. Python, configs and the readers of robot files check the same bounds.
 
     Attributes:
-        above: it must be larger.
-        least: it must not be smaller.
-        at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
-        at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
-        may_be_none: whether it may be left out though nothing here says what it then is.
+        above: the numbers must be larger.
+        at_least: the numbers must not be smaller.
+        within: the absolute values of the numbers must be smaller.
+        nonzero: the remedy for a zero, where zero has no meaning.
     """
 
     above: float | None = None
-    least: float | None = None
     at_least: float | None = None
-    may_be_none: bool = False
-    at_start: Callable[[Any, Any, Any], Any] | None = None
+    within: float | None = None
+    nonzero: str = ""
 
     @property
     def bounds(self) -> dict[str, float]:
         """The bounds of a config, as `gt` and `ge`."""
         return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
 
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no number, or too small."""
-        if value is None and self.at_start is not None:
-            return
+    def out_of_bounds(self, value: Any) -> Iterable[tuple[str, str]]:
+        """Yield each bound that known numbers break, in words, with the remedy for it, which may be empty."""
         numbers = concrete(value)
-        if value is None and self.may_be_none:
+        if numbers is None:
             return
-        if not is_number(value):
-            yield f"must be a finite number, got {value!r}{batches(value)}"
-        elif self.above is not None and numbers is not None and not numbers > self.above:
-            yield f"must be positive, got {value}"
-        elif self.least is not None and numbers is not None and not numbers >= self.least:
-            yield f"must not be negative, got {value}"
+        if self.above is not None and not np.all(numbers > self.above):
+            yield "be positive" if self.above == 0.0 else f"be larger than {self.above:g}", ""
+        if self.at_least is not None and not np.all(numbers >= self.at_least):
+            yield "be non-negative" if self.at_least == 0.0 else f"be at least {self.at_least:g}", ""
+        if self.within is not None and not np.all(np.abs(numbers) < self.within):
+            yield f"lie between -{self.within:.6g} and {self.within:.6g}", f"the unit is {self.unit}"
+        if self.nonzero and np.any(numbers == 0.0):
+            yield "not be zero", self.nonzero
+
+    def bound_mistakes(self, value: Any) -> Iterable[str]:
+        """Yield the mistakes of finite numbers, or of traced ones, that are out of bounds."""
+        for bound, remedy in self.out_of_bounds(value):
+            yield f"must {bound}, got {shown(value)}" + (f": {remedy}" if remedy else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Number(Bounded):
+    """A number.
+
+    Attributes:
+        at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
+        may_be_none: whether it may be left out though nothing here says what it then is.
+    """
+
+    may_be_none: bool = False
+    at_start: Callable[[Any, Any, Any], Any] | None = None
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no number, or out of bounds."""
+        if value is None and (self.may_be_none or self.at_start is not None):
+            return
+        if not self.fits(value):
+            yield f"must be {self.wanted}, got {shown(value)}{batches(value)}"
+        else:
+            yield from self.bound_mistakes(value)
+
+    @property
+    def wanted(self) -> str:
+        """The expected value, in words."""
+        return "a finite number"
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value has the right shape and is finite."""
+        return is_number(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the number as an array ()."""
@@ -313,17 +364,14 @@ class PerCoordinate(Number):
         units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
         return dataclasses.replace(self, dimension=element.space.dimension, unit=" and ".join(units), count=len(element.coordinates))
 
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no number or so many numbers, or too small."""
-        if value is None and self.at_start is not None:
-            return
-        numbers = concrete(value)
-        if not (is_number(value) or (self.count > 1 and is_vector(value, self.count))):
-            yield f"must be a finite number{f', or {self.count} of them' if self.count > 1 else ''}, got {value!r}"
-        elif numbers is not None and self.above is not None and not np.all(numbers > self.above):
-            yield f"must be positive, got {value}"
-        elif numbers is not None and self.least is not None and not np.all(numbers >= self.least):
-            yield f"must not be negative, got {value}"
+    @property
+    def wanted(self) -> str:
+        """The expected value, in words."""
+        return f"a finite number{f', or {self.count} of them' if self.count > 1 else ''}"
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is one number, or one number per coordinate."""
+        return is_number(value) or (self.count > 1 and is_vector(value, self.count))
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the numbers as an array; what is known stays known inside of a program, so that groups can go without what is zero."""
@@ -334,7 +382,7 @@ class PerCoordinate(Number):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Components(Kind):
+class Components(Bounded):
     """The components of a vector."""
 
     plain: ClassVar[str] = "vector"
@@ -345,8 +393,9 @@ class Components(Kind):
         return f"{super().description}, {self.axes}"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no vector."""
-        return vector_mistakes(value, self.dimension)
+        """Yields what is no vector, or out of bounds."""
+        found = list(vector_mistakes(value, self.dimension))
+        return found or self.bound_mistakes(value)
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the components."""
@@ -363,7 +412,7 @@ class Numbers(Kind):
         """Yields what is no list of numbers."""
         numbers, shape = concrete(value), shape_of(value)
         if len(shape or ()) != 1 or shape == (0,) or not (numbers is None or np.all(np.isfinite(numbers))):
-            yield f"must be a list of finite numbers, got {value!r}"
+            yield f"must be a list of finite numbers, got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the numbers."""
@@ -377,7 +426,7 @@ class Input(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no index."""
         if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
-            yield f"must be an index 0, 1, ..., got {value!r}"
+            yield f"must be an index 0, 1, ..., got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the index, a tuple of one."""
@@ -389,6 +438,11 @@ class Truth(Kind):
     """True or false."""
 
     plain: ClassVar[str] = "truth"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no truth value."""
+        if not isinstance(value, bool | np.bool_):
+            yield f"must be True or False, got {shown(value)}"
 
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:
