@@ -253,11 +253,12 @@ def _annotation(kind: Kind) -> Any:
     if isinstance(kind, JointNames) and not kind.may_be_empty:
         return Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
     if isinstance(kind, Components) and kind.bounds:
-        return Annotated[tuple[(Annotated[float, Field(**kind.bounds)],) * kind.dimension], Strict(False)]
+        one: Any = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
+        return Annotated[tuple[(one,) * kind.dimension], Strict(False)]
     if isinstance(kind, Bounded) and (kind.within or kind.nonzero):
         return Annotated[float, AfterValidator(functools.partial(_in_bounds, kind=kind))]
     if isinstance(kind, PerCoordinate) and kind.count > 1:
-        one: Any = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
+        one = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
         return Annotated[one | Annotated[tuple[(one,) * kind.count], Strict(False)], BeforeValidator(functools.partial(_each, kind=kind))]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}

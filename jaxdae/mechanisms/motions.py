@@ -53,7 +53,7 @@ class Sinusoid:
 
     def requirements(self) -> Any:
         """Yield the conditions on the numbers; see `jaxdae.requirements`."""
-        yield self.frequency > 0.0, "frequency must be positive; give a backward motion the phase pi"
+        yield self.frequency > 0.0, "frequency must be positive"
 
     def __call__(self, t: Scalar) -> Scalar:
         """Returns the value at time t (s)."""

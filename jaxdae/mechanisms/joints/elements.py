@@ -36,7 +36,10 @@ def _at_start(joint: Any, a: Any, b: Any) -> Any:
 
 @pytree(kw_only=True)
 class WithElements(Joint):
-    """A type of joint with coordinates, along which something may act."""
+    """A type of joint with coordinates, along which something may act.
+
+    `rest` counts the coordinate of the joint, as q does in joint coordinates; see docs/coordinates.md, "Zero of a joint coordinate".
+    """
 
     movable: ClassVar[bool] = True
 

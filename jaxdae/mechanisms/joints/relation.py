@@ -76,7 +76,7 @@ class TendonRelation(Joint):
 def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
     """Yields weights that are not one for each joint."""
     numbers = concrete(weights)
-    if numbers is not None and isinstance(joints, tuple | list) and numbers.shape != (len(joints),):
+    if numbers is not None and isinstance(joints, tuple | list) and joints and numbers.shape != (len(joints),):
         yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
 
 
