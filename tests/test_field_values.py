@@ -16,7 +16,8 @@ from jaxdae.app.problems import ConfigError
 from jaxdae.app.schema_mechanism import DRIVE_SECTIONS, DRIVE_TYPES, SECTIONS, TYPES
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.check import DescriptionError
-from jaxdae.mechanisms.kinds import NOTHING, Bounded, Components, Truth
+from jaxdae.mechanisms.kinds import NOTHING, Truth
+from jaxdae.mechanisms.number_kinds import Bounded, Components
 from jaxdae.requirements import check_requirements
 
 ARM = jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))

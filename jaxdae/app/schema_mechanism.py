@@ -31,7 +31,8 @@ from jaxdae.mechanisms.describe import Element
 from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.wheels import WHEELS as PLANAR_WHEELS
 from jaxdae.mechanisms.joints.wheels_in_space import WHEELS as SPATIAL_WHEELS
-from jaxdae.mechanisms.kinds import Bounded, Components, Input, JointNames, Kind, PerCoordinate
+from jaxdae.mechanisms.kinds import Input, JointNames, Kind
+from jaxdae.mechanisms.number_kinds import Bounded, Components, PerCoordinate
 from jaxdae.mechanisms.places import JointAxes
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]

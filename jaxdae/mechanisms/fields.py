@@ -9,7 +9,6 @@ from typing import Any
 from jaxdae.mechanisms.functions import Function, Ground, Motion, Varying
 from jaxdae.mechanisms.kinds import (
     BodyName,
-    Components,
     CoordinateName,
     ElementName,
     Index,
@@ -18,12 +17,10 @@ from jaxdae.mechanisms.kinds import (
     JointName,
     JointNames,
     Kind,
-    Number,
-    Numbers,
-    PerCoordinate,
     RotorName,
     Truth,
 )
+from jaxdae.mechanisms.number_kinds import Components, Number, Numbers, PerCoordinate
 from jaxdae.mechanisms.places import Axis, Direction, FrameAxes, JointAxes, Point, World
 
 

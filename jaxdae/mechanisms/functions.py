@@ -12,7 +12,8 @@ import numpy as np
 
 from jaxdae.functions import as_pytree
 from jaxdae.geometry.terrain import terrain_mistakes
-from jaxdae.mechanisms.kinds import Kind, Known, Number, Start
+from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.number_kinds import Number
 from jaxdae.mechanisms.values import concrete, real, shown
 from jaxdae.requirements import check_requirements
 

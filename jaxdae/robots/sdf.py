@@ -22,7 +22,6 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND
-from jaxdae.mechanisms.kinds import NOTHING
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
@@ -275,10 +274,7 @@ def _acting(source: Source, nodes: Sequence[Node | None]) -> dict[str, Any]:
         for node in nodes:
             dynamics = None if node is None else node.first("dynamics")
             at = None if dynamics is None else dynamics.first(given)
-            value = source.value(at, 0.0)
-            for mistake in () if at is None else js.Revolute.kinds()[field].mistakes(value, NOTHING):
-                source.wrong(at.line, f"<{given}> {mistake}")
-            values.append(value)
+            values.append(source.value(at, 0.0))
         if any(values) or (field == "rest" and "stiffness" in found):
             found[field] = values[0] if len(values) == 1 else np.asarray(values)
     if "stiffness" not in found:
