@@ -411,12 +411,8 @@ def ackermann_angles(wheelbase: Any, track: Any, steering: Any) -> Any:
     Raises:
         ValueError: a wheelbase or a track that is not positive, an angle beyond half a turn.
     """
-    refuse(
-        "ackermann_angles",
-        length_mistakes("wheelbase", wheelbase),
-        length_mistakes("track", track),
-        angle_mistakes("steering", steering, None),
-    )
+    lengths = length_mistakes("wheelbase", wheelbase), length_mistakes("track", track)
+    refuse("ackermann_angles", *lengths, angle_mistakes("steering", steering, None))
     half = 0.5 * real(track) / wheelbase
     sine, cosine = jnp.sin(steering), jnp.cos(steering)
     # Of the two directions of a heading the one that is near the wheel in the middle.
