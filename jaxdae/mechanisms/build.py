@@ -76,8 +76,8 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
-            in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
+            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
@@ -109,8 +109,8 @@ def planar_mechanism(
         The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
-            in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
+            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
@@ -146,8 +146,8 @@ def spatial_mechanism(
         `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, a cut that
-            cannot be, in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, numbers out
+            of bounds or without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
