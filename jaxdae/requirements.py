@@ -180,6 +180,11 @@ def not_negative(x: Any) -> Any:
     return x is None or x >= 0
 
 
+def positive(x: Any) -> Any:
+    """Return the condition that x is positive and finite."""
+    return (x > 0) & (x < np.inf)
+
+
 def not_above(lower: Any, upper: Any) -> Any:
     """Returns the condition lower <= upper, true where one of them is None."""
     return lower is None or upper is None or lower <= upper

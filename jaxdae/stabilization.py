@@ -86,6 +86,11 @@ class Baumgarte:
     alpha: Leaf
     beta: Leaf
 
+    def requirements(self) -> Any:
+        """Yield the conditions on the gains; see `jaxdae.requirements`."""
+        yield not_negative(self.alpha), "alpha must not be negative"
+        yield not_negative(self.beta), "beta must not be negative"
+
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
         return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
@@ -106,6 +111,11 @@ class MultiplierFeedback:
 
     alpha: Leaf
     beta: Leaf
+
+    def requirements(self) -> Any:
+        """Yield the conditions on the gains; see `jaxdae.requirements`."""
+        yield not_negative(self.alpha), "alpha must not be negative"
+        yield not_negative(self.beta), "beta must not be negative"
 
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
         """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""

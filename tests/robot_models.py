@@ -85,7 +85,8 @@ class Reader:
             return
         kind = js.Prismatic if found[0].get("type") == "slide" else js.Revolute
         acting = {key: float(found[0][key]) for key in ("damping", "stiffness", "armature") if key in found[0]}
-        self.joints.append(kind(found[0]["name"], parent, name, axes[0], at=at, rest=float(found[0].get("springref", 0.0)), **acting))
+        acting |= {"rest": float(found[0].get("springref", 0.0))} if "stiffness" in acting else {}
+        self.joints.append(kind(found[0]["name"], parent, name, axes[0], at=at, **acting))
 
 
 def read(name, forces=()):

@@ -242,7 +242,7 @@ MISTAKES = {
     ),
     "damping": (
         of(LINKS, joint(inside="<axis><dynamics><damping>-1</damping></dynamics></axis>")),
-        "<damping> must not be negative, got -1",
+        "joint 'j': damping must be non-negative, got -1",
     ),
     "a mimic of nothing": (of(LINKS, joint(inside="<axis><mimic joint='k'/></axis>")), "the joint 'j' mimics the unknown joint 'k'"),
     "a mimic of itself": (of(LINKS, joint(inside="<axis><mimic joint='j'/></axis>")), "the joint 'j' mimics itself, by way of j -> j"),

@@ -206,7 +206,7 @@ MISTAKES = {
     "words": (of(LINKS, joint(inside='<axis xyz="0 x 0"/>')), "xyz of <axis> must be 3 finite numbers, got '0 x 0'"),
     "infinity": (of(LINKS, joint(inside='<axis xyz="0 inf 0"/>')), "must be 3 finite numbers"),
     "limits": (of(LINKS, joint(inside='<limit lower="1" upper="0"/>')), "the joint 'j' has the lower limit 1 above the upper one 0"),
-    "damping": (of(LINKS, joint(inside='<dynamics damping="-1"/>')), "the damping of joint 'j' must not be negative, got -1"),
+    "damping": (of(LINKS, joint(inside='<dynamics damping="-1"/>')), "joint 'j': damping must be non-negative, got -1"),
     "mass": (of(LINKS, joint()).replace('mass value="1"', 'mass value="-1"'), "the mass of link 'b' must not be negative, got -1"),
     "no mass": (of(LINKS, joint()).replace(BOX, ""), "link 'b' moves by the joint 'j' and has no mass, and what it carries"),
     "inertia": (of(LINKS, joint()).replace('ixx="1"', 'ixx="-1"'), "and has 1 kg with the principal moments of inertia [-1.  1.  1.]"),

@@ -317,13 +317,13 @@ class _Check:
                 continue
             for key, field in kind.kinds().items():
                 # What robot files are written out as has the defaults, too.
-                if field.only_with is None or element.get(key) in (None, kind.default_of(key)):
+                if field.needs is None or element.get(key) in (None, kind.default_of(key)):
                     continue
-                if element.get(field.only_with) is not None:
+                if element.get(field.needs) is not None:
                     continue
-                if (*location, field.only_with) not in self._changing():
-                    got, expected = f"{key} without {field.only_with}", f"{key} with {field.only_with} only"
-                    yield self.document.problem((*location, key), got, expected, f"remove {key}, or add {field.only_with}")
+                if (*location, field.needs) not in self._changing():
+                    got, expected = f"{key} without {field.needs}", f"{key} with {field.needs} only"
+                    yield self.document.problem((*location, key), got, expected, f"remove {key}, or add {field.needs}")
 
     def _changing(self) -> set[Location]:
         """Returns the places of numbers that differ from world to world or are trained, whole lists where one of their entries does."""

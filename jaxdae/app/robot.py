@@ -20,7 +20,7 @@ from jaxdae.app.describing import described
 from jaxdae.app.problems import Problem
 from jaxdae.app.schema_mechanism import TYPES
 from jaxdae.diagnostics import diagnose
-from jaxdae.mechanisms.kinds import Kind, Known
+from jaxdae.mechanisms.kinds import NOTHING, Kind
 from jaxdae.robots.attach import changes
 
 KEYS = ("file", "base", "loops", "packages", "strict")
@@ -232,7 +232,7 @@ def _is_sound(kind: Kind, value: Any) -> bool:
         return isinstance(value, str)
     if kind.plain == "quaternion" and not (isinstance(value, list) and len(value) == 4):
         return False
-    return not any(kind.mistakes(value, Known((), (), "", {})))
+    return not any(kind.mistakes(value, NOTHING))
 
 
 def _written(kind: Kind, value: Any, names: Mapping[str, str]) -> Any:

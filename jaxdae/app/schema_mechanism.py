@@ -11,7 +11,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from jaxdae.app.problems import is_finite
 from jaxdae.app.schema_terrain import Ground as Terrain
@@ -20,7 +31,8 @@ from jaxdae.mechanisms.describe import Element
 from jaxdae.mechanisms.joints.drives import DRIVES
 from jaxdae.mechanisms.joints.wheels import WHEELS as PLANAR_WHEELS
 from jaxdae.mechanisms.joints.wheels_in_space import WHEELS as SPATIAL_WHEELS
-from jaxdae.mechanisms.kinds import Input, Kind, PerCoordinate
+from jaxdae.mechanisms.kinds import Input, JointNames, Kind
+from jaxdae.mechanisms.number_kinds import Bounded, Components, PerCoordinate
 from jaxdae.mechanisms.places import JointAxes
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,99}$")]
@@ -223,7 +235,7 @@ def _each(given: Any, *, kind: PerCoordinate) -> Any:
     bounds = [f"{sign} {bound:g}" for sign, bound in ((">", kind.above), (">=", kind.at_least)) if bound is not None]
     if given is None and not kind.required:
         return given
-    fits = all(is_finite(x) and (kind.above is None or x > kind.above) and (kind.at_least is None or x >= kind.at_least) for x in numbers)
+    fits = all(map(is_finite, numbers)) and not any(kind.out_of_bounds(numbers))
     if not fits or len(numbers) != (kind.count if isinstance(given, list | tuple) else 1):
         got = f"{list(given)}" if isinstance(given, list | tuple) else f"{given!r}"
         expected = " ".join(["a finite number", *bounds]) + f", or a list of {kind.count} of them"
@@ -231,9 +243,23 @@ def _each(given: Any, *, kind: PerCoordinate) -> Any:
     return given
 
 
+def _in_bounds(given: Any, *, kind: Bounded) -> Any:
+    """Return a number if it is within the bounds of its field that pydantic does not have."""
+    for bound, remedy in kind.out_of_bounds(given):
+        raise ValueError(f"{given}|a number that must {bound}|{remedy}")
+    return given
+
+
 def _annotation(kind: Kind) -> Any:
-    if isinstance(kind, PerCoordinate) and kind.count > 1:
+    if isinstance(kind, JointNames) and not kind.may_be_empty:
+        return Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+    if isinstance(kind, Components) and kind.bounds:
         one: Any = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
+        return Annotated[tuple[(one,) * kind.dimension], Strict(False)]
+    if isinstance(kind, Bounded) and (kind.within or kind.nonzero):
+        return Annotated[float, AfterValidator(functools.partial(_in_bounds, kind=kind))]
+    if isinstance(kind, PerCoordinate) and kind.count > 1:
+        one = Annotated[float, Field(gt=kind.above, ge=kind.at_least)]
         return Annotated[one | Annotated[tuple[(one,) * kind.count], Strict(False)], BeforeValidator(functools.partial(_each, kind=kind))]
     vector = _VECTORS[kind.dimension]
     vectors = {"vector": vector, "direction": Annotated[vector, BeforeValidator(_no_null_vector)]}
@@ -247,6 +273,8 @@ def _entry(kind: Kind, default: Any) -> tuple[Any, Any]:
     if isinstance(kind, PerCoordinate) and kind.count > 1:
         # The bounds are those of each number.
         options = {"description": f"{kind.description}; one number, or a list of {kind.count}"}
+    elif isinstance(kind, Components):
+        options = {"description": kind.description}
     if kind.required or (default is ... and not kind.inherited):
         return annotation, Field(**options)
     default = None if default is ... else default

@@ -12,7 +12,19 @@ import numpy as np
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
 from jaxdae.mechanisms.keywords import ByKeywords
-from jaxdae.mechanisms.values import batches, concrete, has_length, is_number, is_positive, is_vector, is_zero, real, shape_of, vector
+from jaxdae.mechanisms.values import (
+    batches,
+    concrete,
+    has_length,
+    is_number,
+    is_positive,
+    is_vector,
+    is_zero,
+    real,
+    shape_of,
+    shown,
+    vector,
+)
 
 Number = Any
 
@@ -59,7 +71,7 @@ class Body(ByKeywords):
         for name in ("mass", "inertia"):
             yield from _number_mistakes(name, getattr(self, name), massless)
         if not is_vector(self.pose, 3):
-            yield f"pose must be three finite numbers (x, y, theta), got {self.pose}{batches(self.pose, 3)}"
+            yield f"pose must be three finite numbers (x, y, theta), got {shown(self.pose)}{batches(self.pose, 3)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields what one can calculate with, though hardly anyone means it: an angle in degrees."""
@@ -114,9 +126,9 @@ class Rotor(ByKeywords):
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` changes nothing, since nothing but its inertia holds back its angle."""
         if not is_positive(self.inertia):
-            yield f"inertia must be a positive number, got {self.inertia}"
+            yield f"inertia must be a positive number, got {shown(self.inertia)}"
         if not is_number(self.angle):
-            yield f"angle must be a finite number in rad, got {self.angle}"
+            yield f"angle must be a finite number in rad, got {shown(self.angle)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields nothing."""
@@ -172,13 +184,13 @@ class SpatialBody(ByKeywords):
         yield from _number_mistakes("mass", self.mass, massless)
         yield from _inertia_mistakes(self, massless)
         if not is_vector(self.place, 3):
-            yield f"place must be three finite numbers (x, y, z), got {self.place}{batches(self.place, 3)}"
+            yield f"place must be three finite numbers (x, y, z), got {shown(self.place)}{batches(self.place, 3)}"
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
             remedy = "; (1, 0, 0, 0) for the axes of the world" if is_vector(self.quaternion, 4) else batches(self.quaternion, 4)
-            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}{remedy}"
+            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {shown(self.quaternion)}{remedy}"
         elif not has_length(self.quaternion):
-            yield f"quaternion must have a length that can be divided by, got {self.quaternion}"
+            yield f"quaternion must have a length that can be divided by, got {shown(self.quaternion)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields what no body has, though one can calculate with it."""
@@ -227,7 +239,7 @@ _SINGULAR = "joint coordinates, Joints(), take bodies without where the mass mat
 
 def _number_mistakes(name: str, given: Any, massless: bool) -> Iterable[str]:
     if not is_positive(given) and not (massless and is_zero(given)):
-        yield f"{name} must be a positive number, got {given}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
+        yield f"{name} must be a positive number, got {shown(given)}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
 
 
 def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
@@ -236,21 +248,21 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
         np.isfinite(0.0 if moments is None else moments)
     ):
         worlds = batches(given, 3) or batches(given, 3, 3)
-        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}{worlds}"
+        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {shown(given)}{worlds}"
         return
     if moments is None:
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
     # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
-        yield f"inertia must be symmetric, got {given}: products of inertia stand on both sides of the diagonal"
+        yield f"inertia must be symmetric, got {shown(given)}: products of inertia stand on both sides of the diagonal"
         return
     principal = _principal(moments)
     lowest = -max(_ROUNDED * principal[2], body._nothing())
     if principal[0] < lowest or not (massless or principal[0] > 0.0):
         singular = principal[0] >= lowest
         remedy = _SINGULAR if singular else "check the signs of products of inertia, and that they are about the mass center"
-        yield f"inertia must be positive definite, got {given} with principal moments {principal} ({remedy})"
+        yield f"inertia must be positive definite, got {shown(given)} with principal moments {principal} ({remedy})"
 
 
 def _principal(inertia: np.ndarray) -> np.ndarray:

@@ -77,8 +77,8 @@ def mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[
         coordinates: `Absolute()` or `Joints()`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
-            in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
+            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
@@ -110,8 +110,8 @@ def planar_mechanism(
         The `Mechanism`, and q: in absolute coordinates (3 n,), the start poses stacked. Close the loops of a rough pose with `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, a cut that cannot be,
-            in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, non-positive masses, numbers out of bounds or
+            without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
@@ -147,8 +147,8 @@ def spatial_mechanism(
         `initialize`.
 
     Raises:
-        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, a cut that
-            cannot be, in a tree without rows joints that carry nothing that resists.
+        ValueError: every mistake at once: unknown or repeated names, missing places, inertia that is not positive definite, numbers out
+            of bounds or without effect, a cut that cannot be, in a tree without rows joints that carry nothing that resists.
         TypeError: things in the lists that are no bodies, joints or forces, told with all other mistakes (this error is a ValueError too);
             coordinates that are none.
 
@@ -297,7 +297,7 @@ def _stack(elements: list[Element]) -> Any:
     joined = {name: sum((getattr(e, name) for e in elements), ()) for name in _static(elements[0])}
     kinds = elements[0].kinds()
     absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
-    absent += [name for name, kind in kinds.items() if kind.only_with in absent]
+    absent += [name for name, kind in kinds.items() if kind.needs in absent]
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))
 
 

@@ -15,7 +15,7 @@ from jaxdae.mechanisms.coordinates.resistance import lack, unresisted
 from jaxdae.mechanisms.describe import Joint, known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import are_names, concrete, has_length, hint, is_vector
+from jaxdae.mechanisms.values import are_names, concrete, has_length, hint, is_vector, shown
 
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body, Rotor), "space": (SpatialBody,)}
 _WHERE = {"plane": "the plane", "space": "space"}
@@ -102,7 +102,7 @@ def check_description(
     kinds = [mistake for what, some in lists.items() for mistake in _kind_mistakes(what, some.given, some.types)]
     kinds += coordinates.wrong_kinds()
     if not are_names(loops):
-        kinds.append(f'Description.loops must be names of joints, such as ("crank_pin",), got {loops!r}')
+        kinds.append(f'Description.loops must be names of joints, such as ("crank_pin",), got {shown(loops)}')
     right = {what: some.right for what, some in lists.items()}
     wrong = [
         ("body", body.name, f"body {body.name!r}: {mistake}") for body in right["body"] for mistake in body.mistakes(coordinates.massless)
@@ -115,7 +115,7 @@ def check_description(
         mistakes += _of_elements(space, lists, {name for _, name, _ in wrong}, coordinates, loops)
     if not is_vector(gravity, space.dimension):
         count = "two finite numbers (x, y)" if space.dimension == 2 else "three finite numbers (x, y, z)"
-        mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {gravity}"))
+        mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {shown(gravity)}"))
     if mistakes:
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
     doubts = [f"body {body.name!r}: {doubt}" for body in bodies for doubt in body.doubts()]
@@ -227,7 +227,7 @@ def _kind_mistakes(what: str, items: Any, kinds: tuple[Any, ...]) -> Iterable[st
         if not isinstance(item, kinds):
             yield f"{plural}[{k}] is {_thing(item, kinds)}"
         elif not (isinstance(item.name, str) and item.name):
-            yield f"{plural}[{k}]: name must be text, got {item.name!r}"
+            yield f"{plural}[{k}]: name must be text, got {shown(item.name)}"
 
 
 def _thing(item: Any, kinds: tuple[Any, ...]) -> str:
@@ -271,6 +271,8 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
     for name, kind in kinds.items():
         for mistake in kind.mistakes(getattr(item, name), names):
             yield f": {name} {mistake}"
+    for name, partner in item.idle():
+        yield f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove {name}, or give {partner}"
     for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:
             yield f": {body!r} is a rotor, which has an angle and no place: name the body that carries it"

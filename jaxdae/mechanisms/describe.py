@@ -20,14 +20,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae.mechanisms.bodies import Body, Rotor, SpatialBody
 from jaxdae.mechanisms.coordinates.links import Step
 from jaxdae.mechanisms.keywords import ByKeywords
-from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.kinds import NOTHING, Kind, Known, Start
 from jaxdae.mechanisms.measures import AUTODIFF, Derivatives
 from jaxdae.mechanisms.space import PLANE, Plane, Space
+from jaxdae.mechanisms.values import concrete
 from jaxdae.status import Status
 
 Number = Any
@@ -119,6 +121,19 @@ class Element(ByKeywords):
     def unknown(self, names: Known) -> Iterable[str]:
         """Yields what a description refers to that there is not, beyond its single fields."""
         return ()
+
+    def idle(self) -> Iterable[tuple[str, str]]:
+        """Yield each known number that has no effect, with the field that it needs and that is left out.
+
+        A field is left out if it holds the very object of its default. A zero that is given is a choice. A zero gain is not a mistake.
+        """
+        for name, kind in self.kinds().items():
+            value, default = getattr(self, name), self.default_of(name)
+            if kind.needs is None or value is default or getattr(self, kind.needs) is not self.default_of(kind.needs):
+                continue
+            known = None if any(kind.mistakes(value, NOTHING)) else concrete(value)
+            if known is not None and (default is None or np.any((known != concrete(default)) & (known != 0.0))):
+                yield name, kind.needs
 
     def placed(self, frames: Mapping[str, Any], numbers: Mapping[str, int]) -> Any:
         """Returns the element of a group: places in bodies, numbers as arrays, what was left out as it is at the start pose.

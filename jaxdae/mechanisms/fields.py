@@ -9,7 +9,6 @@ from typing import Any
 from jaxdae.mechanisms.functions import Function, Ground, Motion, Varying
 from jaxdae.mechanisms.kinds import (
     BodyName,
-    Components,
     CoordinateName,
     ElementName,
     Index,
@@ -18,12 +17,10 @@ from jaxdae.mechanisms.kinds import (
     JointName,
     JointNames,
     Kind,
-    Number,
-    Numbers,
-    PerCoordinate,
     RotorName,
     Truth,
 )
+from jaxdae.mechanisms.number_kinds import Components, Number, Numbers, PerCoordinate
 from jaxdae.mechanisms.places import Axis, Direction, FrameAxes, JointAxes, Point, World
 
 
@@ -48,8 +45,8 @@ def joint(text: str) -> Any:
 
 
 def joint_names(text: str, **default: Any) -> Any:
-    """Declares the names of joints that have a coordinate."""
-    return _static(JointNames(text=text), **default)
+    """Declares the names of joints that have a coordinate; there may be none of them where that is the default."""
+    return _static(JointNames(text=text, may_be_empty=bool(default)), **default)
 
 
 def wheel(text: str) -> Any:
@@ -112,14 +109,14 @@ def number(text: str, unit: str = "", *, value: Any = dataclasses.MISSING, kw_on
     return _leaf(Number(text=text, unit=unit, **options), default=value, kw_only=kw_only)
 
 
-def varying(text: str, unit: str = "", *, value: Any) -> Any:
-    """Declares a number that may be a function of time instead, with a default `value`."""
-    return _leaf(Varying(text=text, unit=unit), default=value)
+def varying(text: str, unit: str = "", *, value: Any, **options: Any) -> Any:
+    """Declares a number that may be a function of time instead, with a default `value`; the options are those of `Number`."""
+    return _leaf(Varying(text=text, unit=unit, **options), default=value)
 
 
 def per_coordinate(text: str, units: Mapping[str, str], *, value: Any, **options: Any) -> Any:
     """Declares a number for each coordinate of a joint, with units by those of the coordinates; groups go without it where it is zero."""
-    return _leaf(PerCoordinate(text=text, units=units, **{"sparse": "only_with" not in options, **options}), default=value, kw_only=True)
+    return _leaf(PerCoordinate(text=text, units=units, **{"sparse": "needs" not in options, **options}), default=value, kw_only=True)
 
 
 def at_start(text: str, unit: str, measure: Callable[[Any, Any, Any], Any], **options: Any) -> Any:

@@ -12,8 +12,10 @@ import numpy as np
 
 from jaxdae.functions import as_pytree
 from jaxdae.geometry.terrain import terrain_mistakes
-from jaxdae.mechanisms.kinds import Kind, Known, Number, Start
-from jaxdae.mechanisms.values import concrete, real
+from jaxdae.mechanisms.kinds import Kind, Known, Start
+from jaxdae.mechanisms.number_kinds import Number
+from jaxdae.mechanisms.values import concrete, real, shown
+from jaxdae.requirements import check_requirements
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,14 +38,19 @@ class Function(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no such function."""
-        expected = f"must be {self.what}, got {value!r}"
+        expected = f"must be {self.what}, got {shown(value)}"
         if not callable(value) or isinstance(value, type):
             yield expected
             return
         numbers = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
         wrong = [x for x in numbers if (known := concrete(x)) is not None and not np.all(np.isfinite(known))]
         if wrong:
-            yield f"has {wrong[0]!r} where a finite number is needed"
+            yield f"has {shown(wrong[0])} where a finite number is needed"
+            return
+        try:
+            check_requirements("", value)
+        except (TypeError, ValueError) as error:
+            yield f"is invalid: {str(error).removeprefix(': ')}"
             return
         try:
             found = jax.eval_shape(lambda x: value(x), jnp.zeros(self.takes))

@@ -1,4 +1,4 @@
-"""What the fields of joint and force types can be: names and numbers; places and directions are in `places`, functions in `functions`.
+"""Kinds of fields of joint and force types: names, inputs and truth values; others are in `number_kinds`, `places` and `functions`.
 
 The kind of a field says everything that is asked of it: what a user may give (`mistakes`), how it becomes an entry of a stacked group
 (`placed`), and what configs and tables of the documentation write of it (`description`, `plain`).
@@ -6,16 +6,17 @@ The kind of a field says everything that is asked of it: what a user may give (`
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.mechanisms.values import batches, concrete, hint, is_number, is_vector, real, said, shape_of, vector, vector_mistakes
+from jaxdae.mechanisms.values import (
+    hint,
+    said,
+    shown,
+)
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
@@ -37,6 +38,10 @@ class Known(NamedTuple):
     coordinates: Mapping[str, Sequence[str]]
     rotors: Sequence[str] = ()
     instead: Mapping[str, str] = {}
+
+
+NOTHING = Known((), (), "", {})
+"""No names, for the mistakes of fields that refer to nothing."""
 
 
 class Start(NamedTuple):
@@ -66,7 +71,7 @@ class Kind:
         in_config: whether a config has it as well.
         required: whether a config must give it.
         sparse: whether groups go without it where it is zero in all their elements.
-        only_with: another field without which groups go without it.
+        needs: another field without which it has no effect; groups go without it there.
         dimension: of the space in which the type is, 2 in the plane.
         transient: whether other fields are made of it, and groups go without it.
         inherited: whether a config may say it once for the whole mechanism instead.
@@ -78,7 +83,7 @@ class Kind:
     in_config: bool = True
     required: bool = False
     sparse: bool = False
-    only_with: str | None = None
+    needs: str | None = None
     dimension: int = 2
     transient: bool = False
     inherited: bool = False
@@ -210,12 +215,13 @@ class JointName(Kind):
 class JointNames(Kind):
     """The names of joints that have a coordinate."""
 
+    may_be_empty: bool = False
     plain: ClassVar[str] = "texts"
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields unknown names, and joints without a coordinate."""
-        if not isinstance(value, tuple | list):
-            yield f'must be names of joints, such as ("hip", "knee"), got {said(value)}'
+        if not isinstance(value, tuple | list) or not (value or self.may_be_empty):
+            yield f'must be names of joints, such as ("hip", "knee"), got {shown(value)}'
             return
         for name in value:
             yield from JointName(text=self.text).mistakes(name, names)
@@ -251,133 +257,13 @@ class Inner(Kind):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Number(Kind):
-    """A number.
-
-    Attributes:
-        above: it must be larger.
-        least: it must not be smaller.
-        at_least: in a config it must not be smaller; from Python it may, so that dampers may drive.
-        at_start: (element, frame of a, frame of b) -> what it is where it is left out, at the start pose.
-        may_be_none: whether it may be left out though nothing here says what it then is.
-    """
-
-    above: float | None = None
-    least: float | None = None
-    at_least: float | None = None
-    may_be_none: bool = False
-    at_start: Callable[[Any, Any, Any], Any] | None = None
-
-    @property
-    def bounds(self) -> dict[str, float]:
-        """The bounds of a config, as `gt` and `ge`."""
-        return {key: bound for key, bound in (("gt", self.above), ("ge", self.at_least)) if bound is not None}
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no number, or too small."""
-        if value is None and self.at_start is not None:
-            return
-        numbers = concrete(value)
-        if value is None and self.may_be_none:
-            return
-        if not is_number(value):
-            yield f"must be a finite number, got {value!r}{batches(value)}"
-        elif self.above is not None and numbers is not None and not numbers > self.above:
-            yield f"must be positive, got {value}"
-        elif self.least is not None and numbers is not None and not numbers >= self.least:
-            yield f"must not be negative, got {value}"
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the number as an array ()."""
-        if value is None and self.at_start is not None:
-            return self.at_start(element, start.frames["a"], start.frames["b"])
-        return real(value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PerCoordinate(Number):
-    """A number for each coordinate of a joint, or one for all of them.
-
-    In a group: () of joints with one coordinate, (coordinates,) of others.
-
-    Attributes:
-        units: by the units of the coordinates.
-        count: how many coordinates the type of joint has.
-    """
-
-    units: Mapping[str, str]
-    count: int = 1
-
-    def of(self, element: Any) -> Kind:
-        """Returns what the field is in a type of joint."""
-        units = dict.fromkeys(self.units[unit] for unit in element.coordinates.values())
-        return dataclasses.replace(self, dimension=element.space.dimension, unit=" and ".join(units), count=len(element.coordinates))
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no number or so many numbers, or too small."""
-        if value is None and self.at_start is not None:
-            return
-        numbers = concrete(value)
-        if not (is_number(value) or (self.count > 1 and is_vector(value, self.count))):
-            yield f"must be a finite number{f', or {self.count} of them' if self.count > 1 else ''}, got {value!r}"
-        elif numbers is not None and self.above is not None and not np.all(numbers > self.above):
-            yield f"must be positive, got {value}"
-        elif numbers is not None and self.least is not None and not np.all(numbers >= self.least):
-            yield f"must not be negative, got {value}"
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the numbers as an array; what is known stays known inside of a program, so that groups can go without what is zero."""
-        known = value is not None and concrete(value) is not None
-        with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
-            placed = real(super().placed(value, element, start))
-            return jnp.broadcast_to(placed, (self.count,)) if self.count > 1 else placed
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Components(Kind):
-    """The components of a vector."""
-
-    plain: ClassVar[str] = "vector"
-
-    @property
-    def description(self) -> str:
-        """What it is, with its unit, in a line."""
-        return f"{super().description}, {self.axes}"
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no vector."""
-        return vector_mistakes(value, self.dimension)
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the components."""
-        return vector(value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Numbers(Kind):
-    """Any number of numbers, at least one."""
-
-    plain: ClassVar[str] = "numbers"
-
-    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
-        """Yields what is no list of numbers."""
-        numbers, shape = concrete(value), shape_of(value)
-        if len(shape or ()) != 1 or shape == (0,) or not (numbers is None or np.all(np.isfinite(numbers))):
-            yield f"must be a list of finite numbers, got {value!r}"
-
-    def placed(self, value: Any, element: Any, start: Start) -> Any:
-        """Returns the numbers."""
-        return vector(value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Input(Kind):
     """The index of an input, or None. In a group: the index, -1 for none."""
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no index."""
         if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
-            yield f"must be an index 0, 1, ..., got {value!r}"
+            yield f"must be an index 0, 1, ..., got {shown(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the index, a tuple of one."""
@@ -389,6 +275,11 @@ class Truth(Kind):
     """True or false."""
 
     plain: ClassVar[str] = "truth"
+
+    def mistakes(self, value: Any, names: Known) -> Iterable[str]:
+        """Yields what is no truth value."""
+        if not isinstance(value, bool | np.bool_):
+            yield f"must be True or False, got {shown(value)}"
 
 
 def unknown_coordinate(joint: Any, along: Any, names: Known, field: str = "along") -> Iterable[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
+from jaxdae.mechanisms.values import shape_of, shown
 from jaxdae.typing import Leaf, Scalar
 
 
@@ -19,7 +22,13 @@ class Polynomial:
     coefficients: Leaf
 
     def __call__(self, t: Scalar) -> Scalar:
-        """Returns the value at time t (s)."""
+        """Return the value at time t (s).
+
+        Raises:
+            ValueError: coefficients that are not a list of at least one number.
+        """
+        if (shape_of(self.coefficients) or ()) in ((), (0,)):
+            raise ValueError(f"Polynomial.coefficients must be a list of at least one number, got {shown(self.coefficients)}")
         value = jnp.zeros_like(t)
         for k in reversed(range(len(self.coefficients))):
             value = value * t + self.coefficients[k]
@@ -32,7 +41,7 @@ class Sinusoid:
 
     Attributes:
         amplitude: in rad or m.
-        frequency: in Hz.
+        frequency: in Hz, positive.
         phase: in rad.
         offset: in rad or m.
     """
@@ -41,6 +50,10 @@ class Sinusoid:
     frequency: Leaf
     phase: Leaf = 0.0
     offset: Leaf = 0.0
+
+    def requirements(self) -> Any:
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        yield self.frequency > 0.0, "frequency must be positive"
 
     def __call__(self, t: Scalar) -> Scalar:
         """Returns the value at time t (s)."""

@@ -12,15 +12,29 @@ from jax.core import Tracer
 
 from jaxdae.spelling import meant
 
+_WIDTH = 60
+"""The number of characters of a value that a message shows."""
+
 
 def concrete(x: Any) -> np.ndarray | None:
-    """Returns the numbers, NaN where they are none, or None where they are traced."""
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+    """Return the numbers as an array, one NaN for anything else (text and truth values too), or None for traced numbers."""
+    leaves = jax.tree.leaves(x)
+    if not all(map(_is_real, leaves)):
+        return np.asarray(np.nan)
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
         return None
     try:
         return np.asarray(x, float)
     except (OverflowError, TypeError, ValueError):
         return np.asarray(np.nan)
+
+
+def _is_real(leaf: Any) -> bool:
+    """Return whether a leaf is a real number, an array of them, or traced."""
+    if isinstance(leaf, Tracer | int | float) and not isinstance(leaf, bool):
+        return True
+    dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+    return jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
 def shape_of(x: Any) -> tuple[int, ...] | None:
@@ -118,13 +132,19 @@ def are_names(x: Any) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, str) and all(isinstance(name, str) for name in x)
 
 
+def shown(x: Any) -> str:
+    """Return a value for a message: in one line, and shortened where it is long."""
+    text = " ".join((str(x) if hasattr(x, "dtype") else repr(x)).split())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
 def said(x: Any) -> str:
     """Returns something that was given in place of a name, in few words."""
-    return repr(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
+    return shown(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
     """Yields what is no vector."""
     if not is_vector(value, dimension):
         names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
-        yield f"must be {names}, got {value}{batches(value, dimension)}"
+        yield f"must be {names}, got {shown(value)}{batches(value, dimension)}"

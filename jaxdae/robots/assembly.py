@@ -15,6 +15,7 @@ import numpy as np
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, SPACE, Description
 from jaxdae.mechanisms.coordinates.resistance import spatial_inertia, without_inertia
+from jaxdae.mechanisms.kinds import NOTHING
 from jaxdae.robots.attach import on_bodies
 from jaxdae.robots.graph import (
     HERE,
@@ -65,7 +66,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         by_names: whether Pinocchio orders joints of such a file by their names, and MuJoCo by their places in it.
 
     Raises:
-        RobotFileError: what moves without inertia, and loops that cannot be closed.
+        RobotFileError: what moves without inertia, loops that cannot be closed, and numbers out of bounds, such as a negative damping.
     """
     joints = graph.joints
     if options.base == "floating":
@@ -76,6 +77,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
     owner = _owners(tree)
     bodies, frames, notes = _bodies(graph, owner)
     _check_inertia(source, tree, owner, graph, bodies)
+    _check_numbers(source, joints)
     loops, reports, more = _loops(source, tree, owner, graph)
     notes += more
     source.end()
@@ -249,6 +251,15 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
     for body in made:
         for mistake in body.mistakes(massless=True) if body.name not in told else ():
             source.wrong(graph.links[body.name].line, f"link {body.name!r}, with what is welded to it: {mistake}")
+
+
+def _check_numbers(source: Source, joints: Sequence[Joint]) -> None:
+    """Report the numbers of joints that their fields do not take. Ball joints have the damping of a hinge, about all axes."""
+    for joint in joints:
+        kinds = {**js.Revolute.kinds(), **joint.kind.kinds()}
+        for name, value in joint.numbers.items():
+            for mistake in kinds[name].mistakes(value, NOTHING):
+                source.wrong(joint.line, f"joint {joint.name!r}: {name} {mistake}")
 
 
 def _stepped(joint: Joint) -> tuple[Any, ...]:

@@ -137,8 +137,8 @@ class _Reader:
             self.unused.append(("actuator on a spatial tendon", law.number))
             return
         # What is passive of the tendon is an element of its own.
-        slack, ratio = {"slack_from": 0.0, "slack_to": 0.0}, float(law.gear[0])
-        self.made.append(js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **slack, **self._numbers(law)))
+        ratio = float(law.gear[0])
+        self.made.append(js.Tendon(self.names[law.number], *self.tendons[at], ratio=ratio, **self._numbers(law)))
 
     def _numbers(self, law: _Law) -> dict[str, Any]:
         """Returns input, gain, bias and the bounds of an actuator by the names of their fields."""

@@ -83,5 +83,5 @@ def relation(model: Any, name: str, first: int, second: int, data: np.ndarray, t
         return None
     others, other_weights = tendons[second] if second >= 0 else ((), (1.0,))
     coefficients = tuple(float(c) for c in np.trim_zeros(data[: 5 if second >= 0 else 1], "b")) or (0.0,)
-    lengths = (float(model.tendon_length0[k]) if k >= 0 else 0.0 for k in (first, second))
+    lengths = (float(model.tendon_length0[k]) if k >= 0 else None for k in (first, second))
     return js.TendonRelation(name, *tendons[first], others, other_weights, coefficients, *lengths)

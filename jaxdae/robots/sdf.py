@@ -274,10 +274,7 @@ def _acting(source: Source, nodes: Sequence[Node | None]) -> dict[str, Any]:
         for node in nodes:
             dynamics = None if node is None else node.first("dynamics")
             at = None if dynamics is None else dynamics.first(given)
-            value = source.value(at, 0.0)
-            if value < 0.0 and at is not None and field != "rest":
-                source.wrong(at.line, f"<{given}> must not be negative, got {value:g}")
-            values.append(value)
+            values.append(source.value(at, 0.0))
         if any(values) or (field == "rest" and "stiffness" in found):
             found[field] = values[0] if len(values) == 1 else np.asarray(values)
     if "stiffness" not in found:

@@ -233,9 +233,6 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
         source.wrong((node.first("axis") or node).line, f"the axis of joint {name!r} is zero: give a direction, such as 0 0 1")
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
-    for key, value in acting.items():
-        if value < 0.0:
-            source.wrong(node.line, f"the {key} of joint {name!r} must not be negative, got {value:g}")
     limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
         source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")

@@ -34,6 +34,7 @@ from jaxdae.geometry.trigonometry import cos_sin_once, once, tan_once
 from jaxdae.kinematic import KinematicSystem
 from jaxdae.mechanisms.values import concrete, floating
 from jaxdae.names import Names
+from jaxdae.requirements import not_negative, positive
 from jaxdae.system import State
 from jaxdae.typing import Leaf
 from jaxdae.vehicles.layout import numbers
@@ -73,7 +74,7 @@ class KinematicSingleTrack(KinematicSystem):
 
     def requirements(self) -> Any:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield self.wheelbase != 0.0, "wheelbase must not be zero: its wheels would be at one place"
+        yield positive(self.wheelbase), "wheelbase must be positive and finite"
 
     @property
     def names(self) -> Names:
@@ -105,7 +106,7 @@ class KinematicSingleTrackTrailer(KinematicSystem):
 
     def requirements(self) -> Any:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield self.wheelbase != 0.0, "wheelbase must not be zero: its wheels would be at one place"
+        yield positive(self.wheelbase), "wheelbase must be positive and finite"
         yield self.trailer != 0.0, "trailer must not be zero: the trailer would turn about its own axle"
 
     @property
@@ -149,9 +150,13 @@ class DynamicSingleTrack(KinematicSystem):
 
     def requirements(self) -> Any:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield self.front + self.rear != 0.0, "front + rear must not be zero: its wheels would be at one place"
-        yield self.mass > 0.0, "mass must be positive"
-        yield self.inertia > 0.0, "inertia must be positive"
+        yield positive(self.front + self.rear), "front + rear, the wheelbase, must be positive and finite"
+        yield positive(self.mass), "mass must be positive and finite"
+        yield positive(self.inertia), "inertia must be positive and finite"
+        yield not_negative(self.height), "height must not be negative"
+        yield not_negative(self.friction), "friction must not be negative"
+        yield not_negative(self.front_stiffness), "front_stiffness must not be negative"
+        yield not_negative(self.rear_stiffness), "rear_stiffness must not be negative"
 
     @property
     def names(self) -> Names:

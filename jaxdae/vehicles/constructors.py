@@ -29,7 +29,15 @@ from jaxdae.mechanisms import (
     Wheel,
 )
 from jaxdae.mechanisms.values import concrete, real, vector
-from jaxdae.vehicles.given import angle_mistakes, frame_mistakes, length_mistakes, refuse, wheel_mistakes
+from jaxdae.vehicles.given import (
+    angle_mistakes,
+    frame_mistakes,
+    length_mistakes,
+    offset_mistakes,
+    radius_mistakes,
+    refuse,
+    wheel_mistakes,
+)
 
 BASE = "base_link"
 FORWARD = (1.0, 0.0)
@@ -62,7 +70,7 @@ def differential_drive(
     refuse(
         "differential_drive",
         length_mistakes("wheel_separation", wheel_separation),
-        wheel_mistakes("wheel_radius", wheel_radius, 2),
+        radius_mistakes("wheel_radius", wheel_radius, 2),
         frame_mistakes(center, pose),
     )
     radii = _each(wheel_radius, 2)
@@ -114,7 +122,7 @@ def skid_steer(
         "skid_steer",
         length_mistakes("wheelbase", wheelbase),
         length_mistakes("track", track),
-        wheel_mistakes("wheel_radius", wheel_radius, 4),
+        radius_mistakes("wheel_radius", wheel_radius, 4),
         frame_mistakes(center, pose),
     )
     joints = [
@@ -156,8 +164,8 @@ def mecanum(
         "mecanum",
         length_mistakes("wheelbase", wheelbase),
         length_mistakes("track", track),
-        wheel_mistakes("wheel_radius", wheel_radius, 4),
-        wheel_mistakes("roller_angle", roller_angle, 1),
+        radius_mistakes("wheel_radius", wheel_radius, 4),
+        angle_mistakes("roller_angle", roller_angle, 1),
         frame_mistakes(center, pose),
     )
     signs = (-1.0, 1.0, 1.0, -1.0)
@@ -212,7 +220,7 @@ def omni(
     refuse(
         "omni",
         length_mistakes("distance", distance),
-        wheel_mistakes("wheel_radius", wheel_radius, count),
+        radius_mistakes("wheel_radius", wheel_radius, count),
         wheel_mistakes("angle", angle, 1),
         frame_mistakes(center, pose),
     )
@@ -246,7 +254,7 @@ def bicycle(
     (x, y, heading, steering angle), CommonRoad's KS without its speed.
 
     Args:
-        wheelbase: in m, not zero.
+        wheelbase: in m, positive; a vehicle that is steered behind is one that drives backward.
         steering: the angle at the start in rad, to the left.
         mass: of the frame in kg.
         inertia: of the frame about the vertical through its mass center in kg m^2.
@@ -286,7 +294,7 @@ def ackermann(
     `right_steering`, rates of the kingpins in rad/s.
 
     Args:
-        wheelbase: in m, not zero.
+        wheelbase: in m, positive; a vehicle that is steered behind is one that drives backward.
         track: the distance of left and right wheels in m.
         steering: the angles (left, right) at the start in rad, to the left.
         mass: of the chassis in kg.
@@ -299,7 +307,7 @@ def ackermann(
     refuse(
         "ackermann",
         length_mistakes("wheelbase", wheelbase),
-        wheel_mistakes("track", track, 1),
+        length_mistakes("track", track),
         angle_mistakes("steering", steering, 2),
         frame_mistakes(center, pose),
     )
@@ -362,7 +370,7 @@ def truck_and_trailers(
         "truck_and_trailers",
         length_mistakes("wheelbase", wheelbase),
         angle_mistakes("steering", steering, 1),
-        *(length_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
+        *(offset_mistakes(f"lengths[{number}]", each) for number, each in enumerate(lengths)),
         *(wheel_mistakes(f"offsets[{number}]", each, 1) for number, each in enumerate(offsets)),
         *(wheel_mistakes(f"headings[{number}]", each, 1) for number, each in enumerate([] if headings is None else headings)),
         *(
@@ -401,9 +409,10 @@ def ackermann_angles(wheelbase: Any, track: Any, steering: Any) -> Any:
         steering: of a single wheel in the middle in rad, between -pi and pi.
 
     Raises:
-        ValueError: a wheelbase of zero.
+        ValueError: a wheelbase or a track that is not positive, an angle beyond half a turn.
     """
-    refuse("ackermann_angles", length_mistakes("wheelbase", wheelbase))
+    lengths = length_mistakes("wheelbase", wheelbase), length_mistakes("track", track)
+    refuse("ackermann_angles", *lengths, angle_mistakes("steering", steering, None))
     half = 0.5 * real(track) / wheelbase
     sine, cosine = jnp.sin(steering), jnp.cos(steering)
     # Of the two directions of a heading the one that is near the wheel in the middle.

@@ -26,7 +26,7 @@ from jaxdae.mechanisms import KinematicMechanism, Mechanism
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.joints.wheels import LateralWheel, RollerWheel, RollingWheel, TractionWheel
 from jaxdae.mechanisms.measures import Pairs
-from jaxdae.mechanisms.values import concrete, floating, hint
+from jaxdae.mechanisms.values import concrete, floating, hint, shown
 from jaxdae.typing import Leaf
 
 
@@ -126,7 +126,7 @@ def wheels(places: Any, *, steering: Any = 0.0, radius: Any = 1.0, roller_angle:
 
     known = concrete(radius)
     if known is not None and not np.all((known > 0.0) & np.isfinite(known)):
-        raise ValueError(f"wheels: radius must be positive numbers of meters, got {radius}")
+        raise ValueError(f"wheels: radius must be positive numbers of meters, got {shown(radius)}")
     oblique = (roller_angle is not None,) * count
     angle = each("roller_angle", 0.0 if roller_angle is None else roller_angle)
     return Wheels(names, oblique, place, each("steering", steering), each("radius", radius), angle)

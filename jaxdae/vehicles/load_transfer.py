@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree, static
@@ -58,6 +59,11 @@ class LoadTransfer(WithLoads):
     gravity: Leaf = 9.81
     solver: SaddlePointSolver | None = None
     iterations: int = static(default=4)
+
+    def requirements(self) -> Any:
+        """Yield the conditions on the numbers; see `jaxdae.requirements`."""
+        yield (self.height >= 0) & (self.height < np.inf), "height must be non-negative and finite"
+        yield (self.gravity >= 0) & (self.gravity < np.inf), "gravity must be non-negative and finite"
 
     def balanced(self, state: State, u: Input) -> tuple[Array, Array]:
         """Returns the loads that balance (k,) in N, negative ones among them, and the last relative change of the iteration ()."""

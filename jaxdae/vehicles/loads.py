@@ -14,7 +14,7 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import Mechanism
 from jaxdae.newton import simplified_newton
-from jaxdae.requirements import offers
+from jaxdae.requirements import check_requirements, offers
 from jaxdae.status import Status
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Input, Leaf, Scalar, Velocity
@@ -86,11 +86,17 @@ class WithLoads(Wrapper):
         return jnp.where(change <= _SETTLED, found, jnp.nan)
 
     def loads(self, state: State, u: Input = None) -> Array:
-        """Returns the loads (k,) of the tires in N, in the order of `tire_names`."""
+        """Return the loads (k,) of the tires in N, in the order of `tire_names`.
+
+        Raises:
+            ValueError: numbers that have no meaning, such as a negative height of the mass center.
+        """
+        check_requirements(type(self).__name__, self)
         return jnp.maximum(self.balanced(state, u)[0], 0.0)
 
     def report(self, state: State, u: Input = None) -> LoadReport:
-        """Returns the loads, at which wheels the ground would have to pull, and a status."""
+        """Return the loads, at which wheels the ground would have to pull, and a status; raise as `loads`."""
+        check_requirements(type(self).__name__, self)
         wanted, change = self.balanced(state, u)
         pull = jnp.maximum(-wanted, 0.0)
         converged = change <= float(jnp.finfo(wanted.dtype).eps) ** 0.5

@@ -29,9 +29,10 @@ from jaxdae.mechanisms.build import Description
 from jaxdae.mechanisms.space import SPACE
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.names import Names
+from jaxdae.requirements import positive
 from jaxdae.system import LagrangianSystem
 from jaxdae.typing import Leaf
-from jaxdae.vehicles.given import length_mistakes, number_mistakes, refuse, wheel_mistakes
+from jaxdae.vehicles.given import length_mistakes, number_mistakes, radius_mistakes, refuse, wheel_mistakes
 
 
 @pytree(kw_only=True)
@@ -64,9 +65,9 @@ class Segway(LagrangianSystem):
 
     def requirements(self) -> Any:
         """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
-        yield self.mass > 0.0, "mass must be positive"
-        yield self.wheel_radius > 0.0, "wheel_radius must be positive"
-        yield self.wheel_separation != 0.0, "wheel_separation must not be zero: its wheels would be at one place"
+        yield positive(self.mass), "mass must be positive and finite"
+        yield positive(self.wheel_radius), "wheel_radius must be positive and finite"
+        yield positive(self.wheel_separation), "wheel_separation must be positive and finite"
 
     @property
     def names(self) -> Names:
@@ -146,7 +147,7 @@ def segway(
         wheel_inertia: of each wheel about its axle in kg m^2.
         wheel_inertia_across: of each wheel about a diameter in kg m^2.
         wheel_radius: in m.
-        wheel_separation: the distance of the wheels in m, not zero.
+        wheel_separation: the distance of the wheels in m, positive.
         place: (x, y) of the middle of the axle in m.
         terrain: `Plane()` by default; on others the start wants `place_on_terrain` or `initialize`.
         gravity: in m/s^2.
@@ -161,7 +162,8 @@ def segway(
         length_mistakes("wheel_separation", wheel_separation),
         number_mistakes("inertia", inertia, 3, "(I_x, I_y, I_z) in kg m^2"),
         number_mistakes("place", place, 2, "(x, y) in m"),
-        *(wheel_mistakes(*given, 1) for given in (("height", height), ("wheel_radius", wheel_radius), ("gravity", gravity))),
+        radius_mistakes("wheel_radius", wheel_radius, 1),
+        *(wheel_mistakes(*given, 1) for given in (("height", height), ("gravity", gravity))),
     )
     x, y = vector(place)
     axle = terrain.height(x, y) + real(wheel_radius)

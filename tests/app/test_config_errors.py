@@ -157,12 +157,6 @@ ONE_MISTAKE = {
         "a revolute or prismatic joint",
     ),
     "name of a body that is a list": ("bodies.rod.name=[rod]", "mechanism.bodies.1.name", "a list of 1", "expected text"),
-    "rest without a spring": (
-        "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0], rest: 0.1, damping: 1.0}]",
-        "mechanism.joints.J.rest",
-        "rest without stiffness",
-        "remove rest, or add stiffness",
-    ),
     "input": ("forces.motor.input=0", "mechanism.forces.motor.input", "driven from Python"),
     "key that another type has in Python": (
         "mechanism.joints=[{type: revolute, name: J, a: ground, b: crank, at: [0, 0], offset: 0.1}]",

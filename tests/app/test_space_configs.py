@@ -320,8 +320,6 @@ HINGED_MISTAKES = {
         "the unknown coordinate 'shaft.turn'",
     ),
     "damping of too many": ("joints.shaft.damping=[1, 2, 3]", "mechanism.joints.shaft.damping", "[1, 2, 3]", "or a list of 2 of them"),
-    "damping that drives": ("joints.shaft.damping=[1, -2]", "mechanism.joints.shaft.damping", "a finite number >= 0", "that of all"),
-    "damping of text": ("joints.shaft.damping=much", "mechanism.joints.shaft.damping", "got 'much'", "a finite number >= 0"),
     "unknown position": ("start.positions={shaft.turn: 1}", "start.positions.shaft.turn", "a coordinate of a joint", "'shaft.turn'"),
     "quaternion as a position": ("start.positions={socket.qw: 1}", "start.positions.socket.qw", "a coordinate of a joint of the tree"),
     "a position that is not given": (

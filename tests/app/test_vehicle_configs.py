@@ -136,7 +136,7 @@ MISTAKES = {
     "a list of masses": ({"vehicle": DRIVE | {"mass": [20]}}, "mechanism.vehicle", "a list in the place of a number", "one number"),
     "three radii": ({"vehicle": DRIVE | {"wheel_radius": [1, 2, 3]}}, "mechanism.vehicle", "one number, or 2 of them", "shape (3,)"),
     "short pose": ({"vehicle": DRIVE | {"pose": [1, 2]}}, "mechanism.vehicle.pose", "a list of 2", "a list of 3 numbers"),
-    "wheelbase 0": ({"vehicle": BICYCLE | {"wheelbase": 0}}, "mechanism.vehicle", "wheelbase must be", "not zero, got 0"),
+    "wheelbase 0": ({"vehicle": BICYCLE | {"wheelbase": 0}}, "mechanism.vehicle", "wheelbase must be a positive, finite", "got 0"),
     "steering": ({"vehicle": BICYCLE | {"steering": 4.0}}, "mechanism.vehicle", "between -pi and pi", "got 4.0"),
     "two omni wheels": (
         {"vehicle": {"type": "omni", "count": 2, "distance": 1, "wheel_radius": 0.1, "mass": 1, "inertia": 1, "wheel_inertia": 1}},

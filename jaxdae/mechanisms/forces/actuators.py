@@ -13,6 +13,7 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.spatial import Frame
 from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
+from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.forces.shared import Driven
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
@@ -34,13 +35,15 @@ class Actuator(describe.Force):
     name: Name = fields.name("force")
     joint: Any = fields.joint("the joint that is driven")
     input: Any = fields.input_index()
-    ratio: Number = fields.number("turns or way of the actuator for one of the coordinate; may be negative", value=1.0)
-    gain: Any = fields.components("force of the input, and how it grows with length and rate, N or N m", value=(1.0, 0.0, 0.0))
+    ratio: Number = fields.number("turns or way of the actuator for one of the coordinate; may be negative", value=1.0, nonzero=NO_RATIO)
+    gain: Any = fields.components(
+        "force of the input, and how it grows with length and rate, N or N m", value=(1.0, 0.0, 0.0), needs="input"
+    )
     bias: Any = fields.components("force without input, and how it grows with length and rate, N or N m", value=(0.0, 0.0, 0.0))
     least_force: Number = fields.number("the least force", "N or N m", value=None, may_be_none=True, default="no bound")
     most_force: Number = fields.number("the largest force", "N or N m", value=None, may_be_none=True, default="no bound")
-    least_input: Number = fields.number("the least input that counts", value=None, may_be_none=True, default="no bound")
-    most_input: Number = fields.number("the largest input that counts", value=None, may_be_none=True, default="no bound")
+    least_input: Number = fields.number("the least input that counts", value=None, may_be_none=True, default="no bound", needs="input")
+    most_input: Number = fields.number("the largest input that counts", value=None, may_be_none=True, default="no bound", needs="input")
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
 
     @property

@@ -40,7 +40,7 @@ class TorsionalSpring(describe.Force):
     b: BodyName = fields.body("the second body, or ground")
     stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0)
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
-    rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", parts.turn)
+    rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", parts.turn, needs="stiffness")
 
     @property
     def conserves_energy(self) -> bool:
@@ -74,7 +74,7 @@ class Torque(Driven):
     b: BodyName = fields.body("the second body, or ground")
     torque: Number = fields.number("the torque on b, with its reaction on a,", "N m", value=0.0, required=True)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False)
+    gain: Number = fields.number("the torque of the input", "N m", value=1.0, in_config=False, needs="input")
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the relative angle in rad."""
@@ -102,7 +102,7 @@ class Force(describe.Force):
     point: Place = fields.point("the point", "body", "at")
     force: Any = fields.components("the force", "N", value=(0.0, 0.0), required=True)
     input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0), in_config=False)
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0), in_config=False, needs="input")
     body_frame: bool = fields.truth("true where the force turns with the body", value=False)
 
     @property
@@ -127,7 +127,7 @@ class JointForce(describe.Force):
     joint: Any = fields.joint("the revolute or prismatic joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0, required=True)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False)
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
         """Returns the torque or the force along the slide."""

@@ -37,7 +37,7 @@ class SpringBetweenPoints(Force):
     point_b: Place = fields.point("the end on b", "b", "at_b")
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
-    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0)
+    rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0, needs="stiffness")
 
     @property
     def conserves_energy(self) -> bool:

@@ -56,7 +56,7 @@ class Force(SpatialForce):
     point: Place = fields.point("the point", "body", "at")
     force: Any = fields.components("the force", "N", value=(0.0, 0.0, 0.0), required=True)
     input: Any = fields.input_index()
-    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0), in_config=False)
+    direction: Any = fields.components("the force of the input", "N", value=(1.0, 0.0, 0.0), in_config=False, needs="input")
     body_frame: bool = fields.truth("true where the force turns with the body", value=False)
 
     @property
@@ -124,10 +124,10 @@ class JointForce(SpatialForce):
     joint: Any = fields.joint("the joint that is driven")
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
-    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False)
+    gain: Number = fields.number("the effort of the input", "N m or N", value=1.0, in_config=False, needs="input")
     along: Any = fields.coordinate("which coordinate of the joint, such as slide or angle; left out: the first")
     stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, at_least=0.0)
-    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, only_with="stiffness")
+    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness")
 
     @property
     def conserves_energy(self) -> bool:
@@ -224,7 +224,7 @@ class Torque(SpatialDriven):
     b: BodyName = fields.body("the body that the torque acts on, or ground")
     torque: Any = fields.components("the torque", "N m", value=(0.0, 0.0, 0.0), required=True)
     input: Any = fields.input_index()
-    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False)
+    direction: Any = fields.components("the torque of the input", "N m", value=(1.0, 0.0, 0.0), in_config=False, needs="input")
     body_frame: bool = fields.truth("true where the torque turns with b", value=False)
 
     @property
@@ -356,10 +356,10 @@ class Bushing(SpatialForce):
     point_b: Place = fields.point("the bushing", "b", "at")
     axes_a: Any = fields.joint_axes("a", columns=())
     axes_b: Any = fields.joint_axes("b", columns=())
-    stiffness: Any = fields.components("the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0))
-    rotational_stiffness: Any = fields.components("the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0))
-    damping: Any = fields.components("the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0))
-    rotational_damping: Any = fields.components("the damping about x, y, z", "N m s/rad", value=(0.0, 0.0, 0.0))
+    stiffness: Any = fields.components("the stiffness along x, y, z", "N/m", value=(0.0, 0.0, 0.0), at_least=0.0)
+    rotational_stiffness: Any = fields.components("the stiffness about x, y, z", "N m/rad", value=(0.0, 0.0, 0.0), at_least=0.0)
+    damping: Any = fields.components("the damping along x, y, z", "N s/m", value=(0.0, 0.0, 0.0), at_least=0.0)
+    rotational_damping: Any = fields.components("the damping about x, y, z", "N m s/rad", value=(0.0, 0.0, 0.0), at_least=0.0)
 
     @property
     def conserves_energy(self) -> bool:

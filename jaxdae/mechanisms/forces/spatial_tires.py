@@ -29,7 +29,7 @@ from jaxdae.mechanisms.kinds import Known
 from jaxdae.mechanisms.measures import Derivatives
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 from jaxdae.mechanisms.touching import TIRES, Touch
-from jaxdae.mechanisms.values import hint
+from jaxdae.mechanisms.values import hint, said
 
 
 @pytree(kw_only=True)
@@ -114,8 +114,8 @@ class TireOnWheel(describe.Force):
 
     def unknown(self, names: Known) -> Iterable[str]:
         """Yields a wheel that there is not."""
-        if self.wheel not in names.coordinates:
-            yield f"wheel is {self.wheel!r}, which is no joint{hint(self.wheel, list(names.coordinates))}"
+        if not isinstance(self.wheel, str) or self.wheel not in names.coordinates:
+            yield f"wheel is {said(self.wheel)}, which is no joint{hint(self.wheel, list(names.coordinates))}"
 
     def resolved(self, joints: Mapping[str, Any]) -> describe.Force:
         """Returns the tire between the terrain and its wheel.
@@ -158,10 +158,10 @@ class MagicFormulaTire(TireOnWheel):
     name: Name = fields.name("force")
     wheel: Any = fields.wheel("the sliding disc that has the tire")
     load: Number = fields.number("the normal load", "N", above=0.0)
-    stiffness: Number = fields.number("the factor of stiffness B", value=10.0)
-    shape: Number = fields.number("the factor of shape C", value=1.9)
-    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0)
-    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0)
+    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
+    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
+    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
+    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
     curvature: Number = fields.number("the factor of curvature E", value=0.97)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Force, Name, Number
+from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.joints.relation import one_each
 from jaxdae.mechanisms.kinds import Known
 from jaxdae.mechanisms.values import concrete, is_there
@@ -35,23 +36,33 @@ class Tendon(Force):
     stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     slack_from: Number = fields.number(
-        "the least length without force of the spring", "m", value=None, may_be_none=True, default="that of the start pose"
+        "the least length without force of the spring",
+        "m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
+        needs="stiffness",
     )
     slack_to: Number = fields.number(
-        "the largest length without force of the spring", "m", value=None, may_be_none=True, default="that of the start pose"
+        "the largest length without force of the spring",
+        "m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
+        needs="stiffness",
     )
     friction: Number = fields.number("the dry friction", "N", value=0.0, at_least=0.0)
     friction_speed: Number = fields.number(
-        "the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0, only_with="friction"
+        "the speed at which friction has 76 % of its size", "m/s", value=0.01, above=0.0, needs="friction"
     )
     input: Any = fields.input_index()
-    ratio: Number = fields.number("way of the actuator for one of the tendon; may be negative", value=1.0)
-    gain: Any = fields.numbers("force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0))
+    ratio: Number = fields.number("way of the actuator for one of the tendon; may be negative", value=1.0, nonzero=NO_RATIO)
+    gain: Any = fields.numbers("force of the input, and how it grows with length and rate, N", value=(1.0, 0.0, 0.0), needs="input")
     bias: Any = fields.numbers("force without input, and how it grows with length and rate, N", value=(0.0, 0.0, 0.0))
     least_force: Number = fields.number("the least force", "N", value=None, may_be_none=True, default="no bound")
     most_force: Number = fields.number("the largest force", "N", value=None, may_be_none=True, default="no bound")
-    least_input: Number = fields.number("the least input", value=None, may_be_none=True, default="no bound")
-    most_input: Number = fields.number("the largest input", value=None, may_be_none=True, default="no bound")
+    least_input: Number = fields.number("the least input", value=None, may_be_none=True, default="no bound", needs="input")
+    most_input: Number = fields.number("the largest input", value=None, may_be_none=True, default="no bound", needs="input")
 
     @property
     def conserves_energy(self) -> bool:

@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxdae._pytree import pytree
@@ -149,7 +150,7 @@ class Tire(Force):
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: it rolls freely", default=None)
     rim_speed: Number = fields.number("the speed of the rim", "m/s", value=None, may_be_none=True, default="that of the spin")
     input: Any = fields.input_index()
-    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0, in_config=False)
+    gain: Number = fields.number("the speed of the rim of the input", "m/s", value=1.0, in_config=False, needs="input")
 
     @property
     def conserves_energy(self) -> bool:
@@ -278,7 +279,7 @@ class LinearTire(Tire):
 
     lateral: Number = fields.number("the cornering stiffness", "N/rad", at_least=0.0)
     longitudinal: Number = fields.number("the force over the slip ratio", "N", value=0.0, at_least=0.0)
-    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0)
+    steer: Number = fields.number("a small steering angle, taken off the slip angle", "rad", value=0.0, within=0.5 * np.pi)
     most: Number = fields.number("the largest force, friction times load; zero: no limit,", "N", value=0.0, at_least=0.0)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 
@@ -304,10 +305,10 @@ class MagicFormulaTire(Tire):
     law: ClassVar[tuple[str, ...]] = ("stiffness", "shape", "peak", "peak_longitudinal", "curvature", "load", "slow")
 
     load: Number = fields.number("the normal load", "N", above=0.0)
-    stiffness: Number = fields.number("the factor of stiffness B", value=10.0)
-    shape: Number = fields.number("the factor of shape C", value=1.9)
-    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0)
-    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0)
+    stiffness: Number = fields.number("the factor of stiffness B", value=10.0, at_least=0.0)
+    shape: Number = fields.number("the factor of shape C", value=1.9, at_least=0.0)
+    peak: Number = fields.number("the largest lateral force over the load, D_y", value=1.0, at_least=0.0)
+    peak_longitudinal: Number = fields.number("the largest longitudinal force over the load, D_x", value=1.0, at_least=0.0)
     curvature: Number = fields.number("the factor of curvature E", value=0.97)
     slow: Number = fields.number("the speed below which the tire is viscous", "m/s", value=SLOW, above=0.0)
 

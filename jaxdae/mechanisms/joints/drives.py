@@ -17,7 +17,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Place, Rows
 from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
-from jaxdae.mechanisms.values import hint
+from jaxdae.mechanisms.values import hint, said
 
 
 class Drive(Joint):
@@ -170,8 +170,8 @@ class _Slip(Drive):
         """Yields a wheel that there is not, or that has no such row."""
         drive: Any = self
         # Whether a joint has the number is known where the mechanism is built, from the rows that its wheels have.
-        if drive.wheel not in names.coordinates:
-            yield f"wheel is {drive.wheel!r}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
+        if not isinstance(drive.wheel, str) or drive.wheel not in names.coordinates:
+            yield f"wheel is {said(drive.wheel)}, which is no joint{hint(drive.wheel, list(names.coordinates))}"
 
 
 @pytree

@@ -36,7 +36,10 @@ def _at_start(joint: Any, a: Any, b: Any) -> Any:
 
 @pytree(kw_only=True)
 class WithElements(Joint):
-    """A type of joint with coordinates, along which something may act."""
+    """A type of joint with coordinates, along which something may act.
+
+    `rest` counts the coordinate of the joint, as q does in joint coordinates; see docs/coordinates.md, "Zero of a joint coordinate".
+    """
 
     movable: ClassVar[bool] = True
 
@@ -46,7 +49,7 @@ class WithElements(Joint):
     damping: Number = fields.per_coordinate("the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0)
     friction: Number = fields.per_coordinate("the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0)
     friction_speed: Number = fields.per_coordinate(
-        "the speed at which friction has 76 % of its size", {"rad": "rad/s", "m": "m/s"}, value=0.01, above=0.0, only_with="friction"
+        "the speed at which friction has 76 % of its size", {"rad": "rad/s", "m": "m/s"}, value=0.01, above=0.0, needs="friction"
     )
     stiffness: Number = fields.per_coordinate("the stiffness of a spring", {"rad": "N m/rad", "m": "N/m"}, value=0.0, at_least=0.0)
     rest: Number = fields.per_coordinate(
@@ -54,12 +57,10 @@ class WithElements(Joint):
         {"rad": "rad", "m": "m"},
         value=None,
         at_start=_at_start,
-        only_with="stiffness",
+        needs="stiffness",
         default="that of the start pose",
     )
-    armature: Number = fields.per_coordinate(
-        "the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0, least=0.0
-    )
+    armature: Number = fields.per_coordinate("the inertia that a motor adds", {"rad": "kg m^2", "m": "kg"}, value=0.0, at_least=0.0)
 
     @property
     def conserves_energy(self) -> bool:

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 
 from jaxdae.geometry.planar import Frame
 
+NO_RADIUS = "a joint such as Prismatic lets b slide without turning"
+"""The remedy for a pinion with the radius zero."""
+
 
 def parallel(point: Any, angle: Any = 0.0) -> Frame:
     """Returns the frame at a point of a body (2,), turned against it by an angle."""

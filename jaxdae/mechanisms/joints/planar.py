@@ -12,6 +12,7 @@ from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Row
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.elements import WithElements
+from jaxdae.mechanisms.joints.parts import NO_RADIUS
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
@@ -233,7 +234,7 @@ class RackAndPinion(Joint):
     a: BodyName = fields.body("the body with the rack, or ground")
     b: BodyName = fields.body("the body with the pinion, or ground")
     axis: Any = fields.direction("the direction of the rack", "a", "at")
-    radius: Number = fields.number("the radius of the pinion; negative on the other side of the rack,", "m")
+    radius: Number = fields.number("the radius of the pinion; negative on the other side of the rack,", "m", nonzero=NO_RADIUS)
     at: Place = fields.world("the center of the pinion")
     point_a: Place = fields.point("the center of the pinion", "a", "at")
     point_b: Place = fields.point("the center of the pinion", "b", "at")

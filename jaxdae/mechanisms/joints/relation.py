@@ -9,7 +9,7 @@ from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Joint, Name, Number
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
-from jaxdae.mechanisms.values import concrete
+from jaxdae.mechanisms.values import concrete, shown
 
 
 @pytree
@@ -54,11 +54,16 @@ class TendonRelation(Joint):
     joints: Any = fields.joint_names("the joints of the sum, of each its first coordinate")
     weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), required=True)
     others: Any = fields.joint_names("the joints of the sum that is followed; left out: none", default=())
-    other_weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,))
+    other_weights: Any = fields.numbers("the weights of their coordinates, m/rad or 1", value=(1.0,), needs="others")
     coefficients: Any = fields.numbers("c0, c1, c2, ... of the polynomial", value=(0.0, 1.0))
     reference: Number = fields.number("what is taken from the sum", "m", value=None, may_be_none=True, default="that of the start pose")
     other_reference: Number = fields.number(
-        "what is taken from the sum that is followed", "m", value=None, may_be_none=True, default="that of the start pose"
+        "what is taken from the sum that is followed",
+        "m",
+        value=None,
+        may_be_none=True,
+        default="that of the start pose",
+        needs="others",
     )
 
     def unknown(self, names: Known) -> Iterable[str]:
@@ -71,8 +76,8 @@ class TendonRelation(Joint):
 def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
     """Yields weights that are not one for each joint."""
     numbers = concrete(weights)
-    if numbers is not None and isinstance(joints, tuple | list) and numbers.shape != (len(joints),):
-        yield f"{field} must be one number for each of the {len(joints)} joints, got {weights!r}"
+    if numbers is not None and isinstance(joints, tuple | list) and joints and numbers.shape != (len(joints),):
+        yield f"{field} must be one number for each of the {len(joints)} joints, got {shown(weights)}"
 
 
 def joint_coordinate(joint: Any, along: Any) -> int:

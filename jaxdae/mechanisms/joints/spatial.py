@@ -26,7 +26,6 @@ from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
-from jaxdae.mechanisms.values import concrete
 
 _TURNING = "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
 _BUSHING = "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and rotational_damping"
@@ -120,7 +119,12 @@ class Screw(Facing, OnAxis, Movable):
     coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
     counts_turns: ClassVar[bool] = True
 
-    lead: Number = fields.number("the way along the axis a radian; positive for a right-handed thread,", "m/rad", kw_only=True)
+    lead: Number = fields.number(
+        "the way along the axis a radian; positive for a right-handed thread,",
+        "m/rad",
+        kw_only=True,
+        nonzero="a Revolute joint turns without moving along its axis",
+    )
     in_tree: ClassVar[bool] = True
 
     def steps(self) -> tuple[Step, ...]:
@@ -136,13 +140,6 @@ class Screw(Facing, OnAxis, Movable):
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the angle in rad, with all turns, from the slide."""
         return (parts.slide(self, a, b) / self.lead,)
-
-    def mistakes(self, places: Mapping[str, Any]) -> Iterable[str]:
-        """Yields a lead of zero."""
-        yield from super().mistakes(places)
-        lead = concrete(self.lead)
-        if lead is not None and lead.shape == () and lead == 0.0:
-            yield "lead must not be zero: a Revolute joint turns without moving along its axis"
 
 
 @pytree

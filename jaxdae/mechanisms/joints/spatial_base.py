@@ -113,14 +113,13 @@ class AnyOrientation(SpatialJoint):
         "kg m^2 or kg",
         value=0.0,
         at_least=0.0,
-        least=0.0,
         sparse=True,
     )
     friction: Number = fields.number(
         "the dry friction against each velocity, on joints of a tree only,", "N m or N", value=0.0, at_least=0.0, sparse=True
     )
     friction_speed: Number = fields.number(
-        "the speed at which friction has 76 % of its size", "rad/s or m/s", value=0.01, above=0.0, only_with="friction"
+        "the speed at which friction has 76 % of its size", "rad/s or m/s", value=0.01, above=0.0, needs="friction"
     )
 
     def elements(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
-from jaxdae.mechanisms.kinds import GROUND, Known
+from jaxdae.mechanisms.kinds import GROUND, NOTHING
 from jaxdae.mechanisms.values import concrete
 
 _SAMPLES = 64
@@ -68,7 +68,7 @@ class PointOnCurve(SpatialJoint):
         if first == last:
             yield "first and last must differ: they are the parameters of the ends of the curve"
             return
-        if list(self.kinds()["curve"].mistakes(self.curve, Known((), (), "", {}))):
+        if list(self.kinds()["curve"].mistakes(self.curve, NOTHING)):
             return  # The field says so by itself.
         found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
         if found is not None and not np.all(np.isfinite(found)):
@@ -148,7 +148,7 @@ def _steepness(joint: Any, place: Any) -> float | None:
     """Returns the length of the gradient of a surface at a place of the world at the start, None where it is not known."""
     if place is None or joint.a != GROUND:
         return None  # The frame of a is not known here.
-    if list(joint.kinds()["surface"].mistakes(joint.surface, Known((), (), "", {}))):
+    if list(joint.kinds()["surface"].mistakes(joint.surface, NOTHING)):
         return None  # The field says so by itself.
     with jax.ensure_compile_time_eval():
         length = concrete(jnp.linalg.norm(jax.grad(joint.surface)(jnp.asarray(place, jnp.result_type(float)))))

@@ -33,13 +33,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.kinds import GROUND
-from jaxdae.mechanisms.values import at_time, concrete, is_there
+from jaxdae.mechanisms.values import at_time, is_there
 
 
 def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
@@ -168,7 +169,7 @@ class Wheel(Joint):
     radius: Number = fields.number("the radius", "m", value=None, may_be_none=True, above=0.0, default="the wheel has no spin")
     spin: Any = fields.rotor("the rotor whose angle is the spin of the wheel; left out: no rolling row", default=None)
     lateral: bool = fields.truth("false where another wheel of the axle has the lateral row", value=True)
-    slip_angle: Any = fields.varying("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0)
+    slip_angle: Any = fields.varying("the slip angle, n . v + tan(slip_angle) e . v = 0,", "rad", value=0.0, within=0.5 * np.pi)
     slip_ratio: Any = fields.varying("the slip ratio, e . v = (1 - slip_ratio) r spin", value=0.0)
 
     @property
@@ -198,14 +199,6 @@ class Wheel(Joint):
             yield "has a slip_angle and lateral=False: only a lateral row slips across the heading"
         if self.spin is None and not self.lateral:
             yield "holds nothing: give lateral=True, or a spin and a radius"
-        yield from slip_mistakes(self.slip_angle)
-
-
-def slip_mistakes(slip_angle: Any) -> Iterable[str]:
-    """Yields a slip angle at which a wheel slides across its heading only, for which the lateral row has no tangent."""
-    angle = None if callable(slip_angle) else concrete(slip_angle)
-    if angle is not None and angle.ndim == 0 and abs(float(angle)) >= 0.5 * jnp.pi:
-        yield f"slip_angle must lie between -pi/2 and pi/2, got {slip_angle}"
 
 
 class _WithRollers(Joint):
@@ -237,7 +230,11 @@ class MecanumWheel(_WithRollers):
     axis: Any = fields.direction("the heading of the wheel", "body", "at", default=None)
     radius: Number = fields.number("the radius", "m", value=None, above=0.0, required=True)
     roller_angle: Number = fields.number(
-        "the angle from the heading to the axles of the rollers on the ground, to the left,", "rad", value=None, required=True
+        "the angle from the heading to the axles of the rollers on the ground, to the left,",
+        "rad",
+        value=None,
+        required=True,
+        within=np.pi,
     )
     at: Place = fields.world("the wheel")
     point: Place = fields.point("the wheel", "body", "at")

@@ -112,7 +112,7 @@ class OnTerrain(SpatialJoint):
     def known_beside(self, place: Any) -> bool:
         """Returns whether a place of the world is known to be beside the terrain."""
         try:
-            inside = concrete(self.terrain.inside(*(jnp.asarray(x) for x in place[:2])))
+            inside = concrete(jnp.where(self.terrain.inside(*(jnp.asarray(x) for x in place[:2])), 1.0, 0.0))
         except (AttributeError, IndexError, TypeError, ValueError):
             return False  # The terrain has mistakes of its own.
         return inside is not None and not inside
