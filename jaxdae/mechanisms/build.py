@@ -20,6 +20,7 @@ from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
+from jaxdae.mechanisms.forces.shared import Driven
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.graph import overconstrained
@@ -218,6 +219,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
+    joint_groups = {key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields)) for key, group in joint_groups.items()}
     if moved and coordinates.massless and not (rows or relations or related):
 
         def located() -> tuple[Any, Any]:
@@ -298,6 +300,8 @@ def _stack(elements: list[Element]) -> Any:
     kinds = elements[0].kinds()
     absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
     absent += [name for name, kind in kinds.items() if kind.needs in absent]
+    if isinstance(elements[0], Driven) and all(k is None or k < 0 for k in joined["input"]):
+        absent += elements[0].of_input
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))
 
 

@@ -333,6 +333,7 @@ class PointOnLine(OnAxis, Movable):
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
 
     in_tree: ClassVar[bool] = True
+    tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
         """Returns the slide along the line and any orientation."""
@@ -356,6 +357,7 @@ class PointOnPlane(OnAxis, Movable):
     coordinates: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
 
     in_tree: ClassVar[bool] = True
+    tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
         """Returns two slides in the plane and any orientation."""
