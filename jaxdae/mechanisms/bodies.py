@@ -12,15 +12,25 @@ import numpy as np
 from jaxdae.geometry import planar, spatial
 from jaxdae.geometry.rotation import quat_normalize
 from jaxdae.mechanisms.keywords import ByKeywords
-from jaxdae.mechanisms.values import batches, concrete, has_length, is_number, is_positive, is_vector, is_zero, real, shape_of, vector
+from jaxdae.mechanisms.values import (
+    batches,
+    concrete,
+    has_length,
+    is_number,
+    is_positive,
+    is_vector,
+    is_zero,
+    looks_like_degrees,
+    real,
+    shape_of,
+    vector,
+)
+from jaxdae.spelling import brief
 
 Number = Any
 
 _ROUNDED = 1e-3
 """The relative error that numbers with few digits may have."""
-
-_DEGREES = 10.0, 5.0
-"""Whole multiples of five from ten on are angles in degrees: hardly any in radians."""
 
 _POINT = 1e-14
 """The square of the radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
@@ -59,12 +69,12 @@ class Body(ByKeywords):
         for name in ("mass", "inertia"):
             yield from _number_mistakes(name, getattr(self, name), massless)
         if not is_vector(self.pose, 3):
-            yield f"pose must be three finite numbers (x, y, theta), got {self.pose}{batches(self.pose, 3)}"
+            yield f"pose must be three finite numbers (x, y, theta), got {brief(self.pose, str)}{batches(self.pose, 3)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields what one can calculate with, though hardly anyone means it: an angle in degrees."""
         pose = concrete(self.pose)
-        if pose is not None and abs(pose[2]) >= _DEGREES[0] and pose[2] % _DEGREES[1] == 0.0:
+        if pose is not None and looks_like_degrees(pose[2]):
             yield f"pose has the angle {pose[2]:g} rad; where these are degrees, give {np.radians(pose[2]):.6g} rad"
 
     def with_unit_mass(self) -> Body:
@@ -114,9 +124,9 @@ class Rotor(ByKeywords):
     def mistakes(self, massless: bool = False) -> Iterable[str]:
         """Yields what is wrong with it; `massless` changes nothing, since nothing but its inertia holds back its angle."""
         if not is_positive(self.inertia):
-            yield f"inertia must be a positive number, got {self.inertia}"
+            yield f"inertia must be a positive number, got {brief(self.inertia, str)}"
         if not is_number(self.angle):
-            yield f"angle must be a finite number in rad, got {self.angle}"
+            yield f"angle must be a finite number in rad, got {brief(self.angle, str)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields nothing."""
@@ -172,13 +182,13 @@ class SpatialBody(ByKeywords):
         yield from _number_mistakes("mass", self.mass, massless)
         yield from _inertia_mistakes(self, massless)
         if not is_vector(self.place, 3):
-            yield f"place must be three finite numbers (x, y, z), got {self.place}{batches(self.place, 3)}"
+            yield f"place must be three finite numbers (x, y, z), got {brief(self.place, str)}{batches(self.place, 3)}"
         quaternion = concrete(self.quaternion)
         if not is_vector(self.quaternion, 4) or (quaternion is not None and not np.any(quaternion)):
             remedy = "; (1, 0, 0, 0) for the axes of the world" if is_vector(self.quaternion, 4) else batches(self.quaternion, 4)
-            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {self.quaternion}{remedy}"
+            yield f"quaternion must be four finite numbers (w, x, y, z) that are not all zero, got {brief(self.quaternion, str)}{remedy}"
         elif not has_length(self.quaternion):
-            yield f"quaternion must have a length that can be divided by, got {self.quaternion}"
+            yield f"quaternion must have a length that can be divided by, got {brief(self.quaternion, str)}"
 
     def doubts(self) -> Iterable[str]:
         """Yields what no body has, though one can calculate with it."""
@@ -227,7 +237,7 @@ _SINGULAR = "joint coordinates, Joints(), take bodies without where the mass mat
 
 def _number_mistakes(name: str, given: Any, massless: bool) -> Iterable[str]:
     if not is_positive(given) and not (massless and is_zero(given)):
-        yield f"{name} must be a positive number, got {given}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
+        yield f"{name} must be a positive number, got {brief(given, str)}{f' ({_SINGULAR})' if is_zero(given) else batches(given)}"
 
 
 def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
@@ -236,21 +246,21 @@ def _inertia_mistakes(body: SpatialBody, massless: bool) -> Iterable[str]:
         np.isfinite(0.0 if moments is None else moments)
     ):
         worlds = batches(given, 3) or batches(given, 3, 3)
-        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {given}{worlds}"
+        yield f"inertia must be three principal moments or a matrix (3, 3) of finite numbers, got {brief(given, str)}{worlds}"
         return
     if moments is None:
         return
     matrix = np.diag(moments) if moments.ndim == 1 else moments
     # Against the largest entry: round-off where a tensor was turned or moved is no mistake.
     if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.max(np.abs(matrix))):
-        yield f"inertia must be symmetric, got {given}: products of inertia stand on both sides of the diagonal"
+        yield f"inertia must be symmetric, got {brief(given, str)}: products of inertia stand on both sides of the diagonal"
         return
     principal = _principal(moments)
     lowest = -max(_ROUNDED * principal[2], body._nothing())
     if principal[0] < lowest or not (massless or principal[0] > 0.0):
         singular = principal[0] >= lowest
         remedy = _SINGULAR if singular else "check the signs of products of inertia, and that they are about the mass center"
-        yield f"inertia must be positive definite, got {given} with principal moments {principal} ({remedy})"
+        yield f"inertia must be positive definite, got {brief(given, str)} with principal moments {principal} ({remedy})"
 
 
 def _principal(inertia: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from jaxdae.functions import as_pytree
 from jaxdae.geometry.terrain import terrain_mistakes
 from jaxdae.mechanisms.kinds import Kind, Known, Number, Start
 from jaxdae.mechanisms.values import concrete, real
+from jaxdae.spelling import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Function(Kind):
 
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no such function."""
-        expected = f"must be {self.what}, got {value!r}"
+        expected = f"must be {self.what}, got {brief(value)}"
         if not callable(value) or isinstance(value, type):
             yield expected
             return

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms.values import batches, concrete, hint, is_number, is_vector, real, said, shape_of, vector, vector_mistakes
+from jaxdae.spelling import brief
 
 GROUND = "ground"
 """The name that stands for the fixed world."""
@@ -281,11 +282,11 @@ class Number(Kind):
         if value is None and self.may_be_none:
             return
         if not is_number(value):
-            yield f"must be a finite number, got {value!r}{batches(value)}"
+            yield f"must be a finite number, got {brief(value)}{batches(value)}"
         elif self.above is not None and numbers is not None and not numbers > self.above:
-            yield f"must be positive, got {value}"
+            yield f"must be positive, got {brief(value, str)}"
         elif self.least is not None and numbers is not None and not numbers >= self.least:
-            yield f"must not be negative, got {value}"
+            yield f"must not be negative, got {brief(value, str)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the number as an array ()."""
@@ -319,11 +320,11 @@ class PerCoordinate(Number):
             return
         numbers = concrete(value)
         if not (is_number(value) or (self.count > 1 and is_vector(value, self.count))):
-            yield f"must be a finite number{f', or {self.count} of them' if self.count > 1 else ''}, got {value!r}"
+            yield f"must be a finite number{f', or {self.count} of them' if self.count > 1 else ''}, got {brief(value)}"
         elif numbers is not None and self.above is not None and not np.all(numbers > self.above):
-            yield f"must be positive, got {value}"
+            yield f"must be positive, got {brief(value, str)}"
         elif numbers is not None and self.least is not None and not np.all(numbers >= self.least):
-            yield f"must not be negative, got {value}"
+            yield f"must not be negative, got {brief(value, str)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the numbers as an array; what is known stays known inside of a program, so that groups can go without what is zero."""
@@ -363,7 +364,7 @@ class Numbers(Kind):
         """Yields what is no list of numbers."""
         numbers, shape = concrete(value), shape_of(value)
         if len(shape or ()) != 1 or shape == (0,) or not (numbers is None or np.all(np.isfinite(numbers))):
-            yield f"must be a list of finite numbers, got {value!r}"
+            yield f"must be a list of finite numbers, got {brief(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the numbers."""
@@ -377,7 +378,7 @@ class Input(Kind):
     def mistakes(self, value: Any, names: Known) -> Iterable[str]:
         """Yields what is no index."""
         if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0):
-            yield f"must be an index 0, 1, ..., got {value!r}"
+            yield f"must be an index 0, 1, ..., got {brief(value)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the index, a tuple of one."""

@@ -12,6 +12,7 @@ import numpy as np
 from jaxdae.geometry.rotation import quat_normalize, rotation_matrix
 from jaxdae.mechanisms.kinds import Kind, Known, Start
 from jaxdae.mechanisms.values import concrete, has_length, is_vector, shape_of, vector, vector_mistakes
+from jaxdae.spelling import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,10 +93,10 @@ class Direction(Kind):
         axis = concrete(value)
         if is_vector(value, self.dimension) and (axis is None or np.any(axis)):
             if not has_length(value):
-                yield f"must have a length that can be divided by, got {value}"
+                yield f"must have a length that can be divided by, got {brief(value, str)}"
         else:
             count = "two numbers that are not both zero" if self.dimension == 2 else "three numbers that are not all zero"
-            yield f"must be {count}, {self.text}, got {value}" if value is None else f"must be {count}, got {value}"
+            yield f"must be {count}{f', {self.text}' if value is None else ''}, got {brief(value, str)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the unit vector in the frame of the body."""
@@ -164,12 +165,12 @@ class JointAxes(Kind):
         numbers = None if value is None else concrete(value)
         if numbers is None:
             if value is not None and shape_of(value) not in ((4,), (3, 3)):
-                yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
+                yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {brief(value, str)}"
             return
         if not np.all(np.isfinite(numbers)) or numbers.shape not in ((4,), (3, 3)) or not has_length(numbers):
-            yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {value}"
+            yield f"must be a quaternion of four numbers or a rotation matrix (3, 3), got {brief(value, str)}"
         elif numbers.ndim == 2 and not (np.allclose(numbers.T @ numbers, np.eye(3), atol=1e-6) and np.linalg.det(numbers) > 0.0):
-            yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {value}"
+            yield f"must be a rotation matrix, right-handed with columns of length 1 at right angles, got {brief(value, str)}"
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the matrix (3, 3)."""

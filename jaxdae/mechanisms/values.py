@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.spelling import meant
+from jaxdae.spelling import brief, join_first, meant
 
 
 def concrete(x: Any) -> np.ndarray | None:
@@ -68,6 +68,11 @@ def is_zero(x: Any) -> bool:
     return is_number(x) and numbers is not None and bool(numbers == 0.0)
 
 
+def looks_like_degrees(angle: float) -> bool:
+    """Return whether an angle in rad is a multiple of five from ten on, as most angles in degrees are."""
+    return bool(abs(angle) >= 10.0 and angle % 5.0 == 0.0)
+
+
 def is_there(x: Any) -> bool:
     """Returns whether a number, or one of several, is traced or not zero."""
     numbers = concrete(x)
@@ -100,9 +105,9 @@ def hint(name: Any, known: Sequence[str]) -> str:
     if not known:
         return " (there is none)"
     if isinstance(name, str):
-        return f" ({meant(name, known) or 'there is: ' + ', '.join(dict.fromkeys(known))})"
+        return f" ({meant(name, known) or 'there is: ' + join_first(dict.fromkeys(known))})"
     own = getattr(name, "name", None)
-    return f" (give its name, {own!r})" if isinstance(own, str) else f" (there is: {', '.join(dict.fromkeys(known))})"
+    return f" (give its name, {brief(own)})" if isinstance(own, str) else f" (there is: {join_first(dict.fromkeys(known))})"
 
 
 def batches(x: Any, *shape: int) -> str:
@@ -120,11 +125,11 @@ def are_names(x: Any) -> bool:
 
 def said(x: Any) -> str:
     """Returns something that was given in place of a name, in few words."""
-    return repr(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
+    return brief(x) if x is None or isinstance(x, str | int | float) else f"a {x.__name__ if isinstance(x, type) else type(x).__name__}"
 
 
 def vector_mistakes(value: Any, dimension: int) -> Iterable[str]:
     """Yields what is no vector."""
     if not is_vector(value, dimension):
         names = "two finite numbers (x, y)" if dimension == 2 else "three finite numbers (x, y, z)"
-        yield f"must be {names}, got {value}{batches(value, dimension)}"
+        yield f"must be {names}, got {brief(value, str)}{batches(value, dimension)}"

@@ -12,6 +12,7 @@ from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Force, Joint, Name, Number
 from jaxdae.mechanisms.values import concrete, is_there, real
+from jaxdae.spelling import brief
 
 
 @pytree
@@ -37,7 +38,7 @@ class GearedMotor(Force):
         if ratio is not None and ratio.shape == () and ratio == 0.0:
             yield "ratio must not be zero: give 1 for a motor without gears"
         if inertia is not None and inertia.shape == () and inertia < 0.0:
-            yield f"rotor_inertia must not be negative, got {self.rotor_inertia}"
+            yield f"rotor_inertia must not be negative, got {brief(self.rotor_inertia, str)}"
 
     def adds_to(self, joint: Joint) -> Joint:
         """Returns the driven joint with the inertia of the rotor, as its coordinate feels it; others as they are."""

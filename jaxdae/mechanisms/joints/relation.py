@@ -10,6 +10,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import Joint, Name, Number
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.values import concrete
+from jaxdae.spelling import brief
 
 
 @pytree
@@ -72,7 +73,7 @@ def one_each(joints: Any, weights: Any, field: str) -> Iterable[str]:
     """Yields weights that are not one for each joint."""
     numbers = concrete(weights)
     if numbers is not None and isinstance(joints, tuple | list) and numbers.shape != (len(joints),):
-        yield f"{field} must be one number for each of the {len(joints)} joints, got {weights!r}"
+        yield f"{field} must be one number for each of the {len(joints)} joints, got {brief(weights)}"
 
 
 def joint_coordinate(joint: Any, along: Any) -> int:

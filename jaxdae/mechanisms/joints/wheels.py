@@ -40,6 +40,7 @@ from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Rows
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.values import at_time, concrete, is_there
+from jaxdae.spelling import brief
 
 
 def contact_velocity(wheel: Any, b: Frame, moving_b: Twist) -> tuple[Any, Any]:
@@ -205,7 +206,7 @@ def slip_mistakes(slip_angle: Any) -> Iterable[str]:
     """Yields a slip angle at which a wheel slides across its heading only, for which the lateral row has no tangent."""
     angle = None if callable(slip_angle) else concrete(slip_angle)
     if angle is not None and angle.ndim == 0 and abs(float(angle)) >= 0.5 * jnp.pi:
-        yield f"slip_angle must lie between -pi/2 and pi/2, got {slip_angle}"
+        yield f"slip_angle must lie between -pi/2 and pi/2, got {brief(slip_angle, str)}"
 
 
 class _WithRollers(Joint):
