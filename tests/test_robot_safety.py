@@ -202,7 +202,7 @@ def test_sizes_that_mechanics_does_not_need(tmp_path):
     assert [part.color for part in robots.read_visuals(path)[0]] == [(1.0, 0.0, 0.0)]
 
 
-def test_limits_of_urdf_and_sdf(tmp_path):
+def test_limits_of_urdf_and_sdf(tmp_path, monkeypatch):
     """Includes, nesting, entities, devices, numbers of elements and long texts."""
     sdf = "<sdf version='1.9'><model name='m'><link name='a'/>{}</model></sdf>".format
     include = "<include><name>n{1}</name><uri>{0}</uri></include>".format
@@ -221,7 +221,6 @@ def test_limits_of_urdf_and_sdf(tmp_path):
         ("r.sdf", sdf(include("a/" * 5000, 1)), "is no path: it has 500"),
         ("r.urdf", f"<robot name='r'>{deep}</robot>", "elements are nested more than 400 deep"),
         ("r.urdf", f"<robot name='r'>{many}</robot>", "the robot has 10001 links; the limit is 10000"),
-        ("r.urdf", "<robot>" + 200_001 * "<a/>" + "</robot>", "more than 200000 XML elements"),
         ("r.urdf", laughs, "a document type or an entity; write the file without"),
         ("r.urdf", f"<robot name='r'>{names}</robot>", "reading ended after 50 mistakes"),
         ("r.urdf", f"<robot name='r'>{two.replace('1', '1' * 100_000, 1)}</robot>", "value of <mass> must be a finite number, got '111"),
@@ -234,11 +233,17 @@ def test_limits_of_urdf_and_sdf(tmp_path):
             (tmp_path / "zero").symlink_to("/dev/zero")
             (tmp_path / "dir").mkdir()
         refused(path, message)
-    refused(written(tmp_path, chain | {"f12.sdf": sdf("")}), "XML files; the limit is 1000")
+    monkeypatch.setattr("jaxdae.robots.source.MOST_FILES", 100)
+    refused(written(tmp_path, chain | {"f12.sdf": sdf("")}), "the robot has at least 101 XML files; the limit is 100")
+    monkeypatch.setattr("jaxdae.robots.source.MOST_ELEMENTS", 1000)
+    refused(written(tmp_path, {"r.urdf": "<robot>" + 1000 * "<a/>" + "</robot>"}), "more than 1000 XML elements")
+    twice = {"r.sdf": sdf(include("b.sdf", 1) + include("b.sdf", 2)), "b.sdf": sdf(500 * "<a/>")}
+    refused(written(tmp_path, twice), "XML elements; the limit is 1000")
     (tmp_path / "folder.urdf").mkdir()
     refused(tmp_path / "folder.urdf", "cannot be read: it is a folder, expected a file")
 
 
+@pytest.mark.long
 def test_long_chains_of_mimic_joints(tmp_path):
     """A joint that follows the next one 1,100 times: q_k = 1 + q_(k+1)."""
     count = 1100

@@ -331,19 +331,21 @@ def _names_file(attribute: str) -> bool:
 
 def _own_size(node: Node, path: pathlib.Path) -> int:
     """Return the number of elements that the compiler makes of an element itself."""
-
-    def product(key: str) -> int:
-        return math.prod(_whole_numbers(node, key, path)) if key in node.attributes else 1
-
-    attributes = node.attributes
+    given = node.attributes
     if node.tag in ("flexcomp", "composite", "flex"):
-        points = product("count") if "count" in attributes or node.tag != "flexcomp" or "file" in attributes else _POINTS
-        return 1 + 3 * (points + product("cellcount") + product("subgrid")) + len(attributes.get("point", "")) // 2
-    if node.tag == "mesh" and "builtin" in attributes:
+        grid = _POINTS if node.tag == "flexcomp" and not {"count", "file"} & given.keys() else 1
+        points = _product(node, "count", grid, path) + _product(node, "cellcount", 1, path) + _product(node, "subgrid", 1, path)
+        return 1 + 3 * points + len(given.get("point", "")) // 2
+    if node.tag == "mesh" and "builtin" in given:
         first, second, *_ = (*_whole_numbers(node, "params", path), 1, 1)
-        square = attributes["builtin"].startswith("super")
+        square = given["builtin"].startswith("super")
         return 1 + max(first, 1) * max(second if not square else first, 1) // _VERTICES_PER_ELEMENT
-    return 1 + (product("actdim") if "actdim" in attributes else 0) + (product("nsample") if "nsample" in attributes else 0) // 10
+    return 1 + _product(node, "actdim", 0, path) + _product(node, "nsample", 0, path) // 10
+
+
+def _product(node: Node, key: str, default: int, path: pathlib.Path) -> int:
+    """Return the product of the whole numbers of an attribute, or the default."""
+    return math.prod(_whole_numbers(node, key, path)) if key in node.attributes else default
 
 
 def _whole_numbers(node: Node, key: str, path: pathlib.Path) -> list[int]:
