@@ -35,6 +35,7 @@ from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.tendons import Sides
 from jaxdae.mechanisms.values import concrete, is_there, real, vector
 from jaxdae.requirements import offers
+from jaxdae.spelling import brief
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -173,7 +174,7 @@ def check_is_description(caller: str, description: Any) -> None:
     if not isinstance(description, Description):
         raise TypeError(f"{caller}: description must be a Description(bodies=..., joints=...), got a {type(description).__name__}")
     if description.space not in (PLANE, SPACE):
-        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {description.space!r}")
+        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {brief(description.space)}")
 
 
 def built(caller: str, description: Description, coordinates: Any, *, moved: bool = True) -> tuple[Mechanism, Any, dict[str, Any]]:
@@ -193,7 +194,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if not offers(coordinates, "of"):
-        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
+        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {brief(coordinates)}")
     joint_types, force_types = TYPES[space.name]
     drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
     elements = {
