@@ -66,7 +66,9 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
     try:
         trimesh: Any = importlib.import_module("trimesh")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("files of meshes are read by trimesh: pip install 'jaxdae[viewer]'", name="trimesh") from error
+        raise ModuleNotFoundError(
+            "mesh files need the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="trimesh"
+        ) from error
     try:
         loaded: Any = trimesh.load(file.path, force="mesh")
         return Mesh(np.asarray(loaded.vertices, float) * file.scale, np.asarray(loaded.faces))
