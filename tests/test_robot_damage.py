@@ -16,7 +16,7 @@ FILES = ["gripper_arm.urdf", "press.sdf", "biped_leg.xml"]
 def damage(name, path, seed, count):
     """Loads mutations of a file; returns how many of them were refused."""
     if name.endswith(".xml"):
-        pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+        pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     whole, dice, problems = (MODELS / name).read_bytes(), random.Random(seed), []
     path = path / name
     for _ in range(count):

@@ -73,9 +73,10 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
 
 @jaxdae.pytree
 class RememberedInfo(StepInfo):
-    """What a step found out, and the memory of the law after it."""
+    """The report of a step, with the memory of the law after it, and the energy account where there is one."""
 
     memory: Any
+    account: Any = None
 
 
 @jaxdae.pytree

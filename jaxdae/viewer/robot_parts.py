@@ -70,7 +70,9 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
     try:
         trimesh: Any = importlib.import_module("trimesh")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("files of meshes are read by trimesh: pip install 'jaxdae[viewer]'", name="trimesh") from error
+        raise ModuleNotFoundError(
+            "mesh files need the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="trimesh"
+        ) from error
     kind = file.path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         wrong.append(f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})")
