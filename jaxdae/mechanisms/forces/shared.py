@@ -66,7 +66,7 @@ class SpringBetweenPoints(Force):
         apart, length = _length(s)
         # The rate of the length is that of s by the length.
         if self.stiffness is None:
-            return jnp.where(apart, -self.damping * rate / length**2, 0.0)
+            return jnp.asarray(jnp.where(apart, -self.damping * rate / length**2, 0.0))
         thrust = -self.stiffness * (length - self.rest_length) - self.damping * rate / length
         return jnp.where(apart, thrust / length, -self.stiffness)
 
