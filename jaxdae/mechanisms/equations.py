@@ -61,6 +61,8 @@ class Mechanism(System):
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
             them.
         located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
+        length: characteristic length in m, the scale of tolerances: the largest distance of a joint from the mass center of a body, or the
+            largest radius of gyration of a body without joints elsewhere.
         redundant: whether loops or axles have redundant rows by their number, see `graph.overconstrained` (static).
     """
 
@@ -84,6 +86,7 @@ class Mechanism(System):
     tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
+    length: Leaf = 1.0
     redundant: bool = static(default=False)
 
     @property
