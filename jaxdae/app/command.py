@@ -229,6 +229,7 @@ def check(
     lines += structure.lines(checked)
     found = closing.diagnosis(checked, worlds)
     lines += [str(found), f"{'redundant joints':<28}{', '.join(found.redundant) or 'none'}"]
+    lines += closing.stable_step(checked, worlds)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if gradients and not _certificate(checked, worlds, console):
