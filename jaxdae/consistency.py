@@ -6,7 +6,7 @@ was asked for, and either would look like a simulation. So a rollout compares th
 
     |g_i| <= tolerance (1 + max |q|) max_j |J_ij|,        |[g'; w]_i| <= tolerance (1 + max |v|) max_j |J_ij|,
 
-for rows in m and m/s with the characteristic length L of the system (`AnySystem.length`) and coordinates and velocities in m,
+for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and coordinates and velocities in m,
 
     |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|),
 

@@ -178,9 +178,9 @@ class Wrapper(System):
         return self.system.first_order
 
     @property
-    def length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The characteristic length of the system inside."""
-        return self.system.length
+        return self.system.characteristic_length
 
     @property
     def default_solver(self) -> SaddlePointSolver:

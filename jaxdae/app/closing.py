@@ -164,7 +164,11 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
         limit = jaxdae.stable_step(system, state, method, law, longest=longest)
     if limit >= longest:
         return [f"{'stable step':<28}above {longest:.3g} s"]
-    verdict = f"shorter than dt = {config.dt:.3g} s: choose dt below it, or an implicit method" if limit < config.dt else f"dt = {config.dt:.3g} s"
+    verdict = (
+        f"shorter than dt = {config.dt:.3g} s, so that the run ends with UNSTABLE: choose dt below it"
+        if limit < config.dt
+        else f"dt = {config.dt:.3g} s"
+    )
     return [f"{'stable step':<28}{limit:.3g} s at the start; {verdict}"]
 
 

@@ -253,14 +253,14 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
-        length=jax.lax.stop_gradient(_length(bodies, [joint.placed(frames, numbers) for joint in joints])),
+        characteristic_length=jax.lax.stop_gradient(_length(bodies, [joint.placed(frames, numbers) for joint in joints])),
         redundant=overconstrained(joints, {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0}),
     )
     return made, q, drive_groups
 
 
 def _length(bodies: Sequence[Any], joints: Sequence[Any]) -> Any:
-    """Return the characteristic length of a mechanism in m, see `Mechanism.length`."""
+    """Return the characteristic length of a mechanism in m, see `Mechanism.characteristic_length`."""
     arms = [
         jnp.linalg.norm(getattr(joint, point))
         for joint in joints

@@ -76,9 +76,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return len(self.order) + len(self.slips)
 
     @property
-    def length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The characteristic length of the mechanism."""
-        return self.mechanism.length
+        return self.mechanism.characteristic_length
 
     @property
     def default_solver(self) -> SaddlePointSolver:
