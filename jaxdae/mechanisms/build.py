@@ -253,25 +253,9 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
-        characteristic_length=jax.lax.stop_gradient(_length(bodies, [joint.placed(frames, numbers) for joint in joints])),
         redundant=overconstrained(joints, {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0}),
     )
     return made, q, drive_groups
-
-
-def _length(bodies: Sequence[Any], joints: Sequence[Any]) -> Any:
-    """Return the characteristic length of a mechanism in m, see `Mechanism.characteristic_length`."""
-    arms = [
-        jnp.linalg.norm(getattr(joint, point))
-        for joint in joints
-        for _, point in joint.places()
-        if getattr(joint, joint.kinds()[point].body)[0] != len(bodies)
-    ]
-    heavy = [body for body in bodies if not body.turns_only]
-    gyration = [jnp.sqrt(jnp.max(real(body.inertia)) / jnp.where(body.mass > 0.0, real(body.mass), 1.0)) for body in heavy]
-    size = jnp.max(jnp.stack([real(0.0), *arms]))
-    size = jnp.where(size > 0.0, size, jnp.max(jnp.stack([real(0.0), *gyration])))
-    return jnp.where(size > 0.0, size, 1.0)
 
 
 def _freedoms(body: Any, space: Plane | Space) -> int:

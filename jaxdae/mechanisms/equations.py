@@ -61,8 +61,7 @@ class Mechanism(Labels, System):
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
             them.
         located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
-        characteristic_length: scale of tolerances in m: the largest distance of a joint from the mass center of a body, or the
-            largest radius of gyration of a body without joints elsewhere.
+        length: the characteristic length, set by `prepared`; None where it is computed on use.
         redundant: whether loops or axles have redundant rows by their number, see `graph.overconstrained` (static).
     """
 
@@ -86,7 +85,7 @@ class Mechanism(Labels, System):
     tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
-    characteristic_length: Leaf = 1.0
+    length: Any = None
     redundant: bool = static(default=False)
 
     @property
@@ -95,17 +94,35 @@ class Mechanism(Labels, System):
         return LeastSquares() if self.redundant else super().default_solver
 
     @property
+    def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The largest distance of a joint from the mass center of a body, else the largest radius of gyration, in m; 1 without either."""
+        if self.length is not None:
+            return self.length
+        groups, mass, inertia = jax.lax.stop_gradient(((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia))
+        arms = [arm for group in groups for arm in joint_arms(group, len(self.body_names))]
+        moments = jnp.max(jnp.abs(inertia).reshape(len(self.body_names), -1), axis=1)
+        gyration = jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / jnp.where(mass > 0.0, mass, 1.0)), 0.0))
+        size = jnp.max(jnp.concatenate([jnp.zeros((1,), mass.dtype), *arms]))
+        size = jnp.where(size > 0.0, size, gyration)
+        return jnp.where(size > 0.0, size, 1.0)
+
+    @property
     def coordinates(self) -> BodyCoordinates:
         """The relation between q and the motion of the bodies, with the parameters of the joints."""
         return self.form.of_joints(self.carrying) if self.located is None else self.located
 
     def prepared(self) -> Mechanism:
         """Return the mechanism with the parameters of its coordinates, which loops then do not compute in every step."""
-        return self if self.located is not None else dataclasses.replace(self, located=self.coordinates)
+        if self.located is not None:
+            return self
+        return dataclasses.replace(self, located=self.coordinates, length=self.characteristic_length)
 
     def prepared_axes(self, axes: Mechanism) -> Mechanism:
         """Return the batch axes of `prepared`, from a mechanism with -1 or None in place of each leaf."""
-        return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying)) if self.located is None else axes
+        if self.located is not None:
+            return axes
+        length = -1 if -1 in jax.tree.leaves((axes.joints, axes.carrying, axes.mass, axes.inertia)) else None
+        return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying), length=length)
 
     @property
     def _has_positions(self) -> bool:
@@ -420,3 +437,10 @@ def _measured(group: Any, pair: Pairs, motion: Kinematics, t: Any) -> tuple[Any,
         return jnp.zeros_like(rate), rate, derivatives.velocity_blocks(type(group).rate, *arguments)
     measure = type(group).coordinate
     return derivatives.values(measure, *arguments), derivatives.rates(measure, *arguments), derivatives.blocks(measure, *arguments)
+
+
+def joint_arms(group: Any, ground: int) -> list[Any]:
+    """Return the distances (k,) in m of the points of a group of joints from the mass centers of moving bodies."""
+    kinds = group.kinds()
+    points = [(getattr(group, point), getattr(group, kinds[point].body)) for _, point in group.places()]
+    return [jnp.where(np.asarray(bodies) == ground, 0.0, jnp.linalg.norm(point, axis=-1)) for point, bodies in points if point is not None]

@@ -88,6 +88,8 @@ class Labels:
     def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
         """Return leaf path and index of a parameter by the names of the description: (bodies | joints | forces).<name>.<field>.
 
+        Keys of groups, such as "revolute", take precedence over equal names of elements.
+
         Raises:
             KeyError: the element has no such parameter, or it is zero for all elements of its group.
         """
@@ -96,6 +98,8 @@ class Labels:
         kind, name, field = names
         if kind == "bodies":
             return (field, self.body_names.index(name)) if name in self.body_names and field in ("mass", "inertia") else None
+        if name in getattr(self, kind):  # The key of a group, which comes first.
+            return None
         places = ("joints", "carrying") if kind == "joints" else ("forces",)
         for place, key, group in ((p, k, g) for p in places for k, g in getattr(self, p).items()):
             if name in group.names:
