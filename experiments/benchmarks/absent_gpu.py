@@ -4,7 +4,8 @@
     python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews] [--precisions float32 float64] [--for-cpu]
 
 Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `gpu.py`, of G1 and Cassie
-where they are installed, and of two pendulums. What is left out is what only the device can tell: time, and the choices that XLA makes by trying kernels.
+where they are installed, and of two pendulums. What is left out is what only the device can tell: time, and the
+choices that XLA makes by trying kernels.
 """
 
 import argparse

@@ -77,7 +77,7 @@ def squeezing_mechanism() -> Model:
     system, start, _ = andrews().forms()["poses"]
     position = jaxdae.PositionProjection(origin=jaxdae.Origin.STAGE)
     projection = jaxdae.Projection(position, jaxdae.VelocityProjection())
-    method = jaxdae.Projected(jaxdae.RungeKutta.rk4(), projection)
+    method = jaxdae.Projected(jaxdae.RungeKutta.rk4(solver=jaxdae.SchurComplement()), projection)
     return Model(system, method, _moving(system, start.q, 1.0), 2e-5, 0.04)
 
 
