@@ -302,7 +302,7 @@ def main() -> int:
         f"{good} of {settings.worlds} worlds stand with masses that scatter by {100 * settings.scatter:g} %.",
     ]
     if len(made) == 1:
-        sentences.append("MuJoCo is not installed (pip install jaxdae[robots]): nothing to compare the fall with.")
+        sentences.append("MuJoCo is not installed (the extra robots): nothing to compare the fall with.")
     mechanism: Any = config.mechanism
     lines = limbs(skeleton(mechanism, poses))
     shown = slice(None, max(2, round(1.5 / (config.dt * config.save_every))))

@@ -13,7 +13,7 @@ The feedback has a memory, so it is an integrator: one of one's own, in thirty l
 
     python experiments/integral_drift.py [CONFIG] [--set PATH=VALUE ...] [--out DIR]
 
-References: A. Kelly, "Mobile Robotics", section 4.4.4.2 (drift control).
+References: A. Kelly, "Mobile Robotics", section 3.4.4.2 (drift control).
 """
 
 import dataclasses

@@ -50,7 +50,7 @@ def main() -> int:
     config, given = asked.config, asked.config.experiment
     with precision(config):
         system, _, start = asked.worlds.one()
-        gains = jnp.geomspace(given["lowest"], given["highest"], given["count"])
+        gains = np.geomspace(given["lowest"], given["highest"], given["count"])
         found = {x: cost(system, start, gains, x, config.duration) for x in given["tolerances"]}
         closed = {x: projected(system, start, x, config.duration) for x in given["tolerances"]}
     headings = (

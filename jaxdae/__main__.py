@@ -21,7 +21,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "jaxdae":
             raise
-        sys.stderr.write(f"jaxdae: the command needs the extra app, of which {error.name} is missing: pip install 'jaxdae[app]'\n")
+        sys.stderr.write(
+            f"jaxdae: the command needs the extra app, of which {error.name} is missing: pip install '.[app]' in a clone of jaxdae\n"
+        )
         sys.exit(2)
     command()
 

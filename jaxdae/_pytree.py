@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform, overload
 
 import jax
+import jax.numpy as jnp
 
 from jaxdae.functions import as_pytree
 
@@ -165,17 +166,27 @@ def _entry_names(tree: list[Any] | tuple[Any, ...]) -> list[str]:
     return list(getattr(tree, "_fields", ())) or [str(k) for k in range(len(tree))]
 
 
+def _named_leaf(tree: Any, names: list[str]) -> tuple[str, int] | None:
+    """Return the leaf path and the index of an element that a node of a pytree addresses by name, None where it does not."""
+    return tree.named_leaf(names) if hasattr(type(tree), "named_leaf") else None
+
+
 def get_leaf(tree: Any, path: str) -> Any:
     """Returns the leaf (or subtree) of a pytree at a dotted path, such as "integrator.stabilization.alpha".
 
     Args:
         tree: any pytree of dataclasses, dictionaries, lists and tuples.
-        path: field names, keys and positions joined by dots.
+        path: field names, keys and positions joined by dots. Elements of a mechanism also have the paths of configs, such as
+            "joints.hinge.damping", "bodies.arm.mass" or "forces.spring.stiffness".
 
     Raises:
         KeyError: no such path; the message lists what there is at the place where the path ends.
     """
-    for name in path.split("."):
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        found = _named_leaf(tree, names[depth:])
+        if found is not None:
+            return get_leaf(tree, found[0])[found[1]]
         tree = _step_into(tree, name, path)
     return tree
 
@@ -192,6 +203,9 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
         KeyError: no such path.
     """
     get_leaf(tree, path)  # Its message has the whole path.
+    found = _named_leaf(tree, path.split("."))
+    if found is not None:
+        return set_leaf(tree, found[0], jnp.asarray(get_leaf(tree, found[0])).at[found[1]].set(value))
     name, _, rest = path.partition(".")
     child = _step_into(tree, name, path)
     new = set_leaf(child, rest, value) if rest else value
@@ -223,6 +237,17 @@ def leaf_paths(tree: Any) -> tuple[str, ...]:
     return tuple(".".join(_key_name(key) for key in path) for path, _ in flat)
 
 
+def _whole_leaf(tree: Any, path: str) -> str:
+    """Return the path of the leaf that contains the element at a path."""
+    names, node = path.split("."), tree
+    for depth, name in enumerate(names):
+        found = _named_leaf(node, names[depth:])
+        if found is not None:
+            return ".".join([*names[:depth], found[0]])
+        node = _step_into(node, name, path)
+    return path
+
+
 def batch_axes(tree: Any, *paths: str) -> Any:
     """Returns `in_axes` for `jax.vmap` or `batch_rollout`: axis 0 at the named leaves, None at all others.
 
@@ -234,6 +259,6 @@ def batch_axes(tree: Any, *paths: str) -> Any:
         KeyError: a path does not exist.
     """
     axes = jax.tree.map(lambda _: None, tree)
-    for path in paths:
+    for path in (_whole_leaf(tree, path) for path in paths):
         axes = set_leaf(axes, path, jax.tree.map(lambda _: 0, get_leaf(tree, path)))
     return axes

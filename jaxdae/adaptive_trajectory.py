@@ -219,7 +219,7 @@ def _adaptive_rollout(
         info = step_info(bound(system, at, controls), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
         # Steps from where no velocity is feasible are rejected until the budget is used up; that is not their fault.
-        status = first_failure(begun, moving, status, projection_status(integrator.projection, info, at))
+        status = first_failure(begun, moving, status, projection_status(system, integrator.projection, info, at))
         info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(goes, x, y), at, state), info
 

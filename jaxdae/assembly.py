@@ -30,6 +30,7 @@ constraints determine them: W > 0 wherever no motion that the constraints allow 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -44,7 +45,7 @@ from jaxdae.openings import openings
 from jaxdae.prepared import prepared
 from jaxdae.saddle_point.singular_values import svd
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked, scales, velocity_residual
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200
@@ -99,7 +100,8 @@ def initialize(
         t: start time in s.
         fixed: mask (nv,) of coordinates to keep as they are in the guess; none by default.
         fixed_velocity: mask (nv,) of velocities to keep; none by default.
-        tolerance: largest |g| in row units that counts as closed; eps^0.6 by default (4e-10 in double, 7e-5 in single precision).
+        tolerance: largest |g| that counts as closed, in rad, and in units of the characteristic length for rows in m; eps^0.6 by default
+            (4e-10 in double, 7e-5 in single precision).
 
     Returns:
         `State` and `InitializeInfo`.
@@ -208,25 +210,29 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     still: Any = jax.lax.stop_gradient
     if not system.flat:  # Quaternions of any length are made unit ones.
         guess = system.retract(guess, jnp.zeros_like(wanted))
-    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free, limit)
+    units, length = system.names, partial(scales, still(system), dtype=guess.dtype)
+    rows = jax.eval_shape(system.constraint, t, guess).shape[0]
+    sizes, columns = length(units.row_units, rows), length(units.velocity_units, wanted.shape[0])
+    closed, iterations = _levenberg_marquardt(still(system), still(guess), still(t), free, limit, sizes, columns)
     # Same value as `closed`, same derivative as the guess.
     q = closed + (guess - still(guess))
-    rows = jax.eval_shape(system.constraint, t, q).shape[0]
     if rows:
-        jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * free
+        jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * (free * columns) / sizes[:, None]
         inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
         # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
-        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed))) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
+        reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
-            correction: Any = jnp.where(reached, inverse @ system.constraint(t, q), 0.0)
+            correction: Any = columns * jnp.where(reached, inverse @ (system.constraint(t, q) / sizes), 0.0)
             q = system.retract(q, -correction)
     v = _consistent_velocity(system, State(t, q, wanted), (~fixed_velocity).astype(guess.dtype), limit)
     state = State(t, q, v)
     residual, rate = system.opening(t, q), velocity_residual(system, state)
     violation = jnp.max(jnp.abs(residual)) if rows else jnp.zeros((), q.dtype)
     velocity_violation = jnp.max(jnp.abs(rate)) if rate.shape[0] else jnp.zeros((), q.dtype)
-    scale = 1.0 + jnp.max(jnp.abs(wanted), initial=0.0)
-    holds = (violation <= limit) & (velocity_violation <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
+    scale = 1.0 + jnp.max(jnp.abs(wanted / columns), initial=0.0)
+    open_by = jnp.max(jnp.abs(residual) / sizes, initial=0.0)
+    rate_by = jnp.max(jnp.abs(rate) / length(units.row_units, rate.shape[0]), initial=0.0)
+    holds = (open_by <= limit) & (rate_by <= limit**0.5 * scale) & jnp.all(jnp.isfinite(v))
     condition = system.condition(t, q)
     closed: Any = jnp.asarray(Status.OK if condition is None else condition, jnp.int32)
     status = jnp.where(holds, closed, jnp.asarray(Status.INCONSISTENT_START, jnp.int32))
@@ -270,8 +276,8 @@ def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
     return p, -p @ (change @ p) + p @ (p.T @ across) + (along @ p.T) @ p
 
 
-def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any) -> tuple[Any, Any]:
-    """Returns coordinates that minimize |g| near the guess, and the number of iterations."""
+def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any, sizes: Any, columns: Any) -> tuple[Any, Any]:
+    """Return coordinates that minimize |g / sizes| near the guess, and the number of iterations; steps are relative to `columns`."""
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
     if rows == 0:
         return guess, jnp.zeros((), jnp.int32)
@@ -284,25 +290,28 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any)
 
     eps = float(jnp.finfo(guess.dtype).eps)
 
+    def residual(q: Any) -> Any:
+        return system.opening(t, q) / sizes
+
     def proposal(q: Any, damping: Any) -> Any:
-        rows = jacobian(q) * free
+        rows = jacobian(q) * (free * columns) / sizes[:, None]
         left, s, right = svd(rows, full=False)
         kept = s > s[0] * _rank_tolerance(rows, limit)
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
-        return -(right.T @ (gain * (left.T @ system.opening(t, q))))
+        return -columns * (right.T @ (gain * (left.T @ residual(q))))
 
     # Where their sum of squares is larger, a row is open.
     largest = rows * jnp.asarray(limit, guess.dtype) ** 2
     # Cosines of whole numbers: without a symmetry that the mechanism could have as well.
-    aside = _ASIDE * free * jnp.cos(jnp.arange(free.shape[0], dtype=free.dtype))
+    aside = _ASIDE * free * columns * jnp.cos(jnp.arange(free.shape[0], dtype=free.dtype))
 
     def body(carry: Any) -> Any:
         q, damping, error, count, _, rest, tried = carry
         step = proposal(q, damping)
         trial = system.retract(q, step)
-        new_error = jnp.sum(system.opening(t, trial) ** 2)
+        new_error = jnp.sum(residual(trial) ** 2)
         better = new_error < error
-        settled = jnp.max(jnp.abs(step)) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
+        settled = jnp.max(jnp.abs(step) / columns) <= 4.0 * eps * (1.0 + jnp.max(jnp.abs(q)))
         q: Any = jnp.where(better, trial, q)
         error: Any = jnp.where(better, new_error, error)
         less: Any = jnp.where(damping < 1e-12, 0.0, damping * 0.1)
@@ -313,7 +322,7 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any)
         q, error = jnp.where(again, system.retract(q, aside), q), jnp.where(again, jnp.inf, error)
         return q, jnp.where(again, _CAREFUL, damping), error, count + 1, done & ~again, rest, tried | again
 
-    start_error = jnp.sum(system.opening(t, guess) ** 2)
+    start_error = jnp.sum(residual(guess) ** 2)
     counters = jnp.zeros((), jnp.int32), start_error == 0.0
     start = (guess, jnp.asarray(_DAMPING, guess.dtype), start_error, *counters, guess, jnp.zeros((), bool))
     q, _, error, count, _, rest, tried = jax.lax.while_loop(

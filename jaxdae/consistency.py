@@ -6,10 +6,14 @@ was asked for, and either would look like a simulation. So a rollout compares th
 
     |g_i| <= tolerance (1 + max |q|) max_j |J_ij|,        |[g'; w]_i| <= tolerance (1 + max |v|) max_j |J_ij|,
 
+for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and coordinates and velocities in m,
+
+    |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|),
+
 and a world that fails the test has the status INCONSISTENT_START and does not move. With the largest entry of its row of J a residual is
 measured by how far the coordinates are off, in m or rad, in whatever units the row is written. The size of the coordinates stands for
-rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a meter or radian: mechanisms of micrometers want a smaller
-tolerance. `initialize` makes consistent starts.
+rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a radian, or a unit of a row without a unit.
+`initialize` makes consistent starts.
 
 Quaternions have to be of length 1, to the same tolerance: joints that carry bodies have no rows that would notice.
 
@@ -22,11 +26,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.system import AnySystem, State, scales, velocity_residual
 
 
 def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
@@ -42,9 +47,11 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
     rows = hard_rows(system.at(state.q), state)
     g = rows.opening(state.t, state.q)
     scale = rows.jacobian_operator(state.t, state.q, state.v).row_sizes()
-    is_open = _exceeds(g, scale[: g.shape[0]], state.q, tolerance)
+    names = system.names
+    is_open = _exceeds(g, _limits(system, names.row_units, scale[: g.shape[0]], names.coordinate_units, state.q), tolerance)
     if not system.first_order:
-        is_open |= _exceeds(velocity_residual(rows, state), scale, state.v, tolerance)
+        limits = _limits(system, names.row_units, scale, names.velocity_units, state.v)
+        is_open |= _exceeds(velocity_residual(rows, state), limits, tolerance)
     if not system.flat:
         is_open |= _off_its_space(system, state, tolerance)
     condition = system.condition(state.t, state.q)
@@ -83,10 +90,28 @@ _ROUNDINGS = 1000.0
 """How many units of rounding the residual of a row may have that no coordinate can change."""
 
 
-def _exceeds(residual: Any, scale: Any, size: Any, tolerance: Any) -> Any:
-    tolerance, eps = jnp.asarray(tolerance, residual.dtype), jnp.finfo(residual.dtype).eps
-    largest = jnp.max(scale, initial=1.0)
-    rounding = jnp.where(scale <= eps**0.5 * largest, _ROUNDINGS * eps * largest, 0.0)
-    limit = (1.0 + jnp.max(jnp.abs(size), initial=0.0)) * jnp.maximum(tolerance * scale, rounding)
+def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any) -> tuple[Any, Any]:
+    """Return the sizes (k,) to which residuals are relative, and the part of their limits that rounding takes.
+
+    Args:
+        system: the system.
+        row_units: of the rows.
+        scale: largest entries (k,) of the rows of J.
+        units: of the values.
+        values: coordinates or velocities.
+    """
+    is_length = np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * values.shape[0])][: values.shape[0]], bool)
+    far = jnp.max(jnp.where(is_length, jnp.abs(values), 0.0), initial=0.0)
+    sizes = scales(system, row_units, scale.shape[0], values.dtype)
+    in_meters = np.asarray([unit in ("m", "m/s") for unit in (*row_units, *("",) * scale.shape[0])][: scale.shape[0]], bool)
+    eps, largest, size = jnp.finfo(values.dtype).eps, jnp.max(scale, initial=1.0), 1.0 + jnp.max(jnp.abs(values), initial=0.0)
+    moves = scale > eps**0.5 * largest
+    rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
+    return jnp.where(in_meters & moves, sizes + far, scale * size), rounding
+
+
+def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:
+    tolerance = jnp.asarray(tolerance, residual.dtype)
+    limit = jnp.maximum(tolerance * limits[0], limits[1])
     # Any start passes with an infinite tolerance, in rows of zeros too.
     return jnp.any(jnp.abs(residual) > limit) & (tolerance < jnp.inf)

@@ -30,6 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdae.spelling import brief
+
 _AXES = 8  # more than any field has
 
 
@@ -214,7 +216,7 @@ def checked_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {came(value)}")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise ValueError(f"{name} must be at least 1, got {brief(value)}")
     return int(value)
 
 
@@ -231,13 +233,14 @@ def came(value: Any) -> str:
         call = f"{value.__self__.__name__}.{value.__name__}"
         return f"the method {call}; call it: {call}(), not {call}"
     if isinstance(value, str):
-        return f"the text {value!r}"
+        return f"the text {brief(value)}"
     if isinstance(value, jax.Array | np.ndarray):
         return np.array2string(np.asarray(value), precision=4, threshold=6) if not isinstance(value, Tracer) else f"{value}"
     if isinstance(value, Stacked):
         return came(value.value)
-    if value is None or (isinstance(value, bool | int | float | complex | np.generic | tuple | list) and len(repr(value)) < 80):
-        return repr(value) if not isinstance(value, np.generic) else str(value)
+    plain = value is None or isinstance(value, bool | int | float | complex | np.generic | tuple | list)
+    if plain and len(text := brief(value, str if isinstance(value, np.generic) else repr)) < 80:
+        return text
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
         return f"the function {value.__qualname__}"
     return f"{'an' if type(value).__name__[:1] in 'AEIOU' else 'a'} {type(value).__name__}"

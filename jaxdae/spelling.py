@@ -1,12 +1,43 @@
-"""What may have been meant by a word that nobody knows."""
+"""Suggestions for unknown names, and short texts for messages."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+_COMPARED = 400
+_WIDTH = 60
+_SHOWN = 12
 
 
 def meant(word: object, known: Iterable[object]) -> str:
     """Returns a question for the nearest of the known words, such as "did you mean 'wheel'?"; nothing where none is near."""
-    near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    if len(str(word)) > _COMPARED:  # The comparison takes quadratic time.
+        return ""
+    near = difflib.get_close_matches(str(word), [text for name in known if len(text := str(name)) <= _COMPARED], n=1)
     return f"did you mean {near[0]!r}?" if near else ""
+
+
+def shorten(text: str, width: int = _WIDTH) -> str:
+    """Return a text cut to a width that fits into a line of a message."""
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def brief(value: object, write: Callable[[object], str] = repr) -> str:
+    """Return a value on one line, cut to a width that fits into a message.
+
+    Args:
+        value: any object.
+        write: repr or str.
+    """
+    try:
+        return shorten(" ".join(write(value).split()), 2 * _WIDTH)
+    except ValueError:  # Python refuses to print integers with thousands of digits.
+        return f"a huge {type(value).__name__}"
+
+
+def join_first(items: Iterable[object], separator: str = ", ") -> str:
+    """Return the first texts of a list, each shortened, and the number of all texts if there are more."""
+    texts = [str(item) for item in items]
+    shown = separator.join(shorten(text, 2 * _WIDTH) for text in texts[:_SHOWN])
+    return shown if len(texts) <= _SHOWN else f"{shown}{separator}... ({len(texts)} in all)"

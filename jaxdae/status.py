@@ -67,8 +67,9 @@ _MEANINGS = {
         " rows that leave no motion"
     ),
     Status.UNSTABLE: (
-        "the step amplified the differences between its own stages instead of damping them; usual causes: a time step too long for the"
-        " rates of an explicit method"
+        "the time step is beyond the stability limit of an explicit method, so that errors grow instead of decaying; usual causes: dry"
+        " friction that holds a joint, a stiff damper or spring, or large gains of a controller or of Baumgarte feedback."
+        " jaxdae.stable_step(system, state, integrator) returns the largest stable step"
     ),
     Status.OUT_OF_RANGE: (
         "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"

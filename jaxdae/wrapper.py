@@ -178,6 +178,11 @@ class Wrapper(System):
         return self.system.first_order
 
     @property
+    def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The characteristic length of the system inside."""
+        return self.system.characteristic_length
+
+    @property
     def default_solver(self) -> SaddlePointSolver:
         """The default solver of the system inside."""
         return self.system.default_solver

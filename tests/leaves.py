@@ -1,6 +1,5 @@
 """Sensitivity of everything that a mechanism computes to each of its leaves."""
 
-import warnings
 from typing import Any
 
 import jax

@@ -39,6 +39,12 @@ class Honoured(Cell):
         assert self.has(robot), robot
 
 
+class Stored(Honoured):
+    """The report has it, and nothing acts."""
+
+    word = "stored, not enforced"
+
+
 @dataclasses.dataclass(frozen=True)
 class Reported(Cell):
     """What the report calls it."""
@@ -230,10 +236,10 @@ FEATURES = {
         Refused(*S.link(S.BOX + S.BOX), "has a second <inertial>"),
         None,
     ),
-    "limits of joints, with which nothing collides": (
-        Honoured(*U.joint('<limit lower="-1" upper="2"/>'), limits),
-        Honoured(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
-        Honoured(*M.joint('type="slide" range="-1 2"'), limits),
+    "limits of joints": (
+        Stored(*U.joint('<limit lower="-1" upper="2"/>'), limits),
+        Stored(*S.axis("<limit><lower>-1</lower><upper>2</upper></limit>"), limits),
+        Stored(*M.joint('type="slide" range="-1 2"'), limits),
     ),
     "limits of hinges that turn without end": (
         Reported(*U.joint('<limit lower="1" upper="2"/>', "continuous"), "lower and upper limit of a continuous joint"),

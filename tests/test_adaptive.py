@@ -184,7 +184,7 @@ class TestProjectedSolver:
 
 def test_without_diffrax(monkeypatch):
     monkeypatch.setitem(sys.modules, "diffrax", None)
-    message = r"adaptive integration needs Diffrax: pip install jaxdae\[adaptive\]"
+    message = r"adaptive integration needs the extra adaptive: pip install '\.\[adaptive\]' in a clone of jaxdae"
     for use in (
         lambda: jd.projected_solver(TSIT5, pendulum()),
         lambda: jd.rollout(pendulum(), jd.Adaptive(), start(), dt=0.1, steps=2),

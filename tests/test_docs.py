@@ -1,6 +1,7 @@
-"""The code of README.md and of the docs runs, block after block, as somebody types it who reads along; and does what they say."""
+"""The code of README.md and of the docs runs from the top of each page, as a reader copies it into one file; and does what it says."""
 
 import ast
+import builtins
 import functools
 import math
 import pathlib
@@ -15,8 +16,8 @@ import jaxdae as jd
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-# One session: each page goes on where the one before ended.
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("first_steps", "control", "learning", "optimal_control")]
+# Each page is a file of its own: nothing is defined but by its blocks.
+PAGES = ("first_steps", "control", "learning", "optimal_control", "coordinates")
 # The site's own pages are made from these.
 LINKED = [
     *sorted(ROOT.glob("*.md")),
@@ -39,38 +40,82 @@ def parsed(page):
     return list(Sybil([PythonCodeBlockParser()]).parse(page))
 
 
-BLOCKS = [block for page in PAGES for block in parsed(page)]
+BLOCKS = {name: parsed(ROOT / "docs" / f"{name}.md") for name in PAGES}
 
 
 @functools.cache
-def after(block):
-    """Returns the names that are defined when the block has run, and before it all that stand above."""
-    namespace = dict(after(block - 1)) if block > 0 else {}
-    BLOCKS[block].namespace.update(namespace)
-    BLOCKS[block].evaluate()
-    return dict(BLOCKS[block].namespace)
+def after(page, block):
+    """Returns the names that are defined when a block of a page has run, and before it all blocks above it on the page."""
+    found = BLOCKS[page][block]
+    found.namespace.clear()
+    found.namespace.update(after(page, block - 1) if block > 0 else {"__name__": "__main__"})
+    found.evaluate()
+    return dict(found.namespace)
 
 
-# The last blocks control and tune: they are the dear ones, and run after all the others.
-SHORT = 4
+# The blocks that control and tune take long.
+QUICK = [*(("first_steps", k) for k in range(4)), ("coordinates", 0)]
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(k, id=f"block_{k}", marks=[] if k < SHORT else pytest.mark.long) for k in range(len(BLOCKS))]
+    ("page", "block"),
+    [
+        pytest.param(page, k, id=f"{page}_{k}", marks=[] if (page, k) in QUICK else pytest.mark.long)
+        for page in PAGES
+        for k in range(len(BLOCKS[page]))
+    ],
 )
-def test_block(block):
-    after(block)
+def test_block(page, block):
+    after(page, block)
+
+
+def defined(tree):
+    """Returns the names that a block defines, in whatever scope."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names
+
+
+def undefined(blocks):
+    """Returns the names that blocks read and no block above them defines."""
+    known, missing = set(dir(builtins)), set()
+    for block in blocks:
+        tree = ast.parse(block)
+        known |= defined(tree)
+        missing |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - known
+    return missing
+
+
+def test_every_name_on_a_page_is_defined_above():
+    assert undefined(["import a.b\nx = a.b", "def f(y):\n    return x + y + z\n", "z = 1"]) == {"z"}
+    pages = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [page for page in pages if "generated" not in page.parts]
+    missing = {page.name: undefined([block.parsed for block in parsed(page)]) for page in pages}
+    assert {name: names for name, names in missing.items() if names} == {}
+    assert len(missing) > 25
 
 
 def test_every_block_is_python_and_imports_what_there_is():
-    for block in BLOCKS + parsed(README):
+    for block in [block for page in PAGES for block in BLOCKS[page]] + parsed(README):
         tree = ast.parse(block.parsed)
         imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         exec(compile(ast.Module(imports, []), f"{block.path}, line {block.line}", "exec"), {})
 
 
 def test_no_block_is_left_out():
-    assert len(BLOCKS) == sum(page.read_text().count("```python") for page in PAGES) == 11
+    counts = {name: (ROOT / "docs" / f"{name}.md").read_text().count("```python") for name in PAGES}
+    assert {name: len(blocks) for name, blocks in BLOCKS.items()} == counts
+    assert sum(counts.values()) == 12
 
 
 def test_readme_is_short():
@@ -116,7 +161,7 @@ def test_links_lead_somewhere():
 
 
 def test_a_system_of_your_own():
-    names = after(0)
+    names = after("first_steps", 0)
     # The bob hangs from the rod, so its place grows with the length and knows nothing of the mass.
     by = names["jax"].grad(names["height"])(names["pendulum"])
     np.testing.assert_allclose(by.mass, 0.0, rtol=0, atol=1e-9)
@@ -124,7 +169,7 @@ def test_a_system_of_your_own():
 
 
 def test_a_thousand_worlds():
-    many = after(1)["many"]
+    many = after("first_steps", 1)["many"]
     assert many.state.q.shape == (1000, 10, 2)
     jd.raise_if_failed(many)
     # A pendulum swings the same whatever its mass.
@@ -132,31 +177,31 @@ def test_a_thousand_worlds():
 
 
 def test_a_ball_in_joint_coordinates_is_a_quaternion():
-    names = after(5)
+    names = after("first_steps", 5)
     assert names["top"].names.coordinates == ("socket.qw", "socket.qx", "socket.qy", "socket.qz")
     np.testing.assert_allclose(names["top"].frames(names["q"]).place.array()[:, 0], [0.3, 0.0, 0.0], rtol=0, atol=1e-15)
 
 
 @pytest.mark.long
 def test_the_pole_is_upright_again():
-    np.testing.assert_allclose(after(6)["trajectory"].state.q[-1, 5], math.pi / 2, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(after("control", 0)["trajectory"].state.q[-1, 5], math.pi / 2, rtol=0, atol=1e-2)
 
 
 @pytest.mark.long
 def test_the_hand_is_at_its_goal():
-    names = after(7)
+    names = after("control", 1)
     np.testing.assert_allclose(names["hand"](names["moved"].state.q[-1]), [0.6, 1.2], rtol=0, atol=1e-2)
 
 
 @pytest.mark.long
 def test_the_length_is_found():
-    names = after(8)
+    names = after("learning", 0)
     assert names["found"].loss < 1e-3
 
 
 @pytest.mark.long
 def test_the_pole_is_upright_by_model_predictive_control():
-    names = after(10)
+    names = after("optimal_control", 1)
     assert int(names["best"].status) == jd.Status.OK
     # From hanging, after 5 s.
     np.testing.assert_allclose(names["up"].state.q[-1, 5], math.pi / 2, rtol=0, atol=2e-2)

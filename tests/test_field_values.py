@@ -105,7 +105,7 @@ PLANE = {
     "push": ({"type": "force", "direction": (0.0, 1.0)}, "direction without input has no effect", None),
     "tire": ({"type": "linear_tire", "steer": 20.0}, "steer must lie between -1.5708 and 1.5708, got 20.0: the unit is rad", "-1.5708"),
     "magic": ({"type": "magic_formula_tire", "peak": -1.0}, "peak must be non-negative", "a finite number >= 0"),
-    "long": ({"type": "torque", "torque": "a" * 99}, f"torque must be a finite number, got '{56 * 'a'}...", "the text"),
+    "long": ({"type": "torque", "torque": "a" * 999}, f"torque must be a finite number, got '{116 * 'a'}...", "the text"),
 }
 SPACE = {
     "bushing": ({"type": "bushing", "stiffness": (1.0, 1.0, -1.0)}, "stiffness must be non-negative", "a finite number >= 0"),

@@ -60,7 +60,7 @@ def test_the_command_as_a_module_says_what_is_missing(tmp_path):
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
     done = subprocess.run(program, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "jaxdae: the command needs the extra app, of which typer is missing: pip install 'jaxdae[app]'\n"
+    assert done.stderr == "jaxdae: the command needs the extra app, of which typer is missing: pip install '.[app]' in a clone of jaxdae\n"
 
 
 def test_workflows_run_targets_that_the_makefile_has():
@@ -89,8 +89,20 @@ def test_examples_are_listed_with_what_they_say_and_found_by_name():
     shown = CliRunner().invoke(app, ["example"])
     lines = shown.output.splitlines()
     assert shown.exit_code == 0
-    assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+    groups = [[line for line in part.splitlines() if line.startswith("  ")] for part in shown.output.split("\n\n")]
+    configs = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "configs").glob("*.yaml"))}
+    complete = [name for name, data in configs.items() if "experiment" not in data]
+    of_scripts = [name for name in configs if name not in complete]
+    assert [[line.split()[0] for line in group] for group in groups] == [complete, of_scripts]
+    assert len(of_scripts) == 38
+    for line in [line for group in groups for line in group]:
+        name, told = line.split(maxsplit=1)
+        assert told.startswith(" ".join(configs[name]["description"].split())), line
+        assert told.endswith(f"[{configs[name].get('script')}]") == (name in of_scripts), line
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
+        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+    ]
     found = CliRunner().invoke(app, ["example", "crank_rocker"])
     assert pathlib.Path(found.output.strip()).read_text() == (ROOT / "configs" / "crank_rocker.yaml").read_text()
 
@@ -109,7 +121,9 @@ def test_what_an_example_needs_but_an_installation_lacks_hides_it(tmp_path, monk
     (tmp_path / "near.yaml").write_text("name: near\n")
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path)
     assert list(examples.examples()) == ["near"]
-    assert examples.described(tmp_path / "near.yaml") == ""
+    assert [line.rstrip() for line in examples.listed() if line.startswith("  ")] == ["  near"]
+    (tmp_path / "near.yaml").write_text("description: >-\n  two\n  lines # and no comment\nexperiment: {a: 1}\n")
+    assert examples.listed()[-1] == "  near  two lines # and no comment [a script]"
     monkeypatch.setattr(examples, "_INSTALLED", tmp_path / "none")
     monkeypatch.setattr(examples, "_REPOSITORY", tmp_path / "none")
     with pytest.raises(Refused, match="holds no example configs"):

@@ -12,7 +12,7 @@ CASES = [(name, kind, cell) for name, cells in FEATURES.items() for kind, cell i
 @pytest.mark.parametrize(("name", "kind", "cell"), CASES, ids=[f"{name} {kind.ending[1:]}" for name, kind, _ in CASES])
 def test_what_becomes_of_a_feature(name, kind, cell, tmp_path):
     if kind is Mjcf:
-        pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+        pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     path = tmp_path / f"robot{kind.ending}"
     path.write_text(cell.file)
     cell.verify(path)

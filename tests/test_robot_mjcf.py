@@ -17,7 +17,7 @@ from jaxdae import robots
 from jaxdae.geometry.rotation import quat_exp, quat_multiply
 from jaxdae.mechanisms import spatial as js
 
-mujoco = pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+mujoco = pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
 
 REFERENCES = pathlib.Path(__file__).parent / "reference"
 MODELS = ["cassie", "robotiq_2f85", "stewart"]

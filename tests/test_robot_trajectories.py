@@ -149,13 +149,13 @@ def test_published_robots(name, of, first):
 
 @pytest.mark.long
 def test_a_gripper_from_its_file():
-    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     assert_fitted(from_mjcf("robotiq_2f85"), jd.SchurComplement(), 4000)
 
 
 @pytest.mark.long
 def test_cassie_falls_with_its_stiff_springs_and_redundant_loops():
-    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     motion = from_mjcf("cassie_free_fall")
     # Damped at 5300 1/s: RK4 is unstable with steps over 0.5 ms, and the thousands of steps that take none of these digits are more than
     # are allowed by default. The times of the file are not evenly spaced.

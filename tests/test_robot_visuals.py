@@ -84,7 +84,7 @@ def test_shapes_of_an_sdf_stand_in_links_or_in_frames(tmp_path):
 
 
 def test_shapes_of_an_mjcf_are_those_of_its_compiler(tmp_path):
-    pytest.importorskip("mujoco", reason="needs mujoco: pip install jaxdae[robots]")
+    pytest.importorskip("mujoco", reason="needs mujoco: pip install '.[robots]'")
     (tmp_path / "r.xml").write_text(MJCF)
     parts, missing, _ = shown(tmp_path / "r.xml")
     assert not missing

@@ -1,6 +1,6 @@
 """How many kernels does a step begin on a GPU? Counted without one: XLA compiles for a GPU that is only described.
 
-    pip install 'jax[cuda12]==0.9.2' jaxdae     # the release of jax that is installed
+    pip install 'jax[cuda12]==0.9.2' .     # the release of jax that is installed; `.` is the clone
     python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews] [--precisions float32 float64] [--for-cpu]
 
 Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `gpu.py`, of G1 and Cassie

@@ -19,7 +19,7 @@ worlds start at different velocities. The columns:
 - world-steps/s: worlds times steps per second, the best of up to five runs;
 - compile, s: seconds of tracing and compilation;
 - MB: memory of arguments, results and temporaries, as the compiler states it;
-- kernels/step: kernels that the compiled loop launches in a step with a stability check, every hundredth step;
+- kernels/step: kernels per step of the compiled loop, with the stability check of every 100th step;
 - violation, m: the largest |g| over all worlds and steps. A case fails if it exceeds rounding error and the
   closure error of the integrator, if a status is not OK, or if a result is not finite.
 

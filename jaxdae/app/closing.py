@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdae
-from jaxdae.app import build, naming
+from jaxdae.app import build, laws, naming
 from jaxdae.app.build import Worlds
 from jaxdae.app.explain import field_at
 from jaxdae.app.laws import LawError
@@ -151,6 +151,25 @@ def diagnosis(config: Config, worlds: Worlds) -> jaxdae.Diagnosis:
     with precision(config):
         system, _, state = worlds.one()
         return jaxdae.diagnose(system, state)
+
+
+def stable_step(config: Config, worlds: Worlds) -> list[str]:
+    """Return a line with the largest stable step at the start of the nominal world, none for first-order mechanisms."""
+    system, integrator, state = worlds.one()
+    if system.first_order:
+        return []
+    method, law = laws.unsampled(integrator)
+    longest = max(1.0, 10.0 * config.dt)
+    with precision(config):
+        limit = jaxdae.stable_step(system, state, method, law, longest=longest)
+    if limit >= longest:
+        return [f"{'stable step':<28}above {longest:.3g} s"]
+    verdict = (
+        f"shorter than dt = {config.dt:.3g} s, so that the run ends with UNSTABLE: choose dt below it"
+        if limit < config.dt
+        else f"dt = {config.dt:.3g} s"
+    )
+    return [f"{'stable step':<28}{limit:.3g} s at the start; {verdict}"]
 
 
 def moved(config: Config, worlds: Worlds) -> list[tuple[str, float]]:

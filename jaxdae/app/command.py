@@ -109,6 +109,7 @@ def run(
         return
     source, out = str(config), out or _RUNS
     checked, worlds = _load(source, set_)
+    _note_script(checked)
     _check_space(checked, worlds, out)
     _make(out)
     _warn_of_rows(checked, worlds)
@@ -217,6 +218,7 @@ def check(
     from jaxdae.app import closing, structure
 
     checked, worlds = _load(config, set_)
+    _note_script(checked)
     console = new_console()
     mechanism, batch = checked.mechanism, checked.batch
     acting = f"{len(mechanism.drives)} drives" if mechanism.order == "first" else f"{len(mechanism.forces)} forces"
@@ -227,6 +229,7 @@ def check(
     lines += structure.lines(checked)
     found = closing.diagnosis(checked, worlds)
     lines += [str(found), f"{'redundant joints':<28}{', '.join(found.redundant) or 'none'}"]
+    lines += closing.stable_step(checked, worlds)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if gradients and not _certificate(checked, worlds, console):
@@ -248,10 +251,8 @@ def example(
     if name is None:
         if copy is not None:
             stop(f"example: got --copy {copy} without a NAME, expected both", code=2)
-        known = examples.examples()
-        width = max(map(len, known))
-        for each, path in known.items():
-            typer.echo(f"{each:<{width}}  {examples.described(path)}")
+        for line in examples.listed():
+            typer.echo(line)
         return
     found = examples.example(name)
     for path in [found] if copy is None else examples.copy(found, copy):
@@ -363,6 +364,14 @@ def _check_space(checked: Any, worlds: Any, out: pathlib.Path) -> None:
         note(told)
 
 
+def _note_script(checked: Any) -> None:
+    """Say that a config belongs to a script, where it does."""
+    from jaxdae.app import verdicts
+
+    if checked.of_script:
+        note(verdicts.mechanism_only(checked))
+
+
 def _warn_of_rows(checked: Any, worlds: Any) -> None:
     from jaxdae.app import closing
 
@@ -379,10 +388,13 @@ def _warn_of_rows(checked: Any, worlds: Any) -> None:
 
 def _tell(done: Any) -> None:
     """Prints what a run was like; ends with exit code 1 where it failed."""
+    from jaxdae.app import verdicts
     from jaxdae.app.run_record import table
 
     console = new_console()
     console.print(table(done.config, done.record))
+    for sentence in verdicts.sentences(done.record["results"]):
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
     console.print(f"run folder: {done.folder}", highlight=False, markup=False, soft_wrap=True)
     if done.summary.failure:
         stop(f"the simulation failed: {done.summary.failure}", code=1)

@@ -6,12 +6,14 @@ There is one set of files. A wheel holds a copy of the folder beside this module
 import pathlib
 import re
 import shutil
+from typing import Any
+
+import yaml
 
 from jaxdae.app.problems import Refused, did_you_mean
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _INSTALLED, _REPOSITORY = _HERE / "examples", _HERE.parents[1] / "configs"
-_DESCRIPTION = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
 _FILE = re.compile(r"^\s+file:\s*([^\s#\"']+)", re.MULTILINE)
 
 
@@ -45,10 +47,38 @@ def example(name: str) -> pathlib.Path:
     return known[name]
 
 
-def described(path: pathlib.Path) -> str:
-    """Returns the description that a config gives of itself; empty where it gives none."""
-    found = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
-    return found.group(1).strip("\"'") if found else ""
+def listed() -> list[str]:
+    """Return the lines of the list: first the configs that the command runs completely, then those of experiment scripts."""
+    known = {name: _parsed(path) for name, path in examples().items()}
+    width = max(map(len, known))
+    complete = {name: data for name, data in known.items() if not of_script(data)}
+    of_scripts = {name: data for name, data in known.items() if of_script(data)}
+
+    def row(name: str, data: dict[str, Any]) -> str:
+        return f"  {name:<{width}}  {described(data)}".rstrip()
+
+    return [
+        "Configs that jaxdae runs completely, jaxdae run $(jaxdae example NAME):",
+        *(row(*each) for each in complete.items()),
+        "",
+        "Configs of the scripts in experiments/, of which jaxdae run simulates only the mechanism:",
+        *(f"{row(*each)} [{of_script(each[1])}]" for each in of_scripts.items()),
+    ]
+
+
+def described(data: dict[str, Any]) -> str:
+    """Return the description of a config on one line; empty where it has none."""
+    return " ".join(str(data.get("description") or "").split())
+
+
+def of_script(data: dict[str, Any]) -> str:
+    """Return the script that a config belongs to; empty where the command runs all of it."""
+    return str(data.get("script") or ("a script" if data.get("experiment") else ""))
+
+
+def _parsed(path: pathlib.Path) -> dict[str, Any]:
+    found = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    return found if isinstance(found, dict) else {}
 
 
 def copy(path: pathlib.Path, into: pathlib.Path) -> list[pathlib.Path]:

@@ -134,7 +134,7 @@ def _mcap(path: pathlib.Path, data: xr.Dataset, found: opened.Opened) -> list[pa
     try:
         foxglove: Any = importlib.import_module("foxglove")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("MCAP needs foxglove-sdk: pip install 'jaxdae[export]'", name="foxglove") from error
+        raise ModuleNotFoundError("MCAP needs the extra export: pip install '.[export]' in a clone of jaxdae", name="foxglove") from error
     from jaxdae.app.view import Seen
 
     seen = Seen(found, data.sizes["world"], all_instants=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxdae.app.problems import Refused
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_LOOPBACK = re.compile(r"localhost|127\..*|\[?::1\]?")
+LOOPBACK = re.compile(r"localhost|127\..*|\[?::1\]?")
 
 
 class Place(NamedTuple):
@@ -33,7 +33,7 @@ def place(host: str, process: int | None, processes: int | None) -> Place | None
         processes: how many it was told there are; None likewise.
     """
     given = os.environ
-    if process is not None and processes is not None and _LOOPBACK.fullmatch(host):
+    if process is not None and processes is not None and LOOPBACK.fullmatch(host):
         return Place(process, processes)
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in given:
         return Place(int(given["OMPI_COMM_WORLD_LOCAL_RANK"]), int(given["OMPI_COMM_WORLD_LOCAL_SIZE"]))

@@ -35,7 +35,8 @@ class Grid:
         worlds: worlds of a chunk of the store.
         entries: instants of a chunk of the store.
         block: saved states that are computed at a time.
-        part: the most worlds of a part, a multiple of `worlds`.
+        part: the most worlds of a part, a multiple of `worlds`. Parts are as equal as whole chunks allow, so that one
+            compiled program serves all of them.
     """
 
     size: int
@@ -68,11 +69,19 @@ class Grid:
         """Returns the parts of some worlds that do not belong to those that are taken, in order."""
         found, first = [], within[0]
         for low, high in [*sorted(taken), (within[1], within[1])]:
-            while first < min(low, within[1]):
-                behind = min(first + self.part, low, within[1])
-                found.append((first, behind))
-                first = behind
+            found += self._divided(first, min(low, within[1]))
             first = max(first, high)
+        return found
+
+    def _divided(self, first: int, behind: int) -> list[Range]:
+        """Return the parts of adjacent worlds: as few as possible, as equal as whole chunks allow, the larger ones first."""
+        found = []
+        while first < behind:
+            chunks = -(-(behind - first) // self.worlds)
+            parts = -(-chunks * self.worlds // self.part)
+            end = min(first + -(-chunks // parts) * self.worlds, behind)
+            found.append((first, end))
+            first = end
         return found
 
 

@@ -8,6 +8,7 @@ are done, and for nothing else: no array travels, results meet on the disk.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import socket
@@ -78,22 +79,20 @@ def join(coordinator: str | None, processes: int | None, process: int | None, se
         if not 0 <= process < processes:
             raise Refused(f"--process: got {process} of {processes} processes, expected 0 to {processes - 1}")
         devices = gpus.own(gpus.place(host, process, processes))
-        if process == 0:
-            _check_free(host, port)
-        else:
+        listening = _listening(host, port) if process == 0 else None
+        if process > 0:
             _wait_for(host, port, seconds)
-        return _connected(coordinator, processes, process, devices, seconds)
+        return _connected(_joined(host, port), processes, process, devices, seconds, listening)
     scheduler = next((name for variable, name in _SCHEDULERS.items() if variable in os.environ), None)
     if len(missing) < len(given) or scheduler is None:
         got = f"no {', no '.join(missing)}" if len(missing) < len(given) else "neither options nor the environment of SLURM or Open MPI"
         raise Refused(f"--distributed: got {got}, expected {_EXAMPLE}")
     host, port, index = _slurm() if scheduler == "SLURM" else _open_mpi()
     devices = gpus.own(gpus.place(host, None, None))
-    if index == 0:
-        _check_free(host, port)
-    else:
+    listening = _listening(host, port) if index == 0 else None
+    if index > 0:
         _wait_for(host, port, seconds)
-    return _connected(f"{host}:{port}", None, None, devices, seconds)
+    return _connected(_joined(host, port), None, None, devices, seconds, listening)
 
 
 def _slurm() -> tuple[str, int, int]:
@@ -120,10 +119,18 @@ def _port(job: int) -> int:
     return int(os.environ.get("JAX_COORDINATOR_PORT") or 65536 - _PORTS + job % _PORTS)
 
 
-def _connected(coordinator: str, processes: int | None, process: int | None, devices: list[int] | None, seconds: float) -> Hosts:
+def _connected(
+    coordinator: str,
+    processes: int | None,
+    process: int | None,
+    devices: list[int] | None,
+    seconds: float,
+    listening: str | None,
+) -> Hosts:
+    options = {"initialization_timeout": int(seconds), "coordinator_bind_address": listening}
     try:
         with _told_of_absent(coordinator, seconds):
-            jax.distributed.initialize(coordinator, processes, process, devices, initialization_timeout=int(seconds))
+            jax.distributed.initialize(coordinator, processes, process, devices, **options)
         hosts = Hosts(jax.process_index(), jax.process_count())
         # The first exchange of data connects each with each, for which XLA gives a CPU half a minute: now, while all are here.
         said = _said_by_all(processes or hosts.count)
@@ -159,21 +166,55 @@ def _told_of_absent(coordinator: str, seconds: float) -> Iterator[None]:
 
 
 def _address(coordinator: str) -> tuple[str, int]:
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Refused(f"--coordinator: got {coordinator!r}, expected HOST:PORT, such as node17:12345")
-    return host, int(port)
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:]+):(\d{1,5})", coordinator)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise Refused(f"--coordinator: got {coordinator!r}, expected HOST:PORT, such as node17:12345 or [::1]:12345")
+    return found[1].strip("[]"), int(found[2])
 
 
-def _check_free(host: str, port: int) -> None:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("", port))
-        except OSError as error:
-            raise Refused(
-                f"--coordinator: got {host}:{port}, a port that process 0 cannot open ({error.strerror}); choose another"
-            ) from None
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _listening(host: str, port: int) -> str | None:
+    """Return the address at which process 0 listens: that of the host, or None for all interfaces.
+
+    Other hosts cannot use the loopback address that many systems give to their own name in /etc/hosts. With address
+    translation no interface has the address. In both cases process 0 listens on all interfaces.
+
+    Raises:
+        Refused: something else uses the port.
+    """
+    try:
+        found = {entry[4][0]: entry[0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        found = {}
+    here = gpus.LOOPBACK.fullmatch(host)
+    usable = [address for address in found if here or not gpus.LOOPBACK.fullmatch(str(address))]
+    own = [address for address in usable if _is_free(found[address], host, str(address), port)]
+    if own:
+        return _joined(str(own[0]), port)
+    _is_free(socket.AF_INET, host, "", port)
+    note(f"--coordinator: process 0 listens on all interfaces, because no interface has the address of {host}")
+    return None
+
+
+def _is_free(family: int, host: str, address: str, port: int) -> bool:
+    """Return whether this host has an address at which the port is free.
+
+    Raises:
+        Refused: something else uses the port.
+    """
+    try:
+        with socket.socket(family) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((address, port))
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return False
+        given = _joined(host, port)
+        raise Refused(f"--coordinator: got {given}, a port that process 0 cannot open ({error.strerror}); choose another") from None
+    return True
 
 
 def _wait_for(host: str, port: int, seconds: float) -> None:

@@ -73,9 +73,10 @@ def sampled(values: dict[str, Any], system: Any, state: Any, method: Any) -> Any
 
 @jaxdae.pytree
 class RememberedInfo(StepInfo):
-    """What a step found out, and the memory of the law after it."""
+    """The report of a step, with the memory of the law after it, and the energy account where there is one."""
 
     memory: Any
+    account: Any = None
 
 
 @jaxdae.pytree
@@ -105,6 +106,13 @@ def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
     if isinstance(integrator, Remembering):
         return update_law(integrator.integrator.law, state.t, state, memory, dt)[0]
     return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
+
+
+def unsampled(integrator: Any) -> tuple[Any, Any]:
+    """Return the integrator without the law around it, and the law; None without a law, or for one with memory."""
+    if isinstance(integrator, Remembering):
+        return integrator.integrator.integrator, None
+    return (integrator.integrator, integrator.law) if isinstance(integrator, control.Sampled) else (integrator, None)
 
 
 def input_units(values: dict[str, Any]) -> list[str]:

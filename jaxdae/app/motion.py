@@ -44,7 +44,7 @@ def animate(folder: pathlib.Path, config: Config, written: list[list[int]] | Non
     place = folder / run_folder.PLOTS
     try:
         place.mkdir(exist_ok=True)
-        return write_animation(place / ANIMATION, times, lines, points=points, status=dict.fromkeys(lines, status), title=config.name)
+        return write_animation(place / ANIMATION, times, lines, points=points, status=dict.fromkeys(lines, status), title=config.title)
     except OSError as error:
         raise Failed(files.explained(error, place)) from error
 

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import jaxdae
 from jaxdae import mechanisms
 from jaxdae.app import laws, naming
+from jaxdae.app.account import energies
 from jaxdae.integrators.method import roles_of
 
 
-def observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
+def observe(axes: Any, system: Any, integrator: Any, saved: Any, dt: Any) -> dict[str, Any]:
     """Returns what a report shows of saved states with the memories of their laws (world, time, ...)."""
 
     def one(s: Any, i: Any, at: Any) -> dict[str, Any]:
@@ -21,15 +22,15 @@ def observe(axes: Any, driven: bool, system: Any, integrator: Any, saved: Any, d
         if s.first_order:
             return _observe_velocities(s, x, u, roles.solver)
         a, lam = jaxdae.forward_dynamics(s, x, u, solver=roles.solver, stabilization=roles.stabilization)
+        kinetic, potential = energies(s, x)
         more = ({} if naming.is_absolute(s) else _bodies(s, x)) | ({} if u is None else {"u": u})
         return more | {
             "q": x.q,
             "v": x.v,
             "a": a,
             "lam": lam,
-            "kinetic_energy": s.kinetic_energy(x.q, x.v),
-            "potential_energy": s.potential_energy(x.t, x.q),
-            "power": _power(s, x, lam, u) if driven else jnp.zeros_like(x.t),
+            "kinetic_energy": kinetic,
+            "potential_energy": potential,
         }
 
     if saved[0].t.shape[0] == 1:
@@ -56,7 +57,6 @@ def _observe_velocities(system: Any, state: Any, u: Any, solver: Any) -> dict[st
         "lam": lam,
         "kinetic_energy": none,
         "potential_energy": none,
-        "power": none,
     }
 
 
@@ -66,24 +66,3 @@ def _bodies(system: Any, state: Any) -> dict[str, Any]:
     # Rotors come last, with one number each.
     count, rotors = len(system.body_names) - len(system.rotors), len(system.rotors)
     return {name: x[: x.shape[0] - rotors].reshape(count, -1) for name, x in (("pose", absolute.q), ("twist", absolute.v))}
-
-
-def _power(system: Any, state: Any, lam: Any, u: Any) -> Any:
-    """Returns what enters a mechanism other than from its potential, in W.
-
-    That is v . f + dV/dt from forces, torques and dampers, and -lam . [dg/dt; w(t, q, 0)] from constraints that move. Where M depends on
-    q, as with the inertia of motors on slides in any coordinates, f holds what the motion at constant v takes, whose power is that of M' in
-    the kinetic energy.
-    """
-    t, q, v = state.t, state.q, state.v
-    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype) if u is None else u)
-
-    def stored(s: Any) -> Any:
-        moved = system.retract(q, s * v)
-        return system.potential_energy(t + s, moved) + system.kinetic_energy(moved, v)
-
-    zero, one = jnp.zeros_like(t), jnp.ones_like(t)
-    from_forces = v @ force + jax.jvp(stored, (zero,), (one,))[1]
-    moving = jax.jvp(lambda s: system.constraint(t + s, q), (zero,), (one,))[1]
-    moving = jnp.concatenate([moving, system.velocity_constraint(t, q, jnp.zeros_like(v))])
-    return from_forces - lam @ moving

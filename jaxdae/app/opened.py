@@ -68,8 +68,8 @@ class _Record(pydantic.BaseModel, extra="allow", strict=True):
 class _Results(pydantic.BaseModel, extra="allow", strict=True):
     largest_violation: float
     largest_velocity_violation: float
-    energy_balance_error: float
-    energy_scale: float
+    constraints: dict[str, Any]
+    energy_balance: dict[str, Any] | None = None
     status: dict[str, int]
     failure: str
 

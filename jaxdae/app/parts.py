@@ -176,11 +176,11 @@ def resumed(folder: pathlib.Path, worlds: Range, like: Carried) -> tuple[dict[st
     told, arrays = _checkpoint(file)
     leaves: list[Any] = [arrays.get(f"carried_{k}") for k in range(len(_leaves(like)))]
     pending = {name.removeprefix("history_"): x for name, x in arrays.items() if name.startswith("history_")}
-    for x, expected in zip(leaves[:-2], _leaves(like)[:-2], strict=True):  # The powers grow, and the energy is a number.
+    for x, expected in zip(leaves, _leaves(like), strict=True):
         if x is None or (x.shape, x.dtype) != (np.shape(expected), np.asarray(expected).dtype):
             raise _damaged(file, "arrays of another part")
-    state, status, memory = jax.tree.unflatten(jax.tree.structure((like.state, like.status, like.memory)), leaves[:-3])
-    return told, Carried(state, status, memory, leaves[-3], leaves[-2], float(leaves[-1])), pending
+    state, status, memory = jax.tree.unflatten(jax.tree.structure((like.state, like.status, like.memory)), leaves)
+    return told, Carried(state, status, memory), pending
 
 
 def complete(folder: pathlib.Path, worlds: Range, identity: dict[str, str], writer: Writer, summary: Summary) -> None:
@@ -195,7 +195,7 @@ def merged(parts: list[Found]) -> Summary:
     whole = Summary()
     for part in parts:
         one = part.summary
-        for field in ("largest_violation", "largest_velocity_violation", "energy_balance_error", "energy_scale"):
+        for field in ("largest_violation", "largest_velocity_violation", "largest_velocity"):
             setattr(whole, field, max(getattr(whole, field), getattr(one, field)))
         for field in ("compile_s", "simulate_s"):
             setattr(whole, field, getattr(whole, field) + getattr(one, field))
@@ -205,6 +205,12 @@ def merged(parts: list[Found]) -> Summary:
     if failed:  # The same as of one part that had all worlds.
         first = min(failed, key=lambda one: one.failed_first)
         whole.failure, whole.failed_first = first.failure, first.failed_first
+    # The first of the worst worlds, however the worlds were divided into parts.
+    if parts:
+        worst = max((part.summary for part in parts), key=lambda one: (one.energy_balance_relative, -one.energy_balance_world))
+        for field in ("error", "relative", "world"):
+            setattr(whole, f"energy_balance_{field}", getattr(worst, f"energy_balance_{field}"))
+        whole.energy_exchanged = worst.energy_exchanged
     whole.steps = min((part.summary.steps for part in parts), default=0)
     return whole
 
@@ -224,8 +230,7 @@ def _told(worlds: Range, identity: dict[str, str], writer: Writer, summary: Summ
 
 
 def _leaves(carried: Carried) -> list[Any]:
-    physics = jax.tree.leaves((carried.state, carried.status, carried.memory))
-    return [*physics, carried.work, carried.powers, np.asarray(carried.first_energy)]
+    return jax.tree.leaves((carried.state, carried.status, carried.memory))
 
 
 def _stem(worlds: Range) -> str:

@@ -109,9 +109,9 @@ def _panels(figure_class: Any, config: Config, data: xr.Dataset, labels: list[tu
             _fit_values(axes, nominal[row], band[row])
         if not shared:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    worlds = f"; bands: {len(survived)} worlds" if data.sizes["world"] > 1 and len(survived) else ""
+    worlds = f"; bands: min to max of {len(survived)} worlds" if data.sizes["world"] > 1 and len(survived) else ""
     worlds += " that did not fail" if worlds and str(failures) else ""
-    _set_title(panels[0], f"{config.name}: {what}, nominal world{worlds}", failures)
+    _set_title(panels[0], f"{config.title}: {what}, nominal world{worlds}", failures)
     panels[-1].set_xlabel("time in s")
     if shared:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
@@ -127,7 +127,7 @@ def violation(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     for axes, (name, quantity, unit) in zip(panels, drawn, strict=True):
         _draw_peaks(axes, failures, data[name].values)
         axes.set_ylabel(f"{quantity} in {unit}")
-    _set_title(panels[0], f"{config.name}: constraint violation, largest of all steps\n{_method(config)}", failures)
+    _set_title(panels[0], f"{config.title}: constraint violation, largest of all steps\n{_method(config)}", failures)
     if data.sizes["world"] > 1:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     panels[-1].set_xlabel("time in s")
@@ -146,14 +146,16 @@ def energy(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         lines = [("kinetic", kinetic), ("potential", potential), ("kinetic + potential", kinetic + potential)]
     if np.any(np.nan_to_num(work)):
-        lines.append(("work done on it", work))
+        lines.append(("work (motors, friction, ...)", work))
     for index, (label, values) in enumerate(lines):
-        _draw_nominal(upper, failures, data.time.values[chosen], values, label=label, **line_style(index))
+        # Work lies on kinetic + potential where the balance is right and both begin at zero.
+        style = line_style(index) | ({"linestyle": "--"} if label.startswith("work") else {})
+        _draw_nominal(upper, failures, data.time.values[chosen], values, label=label, **style)
     upper.set_ylabel("energy in J")
     _fit_time(upper, failures)
     if failures.nominal is not None:
         _fit_values(upper, np.stack([values for _, values in lines], axis=1), np.zeros(0))
-    _set_title(upper, f"{config.name}: energy of the nominal world", failures)
+    _set_title(upper, f"{config.title}: energy of the nominal world", failures)
     upper.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     _draw_peaks(lower, failures, np.abs(balance(data)))
     lower.set_ylabel("error of the balance\n|E - E(0) - work| in J")
@@ -168,7 +170,7 @@ def overlay(figure_class: Any, config: Config, data: xr.Dataset) -> Any:
     mechanism = config.mechanism
     nominal = results.poses(data.isel(world=slice(0, 1)), len(mechanism.bodies)).values[0]
     failures = Failures(data.status.values, data.time.values)
-    title = f"{config.name}: nominal world"
+    title = f"{config.title}: nominal world"
     if failures.nominal is not None:
         nominal = nominal[failures.good[0]]
         seen = entries_in_view(places(mechanism, nominal))

@@ -10,9 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import TypeGuard
 
-from jaxdae.spelling import meant
-
-_WIDTH = 60
+from jaxdae.spelling import meant, shorten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +83,6 @@ def show(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}: {shorten(str(list(value)))}" if value else "an empty list"
     return shorten(str(value))
-
-
-def shorten(text: str) -> str:
-    """Returns a text cut to a width that a line of a message has room for."""
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -13,25 +13,27 @@ _SECONDS_BETWEEN_LINES = 5.0
 class Progress:
     """Shows steps done, steps per second and time left; a context manager.
 
+    The steps of all worlds count, so that the time left is right where parts of a run have different numbers of worlds.
+
     Args:
-        total: number of steps.
+        steps: number of steps of each world.
         console: where to.
-        worlds: how many worlds take each step.
+        worlds: number of worlds.
         seconds: time from one plain line to the next.
         others: says how far all processes of a run are, where there are several.
     """
 
     def __init__(
         self,
-        total: int,
+        steps: int,
         console: rich.console.Console,
         worlds: int = 1,
         seconds: float = _SECONDS_BETWEEN_LINES,
         others: Callable[[], str] | None = None,
     ):
         """Prepares the display; entering the context shows it."""
-        self._total, self._console, self._worlds, self._seconds, self._others = total, console, worlds, seconds, others
-        self._done = 0
+        self._steps, self._console, self._worlds, self._seconds, self._others = steps, console, worlds, seconds, others
+        self._total, self._done = steps * worlds, 0
         self._bar: rich.progress.Progress | None = None
 
     def __enter__(self) -> "Progress":
@@ -50,12 +52,12 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task("simulating", total=self._total, speed="compiling the steps")
         else:
-            self._line(f"simulating {self._total} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
+            self._line(f"simulating {self._steps} steps" + (f" of {self._worlds} worlds" if self._worlds > 1 else ""))
             compiling(self._console, f"the steps of {self._worlds} worlds" if self._worlds > 1 else "the steps")
         return self
 
     def update(self, done: int) -> None:
-        """Reports that `done` steps of all are done."""
+        """Report that `done` steps of all worlds together are done."""
         first, self._done = self._done == 0, done
         now = time.perf_counter()
         if first:
@@ -67,7 +69,8 @@ class Progress:
             self._bar.update(self._task, completed=done, speed=_speed(speed, self._worlds))
         elif is_due and done < self._total:
             left = f", {duration((self._total - done) / speed)} left" if speed else ""
-            self._line(f"{done}/{self._total} steps ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
+            what = "world steps" if self._worlds > 1 else "steps"
+            self._line(f"{done}/{self._total} {what} ({100 * done // self._total} %), {_speed(speed, self._worlds)}{left}")
         if is_due and self._others is not None:
             self._line(f"all processes: {self._others()}")
         if is_due:
@@ -90,7 +93,7 @@ def compiling(console: rich.console.Console, what: str) -> None:
 def _speed(steps: float, worlds: int) -> str:
     if not steps:
         return "measuring"
-    return f"{steps:,.0f} steps/s" + (f" ({steps * worlds:,.0f} world steps/s)" if worlds > 1 else "")
+    return f"{steps:,.0f} {'world steps' if worlds > 1 else 'steps'}/s"
 
 
 def duration(seconds: float) -> str:

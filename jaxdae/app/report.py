@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from jaxdae.app import files, run_folder
+from jaxdae.app import files, run_folder, verdicts
 from jaxdae.app.schema import Config
 
 
@@ -18,9 +18,7 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     if projection is not None:
         velocities = "yes" if projection.velocity else "no"
         projected = f"positions {projection.position or 'no'}, velocities {velocities}, metric {projection.metric}"
-    driven = config.control is not None or config.controls is not None
-    across = ", across the jumps of inputs" if driven else ""  # A held input jumps at every step: that is no error of the motion.
-    between = f", work between saved states by interpolation{across}" if config.save_every > 1 or driven else ""
+    constraints, energy = numbers["constraints"], numbers.get("energy_balance")
     found = [
         (f"bodies, joints, {acting}", f"{len(config.mechanism.bodies)}, {len(config.mechanism.joints)}, {count}"),
         (
@@ -36,18 +34,16 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
         ("integrator", f"{config.integrator.type}; projection: {projected}"),
         ("solver, stabilization", f"{config.solver.type}, {config.stabilization.type}"),
         ("precision", config.precision),
-        ("largest violation, all worlds and steps", f"{numbers['largest_violation']:.3g} m or rad"),
-        ("largest velocity violation", f"{numbers['largest_velocity_violation']:.3g} m/s or rad/s"),
-        *(
-            [
-                (
-                    f"energy balance error, nominal world{between}",
-                    f"{numbers['energy_balance_error']:.3g} J; kinetic energy up to {numbers['energy_scale']:.3g} J",
-                )
-            ]
-            if config.mechanism.order == "second"
-            else []
+        (
+            "largest violation, all worlds and steps",
+            f"{constraints['violation']:.3g} m or rad; {_judged(constraints['violation'], constraints['limit'])}",
         ),
+        (
+            "largest velocity violation",
+            f"{constraints['velocity_violation']:.3g} m/s or rad/s;"
+            f" {_judged(constraints['velocity_violation'], constraints['velocity_limit'])}",
+        ),
+        *([(_energy_label(config), _energy(energy))] if energy else []),
         ("status", ", ".join(f"{count} {name}" for name, count in numbers["status"].items())),
         ("simulated in", f"{timing['simulate_s']:.3g} s after {timing['compile_s']:.3g} s of compiling"),
         ("speed", f"{timing['worlds_per_s']:,.4g} worlds/s, {timing['world_steps_per_s']:,.4g} world steps/s"),
@@ -55,10 +51,25 @@ def rows(config: Config, record: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
+def _energy_label(config: Config) -> str:
+    return "energy balance error" + (", worst world" if config.batch.size > 1 else "")
+
+
+def _energy(energy: dict[str, Any]) -> str:
+    """Return error, scale and verdict of the energy balance in words."""
+    return f"{energy['error_J']:.3g} J of {energy['exchanged_J']:.3g} J exchanged ({energy['relative']:.2g}); {energy['verdict']}"
+
+
+def _judged(value: float, limit: float) -> str:
+    return f"{verdicts.verdict(value, limit)} (limit {limit:.2g})"
+
+
 def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: list[pathlib.Path]) -> None:
     """Writes the report beside the results."""
-    lines = [f"# {config.name}", ""]
-    if config.description:
+    lines = [f"# {config.title}", ""]
+    if config.of_script:
+        lines += [verdicts.mechanism_only(config), ""]
+    elif config.description:
         lines += [config.description.strip(), ""]
     versions = record["environment"]["versions"]
     lines += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows(config, record)), ""]
@@ -67,6 +78,7 @@ def write(file: pathlib.Path, config: Config, record: dict[str, Any], pictures: 
         lines += [f"**The run is not complete:** {reason}.", ""]
     if record["results"].get("failure"):
         lines += [f"**The simulation failed:** {record['results']['failure']}", ""]
+    lines += [line for sentence in verdicts.sentences(record["results"]) for line in (f"**{sentence}**", "")]
     for picture in pictures:
         lines += [f"![{picture.stem}]({picture.parent.name}/{picture.name})", ""]
     written = ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -63,12 +63,8 @@ def variables(entries: Entries, absolute: bool, driven: bool, first_order: bool 
         "velocity_violation": ("largest violation of the velocity constraints since the entry before", (), "m/s or rad/s"),
         "status": ("jaxdae.Status of the world, 0 is OK", (), "1"),
         "kinetic_energy": ("kinetic energy", (), "J"),
-        "potential_energy": ("potential energy of gravity, springs and constant forces", (), "J"),
-        "work": (
-            "work since the start of what has no potential (dampers, prescribed motion), from the saved states",
-            (),
-            "J",
-        ),
+        "potential_energy": ("potential energy of gravity and springs", (), "J"),
+        "work": ("work since the start of motors, given forces, dampers, friction and prescribed motions", (), "J"),
     } | more
 
 

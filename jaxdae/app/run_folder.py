@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from jaxdae._version import __version__
 from jaxdae.app import files
 from jaxdae.app.problems import Failed
 from jaxdae.app.schema import Config
@@ -129,7 +130,8 @@ def versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
-    return found
+    # The metadata of an editable installation may be older than its code.
+    return found | {"jaxdae": __version__}
 
 
 def hardware() -> dict[str, Any]:

@@ -124,7 +124,7 @@ def draw(folder: pathlib.Path, config: Config, record: dict[str, Any], pictures:
 
 def table(config: Config, record: dict[str, Any]) -> rich.table.Table:
     """Returns the summary of a run as a table for the console."""
-    summary = rich.table.Table(title=config.name, title_justify="left", show_header=False)
+    summary = rich.table.Table(title=config.title, title_justify="left", show_header=False)
     for label, value in report.rows(config, record):
         summary.add_row(label, value)
     return summary

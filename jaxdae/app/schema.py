@@ -375,6 +375,7 @@ class Config(Section):
     )
     control: Law | None = Field(default=None, description="a feedback law, {type: pd, inputs: [...], coordinates: [...], ...}")
     output: Output = Field(default=Output(), description="{plots: ..., overlay: [...]}")
+    script: str = Field(default="", description="the script that this config belongs to, such as experiments/parking.py")
     experiment: dict[str, Any] = Field(default={}, description="settings that only the script of an experiment reads")
 
     @model_validator(mode="after")
@@ -386,6 +387,16 @@ class Config(Section):
                 f"remove stabilization: {method} keeps the constraints by itself|stabilization"
             )
         return self
+
+    @property
+    def title(self) -> str:
+        """The name in the title of pictures and reports; it says so where a script, not the command, runs the experiment."""
+        return f"{self.name} (mechanism only)" if self.of_script else self.name
+
+    @property
+    def of_script(self) -> str:
+        """The script that this config belongs to, in words; empty where the command runs all of it."""
+        return self.script or ("a script, which reads the section experiment" if self.experiment else "")
 
     @property
     def steps(self) -> int:

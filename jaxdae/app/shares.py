@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import rich.console
 
-from jaxdae.app import files, interrupts, locks, parts, report, results, run_folder, watch
+from jaxdae.app import files, interrupts, locks, parts, report, results, run_folder, verdicts, watch
 from jaxdae.app.build import Worlds
 from jaxdae.app.grid import Grid, Range, grid
 from jaxdae.app.identity import check
@@ -227,18 +227,22 @@ class Shares:
                 return 0
             raise
         threads, mesh = divided(self.devices or self.config.layout.devices)
-        simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads)
         most = max(behind - first for first, behind in planned)
+        simulator = Simulator(self.config, self.grid.block, self.mesh or mesh, threads, most)
+        total = sum(behind - first for first, behind in planned)
         metrics = Metrics(self.folder, self.config.steps, self.number)
         others = self._far if self.reports else None
-        with precision(self.config), Progress(self.config.steps * len(planned), self.console, most, others=others) as progress:
+        finished = 0  # world steps
+        with precision(self.config), Progress(self.config.steps, self.console, total, others=others) as progress:
             while planned:
-                before, worlds = count * self.config.steps, planned[0]
+                worlds = planned[0]
+                size = worlds[1] - worlds[0]
                 with parts.locked(self.folder, worlds):
                     # Once more: who held the lock a moment ago may have completed these worlds.
                     if worlds in self._planned(within) and self._go_on():
-                        _Working(self, simulator, metrics, worlds).run(lambda done, before=before: progress.update(before + done))
-                        count += 1
+                        working = _Working(self, simulator, metrics, worlds)
+                        working.run(lambda done, size=size, before=finished: progress.update(before + done * size))
+                        finished, count = finished + self.config.steps * size, count + 1
                 planned = self._planned(within)
         return count
 
@@ -274,7 +278,7 @@ class Shares:
         written = [[*part.worlds, self._shown.get(part.worlds, part.told["written"])] for part in found]
         # Without the nominal world there is nothing to draw.
         if any(first == 0 and entries for first, _, entries in written):
-            told = {"results": _results(summary), "layout": summary.layout, "timing": self._timing(summary)}
+            told = {"results": _results(self.config, summary), "layout": summary.layout, "timing": self._timing(summary)}
         if stopped:
             stopped = f"{stopped} after {summary.steps} of {self.config.steps} steps{self._which(found)}"
             told["written"] = written
@@ -371,6 +375,16 @@ class _Working:
         self._saved = time.monotonic()
 
 
-def _results(summary: Summary) -> dict[str, Any]:
-    elsewhere = ("compile_s", "simulate_s", "layout", "failed_first")
-    return {key: value for key, value in dataclasses.asdict(summary).items() if key not in elsewhere}
+def _results(config: Config, summary: Summary) -> dict[str, Any]:
+    """Return what `run.json` holds of a simulation, with the verdicts."""
+    energy = verdicts.energy_balance(config, summary)
+    return {
+        "largest_violation": summary.largest_violation,
+        "largest_velocity_violation": summary.largest_velocity_violation,
+        "largest_velocity": summary.largest_velocity,
+        "constraints": verdicts.constraints(config, summary),
+        **({} if energy is None else {"energy_balance": energy}),
+        "status": summary.status,
+        "failure": summary.failure,
+        "steps": summary.steps,
+    }

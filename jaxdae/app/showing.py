@@ -77,7 +77,7 @@ def plot(
     robot: Annotated[pathlib.Path | None, _ROBOT] = None,
 ) -> None:
     """Redraw plots and report of a run, or write its scene for browsers."""
-    from jaxdae.app import files, opened, run_folder
+    from jaxdae.app import files, opened, run_folder, verdicts
 
     if html:
         _write_page(folder, worlds, (("reactions", "forces") if arrows else ()), violation, dark, not overlay, robot)
@@ -90,6 +90,8 @@ def plot(
 
     found = opened.drawable(folder)
     _note_incomplete(found)
+    if found.config.of_script and not found.is_fit:
+        note(verdicts.mechanism_only(found.config))
     draw = draw_fit if found.is_fit else draw_simulation
     try:
         draw(folder, found.config, found.record, pictures=True)

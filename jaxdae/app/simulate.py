@@ -17,16 +17,14 @@ import numpy as np
 
 import jaxdae
 from jaxdae.app import interrupts, laws
-from jaxdae.app.build import Worlds, cut, sample, with_numbers
-from jaxdae.app.describing import described
+from jaxdae.app.account import Account, account_of, accounted, relative_error
+from jaxdae.app.build import Worlds, cut
 from jaxdae.app.grid import Range
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
 from jaxdae.batching.layout import lanes, local
 from jaxdae.devices import on_accelerator
 
-_NEIGHBORS = 5  # entries that a slope of the power is taken from
-_BEFORE = _NEIGHBORS - 1  # entries that a block knows of those before it
 _ALONE = {"devices": 1, "chunk": 1, "chunks": 1, "added_worlds": 0}
 Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
@@ -38,8 +36,12 @@ class Summary:
     Attributes:
         largest_violation: over all worlds and steps, in units of the rows.
         largest_velocity_violation: the same of the velocities.
-        energy_balance_error: largest |E - E(0) - work| of the nominal world in J.
-        energy_scale: largest kinetic energy of the nominal world in J, for comparison.
+        largest_velocity: over all worlds and saved states, in m/s or rad/s.
+        energy_balance_error: largest |E - E(0) - work| in J over all steps, of the world with the worst balance.
+        energy_exchanged: the energy in J that this world exchanged: the largest of its kinetic energy, the range of its
+            potential energy and the range of the work on it.
+        energy_balance_relative: that error over the energy exchanged.
+        energy_balance_world: the number of this world.
         status: how many worlds ended with which status.
         failure: the first failure in words, empty without one.
         failed_first: its saved entry and its world, by which the first one of several parts is found; empty without one.
@@ -52,8 +54,11 @@ class Summary:
 
     largest_violation: float = 0.0
     largest_velocity_violation: float = 0.0
+    largest_velocity: float = 0.0
     energy_balance_error: float = 0.0
-    energy_scale: float = 0.0
+    energy_exchanged: float = 0.0
+    energy_balance_relative: float = 0.0
+    energy_balance_world: int = 0
     status: dict[str, int] = dataclasses.field(default_factory=dict)
     failure: str = ""
     failed_first: list[int] = dataclasses.field(default_factory=list)
@@ -70,18 +75,12 @@ class Carried:
     Attributes:
         state: the states (world, ...).
         status: how each world fares (world,).
-        memory: what the integrators carry, (world, ...).
-        work: the work integral (world,) in J.
-        powers: the last entries that its slopes know of, (world, entries) in W.
-        first_energy: of the nominal world in J, not a number before the first block.
+        memory: what the integrators carry, with their energy accounts, (world, ...).
     """
 
     state: jaxdae.State
     status: Any
     memory: Any
-    work: np.ndarray
-    powers: np.ndarray
-    first_energy: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,22 +109,29 @@ class Simulator:
         mesh: the devices; None for all that JAX sees.
         threads: among how many threads the worlds are divided, each of which runs the program of its share; on a CPU, where the compiler
             gives the operations of one program to other cores only where they are large.
+        most: the worlds of the largest part, whose program also serves parts that are one chunk of worlds smaller; 0 where
+            there is one part only.
     """
 
-    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1):
+    def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
         """Compiles nothing yet."""
-        self._config, self._block, self._driven, self._threads = config, block, _is_driven(config), threads
+        self._config, self._block, self._threads, self._most = config, block, threads, most
         self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk)
         self._programs: dict[int, Any] = {}
         self._memory: Any = None
 
     def carried(self, worlds: Worlds) -> Carried:
         """Returns where worlds stand at their start."""
+        worlds = self._accounted(worlds)
         if self._memory is None:  # One for all parts, which have the same axes: it is traced once for each number of worlds.
             self._memory = jax.jit(partial(_first_memory, (worlds.system_axes, worlds.integrator_axes)))
         memory = self._memory(worlds.system, worlds.integrator, worlds.state)
-        nothing = np.zeros((worlds.size, 0))
-        return Carried(worlds.state, jnp.zeros(worlds.size, jnp.int32), memory, np.zeros(worlds.size), nothing, float("nan"))
+        return Carried(worlds.state, jnp.zeros(worlds.size, jnp.int32), memory)
+
+    def _accounted(self, worlds: Worlds) -> Worlds:
+        """Return worlds whose integrators keep an energy account."""
+        method, axes = (accounted(each, self._config) for each in (worlds.integrator, worlds.integrator_axes))
+        return dataclasses.replace(worlds, integrator=method, integrator_axes=axes)
 
     def run(
         self,
@@ -154,6 +160,7 @@ class Simulator:
         dt = jnp.asarray(config.dt, worlds.state.q.dtype)
         started = time.perf_counter()
         at = self.carried(worlds) if part.carried is None else part.carried
+        worlds = self._accounted(worlds)
         shares, summary.layout = self._divided(worlds)
         each = [worlds.part(*share) for share in shares]
         stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory)) for a, b in shares]
@@ -162,7 +169,7 @@ class Simulator:
         summary.compile_s += time.perf_counter() - started
         interrupts.check()
 
-        track = _Track(config, worlds, summary, sink, part, at)
+        track = _Track(config, worlds, summary, sink, part)
         done = part.done
         before, started = summary.simulate_s, time.perf_counter()
 
@@ -180,7 +187,7 @@ class Simulator:
                 done += count * every
                 summary.steps, summary.simulate_s = done, before + time.perf_counter() - started
                 state, status, memory = _whole(stand, worlds.size)
-                saved(Carried(state, status, memory, *track.carried))
+                saved(Carried(state, status, memory))
             progress(done)
         return summary
 
@@ -190,7 +197,11 @@ class Simulator:
         On a CPU a call is for one chunk: a loop over chunks inside of the program rounds otherwise than the program of one chunk.
         """
         q, nv = worlds.state.q, worlds.state.v.shape[-1]
-        shares = _shares(worlds.size, self._threads, 1 if on_accelerator() else lanes(q.dtype))
+        together = 1 if on_accelerator() else lanes(q.dtype)
+        shares = _shares(worlds.size, self._threads, together)
+        largest = _shares(self._most, self._threads, together) if self._most > 1 else []
+        if len(largest) == len(shares) and worlds.size > largest[-1][0] and worlds.size > 1:
+            shares = largest
         each = shares[0][1] - shares[0][0]
         if each == 1:
             return shares, _ALONE | {"threads": len(shares)}
@@ -204,7 +215,7 @@ class Simulator:
         """Returns the program for worlds of this number."""
         if worlds.size not in self._programs:
             axes, every = (worlds.system_axes, worlds.integrator_axes), self._config.save_every
-            block = partial(_block, axes, self._layout, self._driven, self._block * every, every)
+            block = partial(_block, axes, self._layout, self._block * every, every)
             lowered = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt)
             self._programs = {worlds.size: lowered.compile()}
         return self._programs[worlds.size]
@@ -243,18 +254,6 @@ def _whole(trees: Any, size: int) -> Any:
     return jax.tree.map(lambda *x: np.concatenate([local(part) for part in x])[:size], *trees)
 
 
-def _is_driven(config: Config) -> bool:
-    """Returns whether anything without potential does work: dampers, prescribed motions, forces turning with a body."""
-    if config.mechanism.order == "first":
-        return False
-    locations, samples = sample(config)
-    # With varied numbers as far from zero as in any world: friction may act in one world alone.
-    values = with_numbers(config.model_dump(), locations, [float(column[np.argmax(np.abs(column))]) for column in samples])
-    mechanism = values["mechanism"]
-    elements = (*mechanism["joints"], *mechanism["forces"])
-    return bool(laws.driven_names(values)) or any(not described(each, mechanism["space"]).conserves_energy for each in elements)
-
-
 # compiled
 
 
@@ -266,7 +265,6 @@ def _first_memory(axes: Any, system: Any, integrator: Any, state: Any) -> Any:
 def _block(
     axes: Any,
     layout: jaxdae.Layout,
-    driven: bool,
     steps: int,
     every: int,
     system: Any,
@@ -289,7 +287,7 @@ def _block(
     failed = status != jaxdae.Status.OK
     info = trajectory.info
     saved = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old[:, None], x), trajectory.state, state)
-    found = {
+    found: dict[str, Any] = {
         "violation": jnp.where(failed[:, None], 0.0, info.violation),
         "velocity_violation": jnp.where(failed[:, None], 0.0, info.velocity_violation),
         "status": jnp.where(failed[:, None], status[:, None], info.status),
@@ -300,8 +298,30 @@ def _block(
     begun = laws.memory_at_start(integrator, memory)
     laws_memory = jax.tree.map(lambda old, x: jnp.concatenate([old[:, None], x], axis=1), begun, laws.memory_after(info))
     last = jax.tree.map(lambda x: x[:, -1], saved)
-    found |= observe(axes, driven, system, integrator, (with_start, laws_memory), dt)
-    return last, found["status"][:, -1], trajectory.memory, found
+    found |= observe(axes, system, integrator, (with_start, laws_memory), dt)
+    # The account of a failed world ends with its last good state.
+    memory_now = jax.tree.map(lambda x, old: jnp.where(_over(failed, x), old, x), trajectory.memory, memory)
+    begin, end = account_of(integrator, memory), account_of(integrator, memory_now)
+    if begin is None or end is None:
+        found["work"] = jnp.zeros_like(found["violation"])
+    else:
+        found["account"] = _accounts(begin, info.account, end, found["status"])
+        found["work"] = found["account"].work
+    return last, found["status"][:, -1], memory_now, found
+
+
+def _accounts(begin: Account, after: Account, end: Account, status: Any) -> Account:
+    """Return the accounts (world, time) at the start of a block and at its saved states.
+
+    A failed world has the account `end` of its last good state, where it stays.
+    """
+
+    def joined(old: Any, new: Any, last: Any) -> Any:
+        whole = jnp.concatenate([old[:, None], new], axis=1)
+        good = (status == jaxdae.Status.OK).reshape(status.shape + (1,) * (whole.ndim - 2))
+        return jnp.where(good, whole, last[:, None])
+
+    return jax.tree.map(joined, begin, after, end)
 
 
 def _over(flags: Any, like: Any) -> Any:
@@ -316,23 +336,16 @@ def _first(tree: Any, axes: Any) -> Any:
 
 
 class _Track:
-    """Hands blocks on to the sink, and carries the work integral and the extremes from block to block."""
+    """Hands blocks on to the sink, and carries the extremes from block to block."""
 
-    def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink, part: Part, at: Carried):
+    def __init__(self, config: Config, worlds: Worlds, summary: Summary, sink: Sink, part: Part):
         self._config, self._worlds, self._summary, self._sink, self._part = config, worlds, summary, sink, part
-        self._work, self._powers, self._first_energy = at.work, at.powers, at.first_energy
         self._is_first = part.carried is None
 
-    @property
-    def carried(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """What the next block needs."""
-        return self._work, self._powers, self._first_energy
-
-    def take(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
-        """Takes a block: instants (time,) with its start, arrays (world, at least time, ...)."""
+    def take(self, instants: np.ndarray, block: dict[str, Any]) -> None:
+        """Takes a block: instants (time,) with its start, arrays (world, at least time, ...), and the energy accounts."""
+        accounts, last = block.pop("account", None), len(instants) - 1
         block = {name: x[:, : len(instants)] for name, x in block.items()}
-        work = self._integrated(instants, block.pop("power"), block["status"])
-        block["work"] = work.astype(block["q"].dtype)
         if self._is_first:
             for name in ("violation", "velocity_violation"):
                 at_start = getattr(self._worlds.closed, name)[:, None].astype(block[name].dtype)
@@ -340,30 +353,20 @@ class _Track:
         else:
             instants, block = instants[1:], {name: x[:, 1:] for name, x in block.items()}
         self._look(instants, block)
+        if accounts is not None:
+            # A block may reach beyond the end of the run.
+            self._balance(jax.tree.map(lambda x: x[:, last], accounts))
         self._is_first = False
         self._sink(instants, block)
 
-    def _integrated(self, instants: np.ndarray, power: np.ndarray, status: np.ndarray) -> np.ndarray:
-        """Returns the integral of the power (world, time): trapezoids corrected by the slopes, exact for cubics."""
-        moving = (status == jaxdae.Status.OK).astype(float)
-        p = power * moving
-        # The slopes at the beginning of a block know of the entries before it, those at its end do without what comes after.
-        known = np.concatenate([self._powers, p], axis=1)
-        self._powers = known[:, max(0, known.shape[1] - _BEFORE - 1) : -1]
-        h, r = np.diff(instants), _slopes(known, instants)[:, -p.shape[1] :] * moving
-        gained = h / 2 * (p[:, 1:] + p[:, :-1]) + h**2 / 12 * (r[:, :-1] - r[:, 1:])
-        gained *= moving[:, 1:]  # Where a world failed on the way, nobody knows what was done since the entry before.
-        work = self._work[:, None] + np.concatenate([np.zeros_like(p[:, :1]), np.cumsum(gained, axis=1)], axis=1)
-        self._work = work[:, -1]
-        return work
-
     def _look(self, instants: np.ndarray, block: dict[str, np.ndarray]) -> None:
         summary = self._summary
-        for field, name in (("largest_violation", "violation"), ("largest_velocity_violation", "velocity_violation")):
-            setattr(summary, field, max(getattr(summary, field), float(np.max(block[name], initial=0.0))))
-        if self._part.first == 0:
-            moving = block["status"][0] == jaxdae.Status.OK
-            self._balance(*(block[name][0][moving].astype(float) for name in ("kinetic_energy", "potential_energy", "work")))
+        for field, name in (
+            ("largest_violation", "violation"),
+            ("largest_velocity_violation", "velocity_violation"),
+            ("largest_velocity", "v"),
+        ):
+            setattr(summary, field, max(getattr(summary, field), float(np.max(np.abs(block[name]), initial=0.0))))
         failed = np.argwhere(block["status"] != jaxdae.Status.OK)
         if failed.size and not summary.failure:
             world, entry = failed[np.argmin(failed[:, 1])]
@@ -377,31 +380,11 @@ class _Track:
         names = [jaxdae.Status(int(code)).name for code in codes]
         summary.status = dict(zip(names, counts.tolist(), strict=True))
 
-    def _balance(self, kinetic: np.ndarray, potential: np.ndarray, work: np.ndarray) -> None:
-        """Compares the energy of the nominal world, as long as it has not failed, with its start and the work since."""
-        if self._is_first:
-            self._first_energy = float(kinetic[0] + potential[0])
-        missing = np.abs(kinetic + potential - self._first_energy - work)
-        self._summary.energy_balance_error = max(self._summary.energy_balance_error, float(np.max(missing, initial=0.0)))
-        self._summary.energy_scale = max(self._summary.energy_scale, float(np.max(kinetic, initial=0.0)))
-
-
-def _slopes(values: np.ndarray, instants: np.ndarray) -> np.ndarray:
-    """Returns the slopes of values (world, k) at evenly spread times, by polynomials through five neighbors, or through all."""
-    count = values.shape[1]
-    size, slopes = min(count, _NEIGHBORS), np.zeros_like(values)
-    if size < 2:
-        return slopes
-    middle = size // 2
-    for at in (*range(middle), *range(count - size + middle, count)):
-        first = min(max(at - middle, 0), count - size)
-        slopes[:, at] = values[:, first : first + size] @ _weights(first - at, size)
-    for offset, weight in enumerate(_weights(-middle, size)):
-        slopes[:, middle : count - size + middle] += weight * values[:, offset : offset + count - size]
-    return slopes / float(instants[1] - instants[0])
-
-
-def _weights(first: int, size: int) -> np.ndarray:
-    """Returns the weights of values at first, first + 1, ... that give the slope at zero of the polynomial through them."""
-    powers = np.vander(np.arange(first, first + size), increasing=True).T.astype(float)
-    return np.linalg.solve(powers, np.eye(size)[1])
+    def _balance(self, account: Account) -> None:
+        """Note the world with the worst energy balance so far."""
+        relative, exchanged = relative_error(account, self._config.precision)
+        world = int(np.argmax(relative))
+        self._summary.energy_balance_relative = float(relative[world])
+        self._summary.energy_balance_error = float(account.error[world])
+        self._summary.energy_exchanged = float(exchanged[world])
+        self._summary.energy_balance_world = self._part.first + world

@@ -16,9 +16,9 @@ import yaml
 
 from jaxdae.app import bare_robot, files
 from jaxdae.app.keys import as_mapping, key_text, longest_key, name_of
-from jaxdae.app.problems import ConfigError, Problem, did_you_mean, shorten, show
+from jaxdae.app.problems import ConfigError, Problem, did_you_mean, show
 from jaxdae.app.yaml12 import Loader
-from jaxdae.spelling import meant
+from jaxdae.spelling import meant, shorten
 
 Location = tuple[str | int, ...]
 CONFIG_BYTES = 10_000_000

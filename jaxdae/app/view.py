@@ -56,7 +56,7 @@ class Seen:
             violation = data.violation.values
         self._poses = in_space(poses)
         with precision(config):
-            self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.name)
+            self.scene = from_poses(self._mechanism(0), self._times, poses, violation=violation, title=config.title)
             self.notes: list[str] = []
             if config.mechanism.space == "space":
                 self._show_robot(robot or _robot_file(found.record.get("source", "")), robot is not None)

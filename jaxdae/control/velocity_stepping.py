@@ -184,7 +184,7 @@ class VelocityStepping(Method):
                 if group.coupling is not Coupling.TOGETHER:
                     left = at.jacobian.transpose_times(p) + applied
                     given = push + left if group.coupling is Coupling.AFTER else push
-                    alone = factorized(self.solver, at.mass, DenseRows(rows.jacobian), rows.compliance)
+                    alone = factorized(at.solver, at.mass, DenseRows(rows.jacobian), rows.compliance)
                     impulses[k] = solve(alone.factors, alone.mass, alone.jacobian, alone.compliance, given, rows.target)[1]
                 effort, force = _applied(group, system, state, rows.jacobian, impulses[k], known, dt)
                 efforts[k] = effort / dt
@@ -233,7 +233,7 @@ class VelocityStepping(Method):
             filled = [jnp.zeros((n,), push.dtype) if part is None else part for part, n in zip(parts, lengths, strict=True)]
             compliance = jnp.concatenate(filled)
         jacobian = at.jacobian.stacked(*(DenseRows(groups[k].jacobian) for k in joint))
-        both = factorized(self.solver, at.mass, jacobian, compliance)
+        both = factorized(at.solver, at.mass, jacobian, compliance)
         targets = jnp.concatenate([target, *(groups[k].target for k in joint)])
         dv, all_p = solve(both.factors, both.mass, both.jacobian, both.compliance, push, targets)
         start = rows

@@ -27,7 +27,7 @@ def to_gymnasium(environment: Any, worlds: int | None = None, *, seed: int = 0, 
         TypeError: no `Environment`, or a number of worlds that is no integer.
         ValueError: a number of worlds below one.
     """
-    module = _loaded("gymnasium", "pip install jaxdae[envs]")
+    module = _loaded("gymnasium", "pip install '.[envs]' in a clone of jaxdae")
     if worlds is None:
         return module.SingleEnvironment(_plain(environment), seed, params)
     return module.ManyEnvironments(_plain(environment), checked_count("to_gymnasium: worlds", worlds), seed, params)

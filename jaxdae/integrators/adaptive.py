@@ -112,7 +112,7 @@ class Adaptive(Method):
         info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
         # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        status = first_failure(begun, status, ended, projection_status(self.projection, info, new))
+        status = first_failure(begun, status, ended, projection_status(system, self.projection, info, new))
         return new, memory, dataclasses.replace(info, iterations=count, status=status)
 
     def check(self) -> None:

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import Unknowns, dynamic_rows, hard_or_soft, saddle_point_corrections
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start
 from jaxdae.integrators.method import Method
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
@@ -124,5 +124,5 @@ class GeneralizedAlpha(Method):
         x, change = self.newton.root(_residual, guess, args, saddle_point_corrections(at))
         auxiliary, new = _end(state, system, x.dv / dt, before, rho, dt)
         status = convergence(change, self.newton.tolerance, new.q, 1.0 / (dt * _factors(rho)[0]))
-        info = step_info(system, new, before.a, before.lam, self.newton.iterations, status)
+        info = closed_step_info(system, new, before.a, before.lam, self.newton.iterations, status)
         return new, AlphaMemory(auxiliary, x.dv / dt, x.impulse / dt, before.started), info

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
@@ -119,7 +119,7 @@ def _step(method: Any, share: float, residual: Any, system: AnySystem, point: Po
     x, change = method.newton.root(residual, guess, args, saddle_point_corrections(at))
     _, new = _end(share, system, state, x.dv / dt, dt)
     status = convergence(change, method.newton.tolerance, new.q, 1.0 / (share * dt))
-    info = step_info(system, new, a, lam, method.newton.iterations, status)
+    info = closed_step_info(system, new, a, lam, method.newton.iterations, status)
     return Point(new, stage=point.linearization), memory, info
 
 

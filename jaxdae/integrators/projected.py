@@ -28,14 +28,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import Integrator, StepInfo, largest, step_info
+from jaxdae.integrators.interface import Integrator, StepInfo, is_open, largest, step_info
 from jaxdae.integrators.method import NOT_SWITCHING, PointWrapping, switches_rows
 from jaxdae.integrators.motion import bound
 from jaxdae.linearization import Linearization, Point, linearize, located
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, default_tolerance
+from jaxdae.system import AnySystem, State, default_tolerance, shortest_scale
 from jaxdae.typing import Count
 
 
@@ -54,24 +54,24 @@ def _serves_both(system: AnySystem, state: State) -> bool:
     return without_velocity_rows and system.compliance(state.t, state.q) is None
 
 
-def projection_status(projection: Projection | None, info: StepInfo, state: State) -> Count:
+def projection_status(system: AnySystem, projection: Projection | None, info: StepInfo, state: State) -> Count:
     """Returns the status () of a projection, NOT_CONVERGED where it has left more than it ought to.
 
-    That is where an iterated position projection leaves more than its tolerance and what rounding of the coordinates leaves of it,
-    4 eps (1 + max |q|) (1.4e-4 m in single precision 300 m away, where 6e-5 m were seen), or where velocities break the rows after their
-    projection, |[g'; w]| > 1e-5 (1 + max |v|) (3.5e-4 in single precision): rows that contradict each other, or are far from affine.
+    That is where an iterated position projection leaves more than its tolerance (see `is_open`), or where velocities break the rows after
+    their projection, |[g'; w]| > 1e-5 (min(1, L) + max |v|) with the characteristic length L (3.5e-4 in single precision): rows that
+    contradict each other, or are far from affine.
 
     Args:
+        system: the system.
         projection: what was projected; None for nothing.
         info: with the violations after it.
         state: coordinates and velocities after it.
     """
     left = jnp.zeros((), bool)  # Comparisons with NaN are false: that is a matter of its own.
     if projection is not None and isinstance(projection.position, PositionProjection):
-        rounding = 4.0 * float(jnp.finfo(state.q.dtype).eps) * (1.0 + largest(state.q))
-        left |= info.violation > projection.position.tolerance + rounding
+        left |= is_open(system, info.violation, state.q, projection.position.tolerance)
     if projection is not None and projection.velocity is not None:
-        left |= info.velocity_violation > default_tolerance(state.v.dtype) * (1.0 + largest(state.v))
+        left |= info.velocity_violation > default_tolerance(state.v.dtype) * (shortest_scale(system, state.v.dtype) + largest(state.v))
     status: Any = jnp.where(left, Status.NOT_CONVERGED, Status.OK)
     return status.astype(jnp.int32)
 
@@ -128,7 +128,7 @@ class Projected(PointWrapping):
         info = dataclasses.replace(inner, **found)
         if isinstance(self.projection.position, PositionProjection):
             info = dataclasses.replace(info, iterations=inner.iterations + self.projection.position.iterations)
-        failed = projection_status(self.projection, info, new)
+        failed = projection_status(system, self.projection, info, new)
         info = dataclasses.replace(info, status=first_failure(inner.status, failed))
         return Point(new, here, estimate=end.q if shared else None), memory, info
 

@@ -44,7 +44,7 @@ import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.integrators.implicit import dynamic_rows, hard_or_soft
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, step_info
+from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Linearization, Point, factorized, linearize
@@ -208,5 +208,5 @@ class RadauIIA(PointMethod):
         stages = _stages(x, system, state, drift, dt)
         new = State(state.t + dt, stages.q[-1], stages.v[-1])
         status = convergence(change, self.newton.tolerance, new.q, _CLOSING / dt)
-        info = step_info(system, new, a, lam, self.newton.iterations, status)
+        info = closed_step_info(system, new, a, lam, self.newton.iterations, status)
         return Point(new, stage=point.linearization), memory, info

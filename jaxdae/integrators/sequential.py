@@ -90,7 +90,7 @@ class Sequential(PointWrapping):
         with jax.named_scope("position_projection"):
             new = root.project(_Along(rows, end.state), end.state, point.state)
         after = step_info(rows, new, info.a, info.lam)
-        status = first_failure(info.status, projection_status(Projection(root, velocity=None), after, new))
+        status = first_failure(info.status, projection_status(system, Projection(root, velocity=None), after, new))
         info = dataclasses.replace(info, violation=after.violation, iterations=info.iterations + root.iterations, status=status)
         return end.moved(system, new), memory, info
 

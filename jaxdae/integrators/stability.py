@@ -38,7 +38,7 @@ from jaxdae.integrators.method import of_points, roles_of
 from jaxdae.integrators.motion import motion
 from jaxdae.stabilization import Baumgarte
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State
+from jaxdae.system import AnySystem, State, scales
 
 _MIXED = 0.1
 _GROWTH = 1.01
@@ -88,7 +88,8 @@ def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: An
     cancels = jnp.abs(v - before) < 0.1 * dt * size
     least = jnp.where(cancels, 1.0, min(0.95 * limit**2 / 4.0, 1.9))
     grows = (jnp.abs(second) >= 0.95 * jnp.abs(first)) & (jnp.abs(second) >= least * size)
-    matters = dt**2 * jnp.abs(second) > float(jnp.finfo(q.dtype).eps) ** 0.75 * (1.0 + largest(q))
+    sizes = scales(system, system.names.velocity_units, v.shape[0], v.dtype)
+    matters = dt**2 * jnp.abs(second) > float(jnp.finfo(q.dtype).eps) ** 0.75 * (1.0 + largest(q)) * sizes
     return jnp.any((first * second < 0.0) & grows & matters)
 
 

@@ -50,7 +50,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import pytree, static
-from jaxdae.integrators.interface import StepInfo, convergence, dynamics_at_start, input_at, step_info
+from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence, dynamics_at_start, input_at
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
@@ -200,7 +200,7 @@ def _finish(method: Any, system: AnySystem, state: State, u: Any, dt: Any, start
     else:
         change = at.mass.solve(momentum)
     new = State(t, q, mean.v + change)
-    return Point(new, at), step_info(system, new, a, lam, *report)
+    return Point(new, at), closed_step_info(system, new, a, lam, *report)
 
 
 @pytree

@@ -9,7 +9,7 @@ Of a first-order system q' is the feasible velocity that is nearest to its rate,
 All of Diffrax works on it: controllers, dense output, events, adjoints. An integrator lets its solutions drift off the constraint
 manifold, and a projection after every step keeps them there (see `jaxdae.integrators.diffrax_solver` for what that asks of a solver).
 
-Diffrax is an optional dependency, `pip install jaxdae[adaptive]`, and is imported where it is used.
+Diffrax is an optional dependency, the extra `adaptive`, and is imported where it is used.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def load_diffrax() -> tuple[Any, Any]:
 
         from jaxdae.integrators import diffrax_solver
     except ImportError as error:
-        raise ImportError(f"adaptive integration needs Diffrax: pip install jaxdae[adaptive] ({error})") from error
+        raise ImportError(
+            f"adaptive integration needs the extra adaptive: pip install '.[adaptive]' in a clone of jaxdae ({error})"
+        ) from error
     return diffrax, diffrax_solver
 
 

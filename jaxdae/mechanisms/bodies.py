@@ -20,6 +20,7 @@ from jaxdae.mechanisms.values import (
     is_positive,
     is_vector,
     is_zero,
+    looks_like_degrees,
     real,
     shape_of,
     shown,
@@ -30,9 +31,6 @@ Number = Any
 
 _ROUNDED = 1e-3
 """The relative error that numbers with few digits may have."""
-
-_DEGREES = 10.0, 5.0
-"""Whole multiples of five from ten on are angles in degrees: hardly any in radians."""
 
 _POINT = 1e-14
 """The square of the radius of gyration in m^2, 0.1 micrometers, below which a body is a point mass."""
@@ -76,7 +74,7 @@ class Body(ByKeywords):
     def doubts(self) -> Iterable[str]:
         """Yields what one can calculate with, though hardly anyone means it: an angle in degrees."""
         pose = concrete(self.pose)
-        if pose is not None and abs(pose[2]) >= _DEGREES[0] and pose[2] % _DEGREES[1] == 0.0:
+        if pose is not None and looks_like_degrees(pose[2]):
             yield f"pose has the angle {pose[2]:g} rad; where these are degrees, give {np.radians(pose[2]):.6g} rad"
 
     def with_unit_mass(self) -> Body:

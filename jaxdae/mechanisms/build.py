@@ -20,6 +20,7 @@ from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.describe import Element, Force, Joint
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.forces.planar import PLANAR_FORCES
+from jaxdae.mechanisms.forces.shared import Driven
 from jaxdae.mechanisms.forces.spatial import SPATIAL_FORCES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.graph import overconstrained
@@ -34,6 +35,7 @@ from jaxdae.mechanisms.space import PLANE, SPACE, Plane, Space
 from jaxdae.mechanisms.tendons import Sides
 from jaxdae.mechanisms.values import concrete, is_there, real, vector
 from jaxdae.requirements import offers
+from jaxdae.spelling import brief
 
 TYPES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "plane": (PLANAR_JOINTS, PLANAR_FORCES),
@@ -172,7 +174,7 @@ def check_is_description(caller: str, description: Any) -> None:
     if not isinstance(description, Description):
         raise TypeError(f"{caller}: description must be a Description(bodies=..., joints=...), got a {type(description).__name__}")
     if description.space not in (PLANE, SPACE):
-        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {description.space!r}")
+        raise TypeError(f"{caller}: Description.space must be jaxdae.mechanisms.PLANE or SPACE, got {brief(description.space)}")
 
 
 def built(caller: str, description: Description, coordinates: Any, *, moved: bool = True) -> tuple[Mechanism, Any, dict[str, Any]]:
@@ -192,7 +194,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     space, bodies, joints, forces = description.space, description.bodies, description.joints, description.forces
     gravity = (*(0.0,) * (space.dimension - 1), -9.81) if description.gravity is None else description.gravity
     if not offers(coordinates, "of"):
-        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {coordinates!r}")
+        raise TypeError(f"{caller}: coordinates must be Absolute() or Joints(), got {brief(coordinates)}")
     joint_types, force_types = TYPES[space.name]
     drives = list(description.drives) if isinstance(description.drives, Sequence) else description.drives
     elements = {
@@ -218,6 +220,7 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
     joint_groups, carrying_groups, force_groups, drive_groups = (
         _groups(item.placed(frames, numbers) for item in items) for items in (rows, carrying, forces, drives)
     )
+    joint_groups = {key: dataclasses.replace(group, **dict.fromkeys(group.tree_fields)) for key, group in joint_groups.items()}
     if moved and coordinates.massless and not (rows or relations or related):
 
         def located() -> tuple[Any, Any]:
@@ -250,9 +253,25 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
+        characteristic_length=jax.lax.stop_gradient(_length(bodies, [joint.placed(frames, numbers) for joint in joints])),
         redundant=overconstrained(joints, {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0}),
     )
     return made, q, drive_groups
+
+
+def _length(bodies: Sequence[Any], joints: Sequence[Any]) -> Any:
+    """Return the characteristic length of a mechanism in m, see `Mechanism.characteristic_length`."""
+    arms = [
+        jnp.linalg.norm(getattr(joint, point))
+        for joint in joints
+        for _, point in joint.places()
+        if getattr(joint, joint.kinds()[point].body)[0] != len(bodies)
+    ]
+    heavy = [body for body in bodies if not body.turns_only]
+    gyration = [jnp.sqrt(jnp.max(real(body.inertia)) / jnp.where(body.mass > 0.0, real(body.mass), 1.0)) for body in heavy]
+    size = jnp.max(jnp.stack([real(0.0), *arms]))
+    size = jnp.where(size > 0.0, size, jnp.max(jnp.stack([real(0.0), *gyration])))
+    return jnp.where(size > 0.0, size, 1.0)
 
 
 def _freedoms(body: Any, space: Plane | Space) -> int:
@@ -298,6 +317,8 @@ def _stack(elements: list[Element]) -> Any:
     kinds = elements[0].kinds()
     absent = [name for name, kind in kinds.items() if kind.sparse and not any(is_there(getattr(e, name)) for e in elements)]
     absent += [name for name, kind in kinds.items() if kind.needs in absent]
+    if isinstance(elements[0], Driven) and all(k is None or k < 0 for k in joined["input"]):
+        absent += elements[0].of_input
     return dataclasses.replace(stacked, **joined, **dict.fromkeys(absent))
 
 

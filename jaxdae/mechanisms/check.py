@@ -16,10 +16,13 @@ from jaxdae.mechanisms.describe import Joint, known_names
 from jaxdae.mechanisms.kinds import GROUND, Known
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import are_names, concrete, has_length, hint, is_vector, shown
+from jaxdae.spelling import brief, join_first
 
 BODIES: dict[str, tuple[Any, ...]] = {"plane": (Body, Rotor), "space": (SpatialBody,)}
 _WHERE = {"plane": "the plane", "space": "space"}
 
+
+_SHOWN = 20
 
 Mistake = tuple[str, str, str]
 """What it is of, its name, and the mistake in words."""
@@ -36,7 +39,7 @@ class DescriptionError(ValueError):
     def __init__(self, caller: str, mistakes: Sequence[Mistake]) -> None:
         """Keeps the mistakes."""
         self.caller, self.mistakes = caller, tuple(mistakes)
-        super().__init__(f"{caller}: " + "; ".join(text for _, _, text in self.mistakes))
+        super().__init__(f"{caller}: " + _first([text for _, _, text in self.mistakes]))
 
     def __reduce__(self) -> Any:
         """Returns what it is made of, so that it comes back from other processes."""
@@ -105,7 +108,9 @@ def check_description(
         kinds.append(f'Description.loops must be names of joints, such as ("crank_pin",), got {shown(loops)}')
     right = {what: some.right for what, some in lists.items()}
     wrong = [
-        ("body", body.name, f"body {body.name!r}: {mistake}") for body in right["body"] for mistake in body.mistakes(coordinates.massless)
+        ("body", body.name, f"body {brief(body.name)}: {mistake}")
+        for body in right["body"]
+        for mistake in body.mistakes(coordinates.massless)
     ]
     mistakes = [*(("", "", kind) for kind in kinds), *((what, n, m) for what, some in right.items() for n, m in _name_mistakes(what, some))]
     if lists["body"].known and not bodies:
@@ -118,10 +123,10 @@ def check_description(
         mistakes.append(("", "", f"gravity must be {count} in m/s^2, got {shown(gravity)}"))
     if mistakes:
         raise (WrongKindError if kinds else DescriptionError)(caller, mistakes)
-    doubts = [f"body {body.name!r}: {doubt}" for body in bodies for doubt in body.doubts()]
+    doubts = [f"body {brief(body.name)}: {doubt}" for body in bodies for doubt in body.doubts()]
     if doubts:
         # At the line that builds the mechanism.
-        warnings.warn(f"{caller}: " + "; ".join(doubts), DescriptionWarning, stacklevel=4)
+        warnings.warn(f"{caller}: " + _first(doubts), DescriptionWarning, stacklevel=4)
 
 
 def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any], made: Callable[[], tuple[Any, Any]]) -> None:
@@ -154,7 +159,7 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
     if always:
         raise DescriptionError(caller, [_unresisted(name, name in joints) for name in always])
     if at_start:
-        listed = ", ".join(map(repr, at_start))
+        listed = join_first(map(brief, at_start))
         text = f"{caller}: nothing resists at the start in the joints {listed}: the mass matrix is singular there; start elsewhere"
         warnings.warn(text, DescriptionWarning, stacklevel=4)
 
@@ -162,8 +167,8 @@ def check_resistance(caller: str, bodies: Sequence[Any], carrying: Sequence[Any]
 def _unresisted(name: str, is_joint: bool) -> Mistake:
     if is_joint:
         remedy = "the mass matrix is singular; give mass and inertia to what it carries, or an armature to the joint"
-        return "joint", name, f"joint {name!r}: what it carries does not resist while the joints beyond it are free: {remedy}"
-    return "body", name, f"body {name!r} moves freely without mass or without inertia: the mass matrix is singular; give it both"
+        return "joint", name, f"joint {brief(name)}: what it carries does not resist while the joints beyond it are free: {remedy}"
+    return "body", name, f"body {brief(name)} moves freely without mass or without inertia: the mass matrix is singular; give it both"
 
 
 def _of_elements(
@@ -181,7 +186,7 @@ def _of_elements(
             GROUND: space.frame(*space.frame.GROUND)
         }
     found: list[Mistake] = [
-        (what, item.name, f"{what} {item.name!r}{mistake}")
+        (what, item.name, f"{what} {brief(item.name)}{mistake}")
         for what, some in lists.items()
         if what != "body"
         for item in some.right
@@ -189,7 +194,7 @@ def _of_elements(
     ]
     every = [*names.coordinates, *strays]
     if are_names(loops):
-        found += [("", "", f"Description.loops: {name!r} is no joint{hint(name, every)}") for name in loops if name not in every]
+        found += [("", "", f"Description.loops: {brief(name)} is no joint{hint(name, every)}") for name in loops if name not in every]
     # Names that are there twice say nothing about who is meant.
     wrong = {name for what, name, _ in found if what == "joint"} | _twice([*(joint.name for joint in joints), *strays])
     doubles = _twice(names.bodies)
@@ -197,6 +202,12 @@ def _of_elements(
     unsound += [joint for joint in _listed(lists["joint"].given) if isinstance(joint, Joint) and joint.name in strays]
     sound = [joint for joint in joints if joint not in unsound]
     return [*found, *coordinates.mistakes(list(dict.fromkeys(names.bodies)), sound, unsound, loops if are_names(loops) else ())]
+
+
+def _first(texts: Sequence[str]) -> str:
+    """Return the first texts of a list, and the number of the others."""
+    more = [f"... ({len(texts) - _SHOWN} more)"] if len(texts) > _SHOWN else []
+    return "; ".join([*texts[:_SHOWN], *more])
 
 
 def _twice(names: Sequence[str]) -> set[str]:
@@ -248,7 +259,7 @@ def _name_mistakes(what: str, items: Sequence[Any]) -> Iterable[tuple[str, str]]
     seen: set[str] = set()
     for item in items:
         if item.name in seen:
-            yield item.name, f"{what} name {item.name!r} is used twice: each needs its own"
+            yield item.name, f"{what} name {brief(item.name)} is used twice: each needs its own"
         if item.name == GROUND:
             yield item.name, f"a {what} cannot be named {GROUND!r}: that is the fixed world"
         seen.add(item.name)
@@ -259,7 +270,7 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
     kinds = item.kinds()
     ends = _ends(item)
     if len(ends) == 2 and all(map(_is_name, ends)) and ends[0] == ends[1]:
-        yield f" connects {ends[0]!r} with itself: a and b must be two bodies, one of them may be the ground"
+        yield f" connects {brief(ends[0])} with itself: a and b must be two bodies, one of them may be the ground"
     pairs = item.places()
     given = {name for pair in pairs for name in pair if getattr(item, name) is not None}
     missing = [f"{x} or {y}" for x, y in pairs if not {x, y} & given]
@@ -275,7 +286,7 @@ def _element_mistakes(item: Any, names: Known, frames: Mapping[str, Any]) -> Ite
         yield f": {name} without {partner} has no effect, got {name} = {shown(getattr(item, name))}: remove {name}, or give {partner}"
     for body in dict.fromkeys(filter(_is_name, (getattr(item, kinds[point].body) for _, point in pairs))):
         if body in names.rotors:
-            yield f": {body!r} is a rotor, which has an angle and no place: name the body that carries it"
+            yield f": {brief(body)} is a rotor, which has an angle and no place: name the body that carries it"
     places = {point: _start_place(item, at, point, kinds[point], frames) for at, point in pairs}
     directions = {name: _start_direction(item, name, kind, frames) for name, kind in kinds.items() if kind.is_direction}
     for mistake in (*item.mistakes(places | directions), *item.unknown(names)):

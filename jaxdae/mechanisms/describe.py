@@ -176,6 +176,9 @@ class Joint(Element):
     tree_only: ClassVar[tuple[str, ...]] = ()
     """The names of the numbers that joints of a tree in joint coordinates know, and no others."""
 
+    tree_fields: ClassVar[tuple[str, ...]] = ()
+    """The names of the fields that matter in a tree only: joints with rows go without them."""
+
     turns_over: ClassVar[bool] = False
     """Whether the rows are sines of angles, which are zero as well where b is turned over."""
 

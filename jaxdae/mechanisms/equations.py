@@ -28,10 +28,10 @@ from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
 from jaxdae.mechanisms.joints import elements
+from jaxdae.mechanisms.labels import Labels
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.relations import Relations, with_turns
 from jaxdae.mechanisms.space import PLANE, Plane, Space
-from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.small_matrix import UNROLLED_UP_TO
@@ -41,7 +41,7 @@ from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, R
 
 
 @pytree(kw_only=True)
-class Mechanism(System):
+class Mechanism(Labels, System):
     """A mechanism in the plane or in space; made by `planar_mechanism` or `spatial_mechanism`.
 
     Attributes:
@@ -61,6 +61,8 @@ class Mechanism(System):
         carrying: in joint coordinates, the groups of the joints of the tree, which have no rows; `coordinates` takes its parameters from
             them.
         located: the coordinates with their parameters, set by `prepared` and `at`; None where they are computed from the joints on use.
+        characteristic_length: scale of tolerances in m: the largest distance of a joint from the mass center of a body, or the
+            largest radius of gyration of a body without joints elsewhere.
         redundant: whether loops or axles have redundant rows by their number, see `graph.overconstrained` (static).
     """
 
@@ -84,6 +86,7 @@ class Mechanism(System):
     tendons: Any = None
     turns: tuple[tuple[str, tuple[int, ...]], ...] = static(default=())
     located: Any = None
+    characteristic_length: Leaf = 1.0
     redundant: bool = static(default=False)
 
     @property
@@ -103,68 +106,6 @@ class Mechanism(System):
     def prepared_axes(self, axes: Mechanism) -> Mechanism:
         """Return the batch axes of `prepared`, from a mechanism with -1 or None in place of each leaf."""
         return dataclasses.replace(axes, located=self.form.axes_of_joints(self.carrying, axes.carrying)) if self.located is None else axes
-
-    # Names.
-
-    @property
-    def names(self) -> Names:
-        """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
-        moving = self.form.velocity_names
-        return Names(
-            coordinates=self.coordinate_names,
-            velocities=tuple(name for name, _ in moving),
-            rows=self.row_names,
-            inputs=tuple(f"u{k}" for k in range(self.n_inputs)),
-            bodies=self.body_names,
-            coordinate_units=self.coordinate_units,
-            velocity_units=tuple(unit for _, unit in moving),
-            row_units=self.row_units,
-        )
-
-    @property
-    def coordinate_names(self) -> tuple[str, ...]:
-        """The names of q, such as "crank.theta"."""
-        return tuple(name for name, _ in self.form.names)
-
-    @property
-    def coordinate_units(self) -> tuple[str, ...]:
-        """The units of q: m or rad; empty for quaternions."""
-        return tuple(unit for _, unit in self.form.names)
-
-    @property
-    def joint_names(self) -> tuple[str, ...]:
-        """The names of all joints, group by group; those of a tree last."""
-        return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the constraint rows, such as "A.x", in their order; those that a subclass adds are "constraint.0", ...
-
-        Rows of a `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may give names of its own.
-        """
-        joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
-        if not (self._has_positions or self._has_velocities):
-            return (*joints, *moving)
-        sizes = (), (len(self.form.names),), (len(self.form.velocity_names),)
-        t, q, v = (jax.ShapeDtypeStruct(size, self.mass.dtype) for size in sizes)
-        positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
-        velocities = jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
-        further = tuple(f"velocity_constraint.{k}" for k in range(velocities - len(moving)))
-        return (*joints, *(f"constraint.{k}" for k in range(positions)), *moving, *further)
-
-    @property
-    def row_units(self) -> tuple[str, ...]:
-        """The units of the constraint rows: m, rad, m/s or rad/s; empty for rows that a subclass adds."""
-        units = dict(row for rows in self._joint_rows() for row in rows)
-        return tuple(units.get(name, "") for name in self.row_names)
-
-    def _joint_rows(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Returns names and units of the rows of all joints, at position and at velocity level."""
-        groups = self.joints.values()
-        positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
-        positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
-        velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
-        return positions, velocities
 
     @property
     def _has_positions(self) -> bool:

@@ -76,6 +76,11 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return len(self.order) + len(self.slips)
 
     @property
+    def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The characteristic length of the mechanism."""
+        return self.mechanism.characteristic_length
+
+    @property
     def default_solver(self) -> SaddlePointSolver:
         """`LeastSquares()` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
         rows = len(self.mechanism.row_names) + len(self.order)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.values import hint, is_there
+from jaxdae.spelling import brief, join_first
 
 
 class Edge(NamedTuple):
@@ -68,14 +69,14 @@ def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str
     if not cut:
         return []
     names = [*(joint.name for joint in joints), *unsound]
-    mistakes = [f"{name!r} is no joint{hint(name, names)}" for name in cut if name not in names]
+    mistakes = [f"{brief(name)} is no joint{hint(name, names)}" for name in cut if name not in names]
     able = _able(joints, cut)
     edges = _edges(bodies, able)
     used = {edge.joint.name for edge in edges if edge.joint is not None}
     left = [repr(joint.name) for joint in able if joint.name not in used and holds(joint)]
     if left:
         mistakes.append(
-            f"leaves a loop: {', '.join(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
+            f"leaves a loop: {join_first(left)} would close one; name a joint of each loop, or leave cut out for the tree that grows"
             " from the ground in the order of the joints"
         )
     return mistakes if unsound else [*mistakes, *_torn(bodies, joints, cut, edges)]
@@ -99,9 +100,8 @@ def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str,
     for joint in joints:
         if lost := [name for name in joint.tree_only if is_there(getattr(joint, name))]:
             act = "acts" if len(lost) == 1 else "act"
-            text = (
-                f"joint {joint.name!r}: {' and '.join(lost)} {act} on joints of a tree in joint coordinates only: {remedy}, or leave it out"
-            )
+            where = f"{act} on joints of a tree in joint coordinates only"
+            text = f"joint {brief(joint.name)}: {' and '.join(lost)} {where}: {remedy}, or leave it out"
             yield "joint", joint.name, text
 
 
@@ -116,8 +116,8 @@ def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edge
         across = [joint for joint in joints if joint.rows and "a" in joint.kinds() and (roots[joint.a] == root) != (roots[joint.b] == root)]
         others = [joint for joint in across if not joint.in_tree]
         if others:
-            named = ", ".join(f"{joint.name!r} ({joint.type_key()})" for joint in others)
-            own = ", ".join(repr(joint.name) for joint in across if joint.name in cut)
+            named = join_first(f"{joint.name!r} ({joint.type_key()})" for joint in others)
+            own = join_first(brief(joint.name) for joint in across if joint.name in cut)
             found.append(f"takes body {root!r} off the tree, where {named} cannot carry it: leave {own} out of cut")
     return found
 

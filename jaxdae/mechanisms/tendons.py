@@ -109,7 +109,7 @@ class Tendons:
         lengths: the sums.
         spring: stiffness, damping, the lengths between which there is no force, friction and its speed (k, 6).
         ratio: way of the actuator for one of the tendon (k,).
-        gain: force of the input, and how it grows with length and rate (k, 3).
+        gain: force of the input, and how it grows with length and rate (k, 3); None if no tendon reads an input.
         bias: force without input, likewise (k, 3).
         bounds: least and largest force, least and largest input (k, 4).
     """
@@ -133,8 +133,9 @@ class Tendons:
         stiffness, damping, _, _, friction, speed = self.spring.T
         passive = -stiffness * self._stretch(length) - damping * rate - friction * jnp.tanh(rate / speed)
         feedback = jnp.stack([jnp.ones_like(length), self.ratio * length, self.ratio * rate], axis=1)
-        control = jnp.clip(u, self.bounds[:, 2], self.bounds[:, 3])
-        force = jnp.sum(self.gain * feedback, axis=1) * control + jnp.sum(self.bias * feedback, axis=1)
+        force = jnp.sum(self.bias * feedback, axis=1)
+        if self.gain is not None:
+            force = force + jnp.sum(self.gain * feedback, axis=1) * jnp.clip(u, self.bounds[:, 2], self.bounds[:, 3])
         return passive + self.ratio * jnp.clip(force, self.bounds[:, 0], self.bounds[:, 1])
 
     def acting(self, coordinates: BodyCoordinates, motion: Kinematics, state: tuple[Any, Any, Any], u: Input) -> Array:
@@ -214,7 +215,7 @@ class Sides:
             lengths=lengths,
             spring=jnp.stack([vector([*spring(one, length)]) for one, length in zip(elements, start, strict=True)]),
             ratio=vector([one.ratio for one in elements]),
-            gain=jnp.stack([vector(one.gain) for one in elements]),
+            gain=jnp.stack([vector(one.gain) for one in elements]) if any(one.input is not None for one in elements) else None,
             bias=jnp.stack([vector(one.bias) for one in elements]),
             bounds=jnp.stack([vector(row) for row in bounds]),
         )

@@ -10,10 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdae.spelling import meant
-
-_WIDTH = 60
-"""The number of characters of a value that a message shows."""
+from jaxdae.spelling import brief, join_first, meant
 
 
 def concrete(x: Any) -> np.ndarray | None:
@@ -82,6 +79,11 @@ def is_zero(x: Any) -> bool:
     return is_number(x) and numbers is not None and bool(numbers == 0.0)
 
 
+def looks_like_degrees(angle: float) -> bool:
+    """Return whether an angle in rad is a multiple of five from ten on, as most angles in degrees are."""
+    return bool(abs(angle) >= 10.0 and angle % 5.0 == 0.0)
+
+
 def is_there(x: Any) -> bool:
     """Returns whether a number, or one of several, is traced or not zero."""
     numbers = concrete(x)
@@ -114,9 +116,9 @@ def hint(name: Any, known: Sequence[str]) -> str:
     if not known:
         return " (there is none)"
     if isinstance(name, str):
-        return f" ({meant(name, known) or 'there is: ' + ', '.join(dict.fromkeys(known))})"
+        return f" ({meant(name, known) or 'there is: ' + join_first(dict.fromkeys(known))})"
     own = getattr(name, "name", None)
-    return f" (give its name, {own!r})" if isinstance(own, str) else f" (there is: {', '.join(dict.fromkeys(known))})"
+    return f" (give its name, {brief(own)})" if isinstance(own, str) else f" (there is: {join_first(dict.fromkeys(known))})"
 
 
 def batches(x: Any, *shape: int) -> str:
@@ -133,9 +135,8 @@ def are_names(x: Any) -> bool:
 
 
 def shown(x: Any) -> str:
-    """Return a value for a message: in one line, and shortened where it is long."""
-    text = " ".join((str(x) if hasattr(x, "dtype") else repr(x)).split())
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    """Return a value for a message: on one line, and shortened if it is long."""
+    return brief(x, str if hasattr(x, "dtype") else repr)
 
 
 def said(x: Any) -> str:

@@ -35,6 +35,7 @@ from jaxdae.robots.inertia import columns
 from jaxdae.robots.parallel import EXACT, reduced
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import Source
+from jaxdae.spelling import brief
 
 GRAVITY = (0.0, 0.0, -9.81)
 _OPEN = 1e-9  # In m: by how much loops may be open along parallel axes before it is said.
@@ -194,7 +195,7 @@ def _bodies(graph: Graph, owner: Mapping[str, str]) -> tuple[list[js.Body], dict
             own = here.rotation.T @ inertia @ here.rotation
             own = 0.5 * (own + own.T)
             bodies.append(js.Body(body, mass, own, place=center, quaternion=matrix_quaternion(here.rotation)))
-            notes += [f"body {body!r}: {doubt}; taken as it is" for doubt in bodies[-1].doubts()]
+            notes += [f"body {brief(body)}: {doubt}; taken as it is" for doubt in bodies[-1].doubts()]
         for link in inside:
             pose = link.pose.seen_from(here)
             frames[link.name] = LinkFrame(body, pose.rotation, pose.place)
@@ -239,18 +240,18 @@ def _check_inertia(source: Source, tree: Tree, owner: Mapping[str, str], graph: 
         link = graph.links[children[k]]
         told.add(link.name)
         mass, _, inertia = together(_members(graph.links, owner)[link.name], link)
-        by = f"by the joint {names[k]!r} " if names[k] else "freely "
+        by = f"by the joint {brief(names[k])} " if names[k] else "freely "
         what = (
             "and has no mass" if mass == 0.0 else f"and has {mass:g} kg with the principal moments of inertia {np.linalg.eigvalsh(inertia)}"
         )
         source.wrong(
             link.line,
-            f"link {link.name!r} moves {by}{what}, and what it carries does not resist either: the mass matrix is singular;"
+            f"link {brief(link.name)} moves {by}{what}, and what it carries does not resist either: the mass matrix is singular;"
             " give it an inertial",
         )
     for body in made:
         for mistake in body.mistakes(massless=True) if body.name not in told else ():
-            source.wrong(graph.links[body.name].line, f"link {body.name!r}, with what is welded to it: {mistake}")
+            source.wrong(graph.links[body.name].line, f"link {brief(body.name)}, with what is welded to it: {mistake}")
 
 
 def _check_numbers(source: Source, joints: Sequence[Joint]) -> None:
@@ -275,7 +276,8 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
         a, b = owner[joint.parent], owner[joint.child]
         if a == b:
             notes.append(
-                f"joint {joint.name!r} in line {joint.line} joins {joint.parent!r} and {joint.child!r}, which are one body: left out"
+                f"joint {brief(joint.name)} in line {joint.line} joins {brief(joint.parent)} and {brief(joint.child)},"
+                " which are one body: left out"
             )
             continue
         flat = reduced(joint, tree.branches, tree.free, graph.links)
@@ -291,7 +293,8 @@ def _loops(source: Source, tree: Tree, owner: Mapping[str, str], graph: Graph) -
         if abs(flat.gap) > 1e-6:
             source.wrong(
                 joint.line,
-                f"the loop of joint {joint.name!r} is open by {1e3 * flat.gap:.6g} mm along the hinges on its way, which are all parallel:"
+                f"the loop of joint {brief(joint.name)} is open by {1e3 * flat.gap:.6g} mm"
+                " along the hinges on its way, which are all parallel:"
                 " no motion closes it; move the joint or one of the hinges along their axes",
             )
         elif abs(flat.gap) > _OPEN:
@@ -346,7 +349,7 @@ def _acting(forces: Sequence[Any]) -> tuple[list[Any], list[str]]:
     for force in forces:
         ends = [getattr(force, name) for name, kind in force.kinds().items() if kind.names_body]
         if ends and set(ends) == {GROUND}:
-            idle.append(f"force {force.name!r} acts on the ground only: left out")
+            idle.append(f"force {brief(force.name)} acts on the ground only: left out")
         else:
             acting.append(force)
     return acting, idle
@@ -406,11 +409,17 @@ def _start(moving: Sequence[Joint], graph: Graph) -> dict[str, float]:
     start = {joint.name: float(joint.at_file[0]) for joint in moving if len(joint.at_file) == 1}
     followers = {one.joint: one for one in graph.couplings if one.joint in start and one.other in start}
 
-    def followed(joint: str, seen: tuple[str, ...]) -> float:
-        if joint not in followers or joint in seen:
-            return start[joint]
-        one = followers[joint]
-        x = followed(one.other, (*seen, joint)) - one.other_reference
-        return float(sum(c * x**k for k, c in enumerate(one.coefficients))) + one.reference
-
-    return start | {name: followed(name, ()) for name in followers}
+    found: dict[str, float] = {}
+    for name in followers:
+        way = {name: None}  # In order, from a follower to the joint that the others follow.
+        at = name
+        while at in followers and at not in found and followers[at].other not in way:
+            at = followers[at].other
+            way[at] = None
+        for joint in reversed(way):
+            one = followers.get(joint)
+            if one is None or joint in found:
+                continue
+            x = found.get(one.other, start[one.other]) - one.other_reference
+            found[joint] = float(sum(c * x**k for k, c in enumerate(one.coefficients))) + one.reference
+    return start | found

@@ -22,6 +22,7 @@ from jaxdae.robots.graph import HERE, Graph, Joint, Pose
 from jaxdae.robots.parallel import REDUCIBLE
 from jaxdae.robots.source import Source
 from jaxdae.robots.states import joint_state
+from jaxdae.spelling import brief
 from jaxdae.status import SimulationError
 
 OPEN = 1e-9
@@ -38,24 +39,24 @@ def check_loops(graph: Graph, loops: Sequence[Any]) -> None:
     for loop in loops:
         ends = [] if not hasattr(loop, "kinds") else [name for name, kind in loop.kinds().items() if kind.names_body]
         if len(ends) != 2 or not loop.rows:
-            raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {loop!r}")
+            raise ValueError(f"load: loops must hold joints with rows between two links, or names of joints of the file, got {brief(loop)}")
         if not isinstance(loop.name, str) or not loop.name:
-            raise ValueError(f"load: loops: name must be text, got {loop.name!r}")
+            raise ValueError(f"load: loops: name must be text, got {brief(loop.name)}")
         if loop.name in taken:
-            raise ValueError(f"load: loop {loop.name!r}: a joint has this name already; rename the loop")
+            raise ValueError(f"load: loop {brief(loop.name)}: a joint has this name already; rename the loop")
         taken.add(loop.name)
         for end in ends:
             name = getattr(loop, end)
             if name not in known:
-                raise ValueError(f"load: loop {loop.name!r}: {end} is {name!r}, which is no link{hint(name, known)}")
+                raise ValueError(f"load: loop {brief(loop.name)}: {end} is {brief(name)}, which is no link{hint(name, known)}")
         missing = [f"{at} or {point}" for at, point in loop.places() if getattr(loop, at) is None and getattr(loop, point) is None]
         if missing:
-            raise ValueError(f"load: loop {loop.name!r} needs a place: give {' and '.join(missing)}")
+            raise ValueError(f"load: loop {brief(loop.name)} needs a place: give {' and '.join(missing)}")
         names = Known(known, (), "", {})
         for name, kind in loop.kinds().items():
             wrong = () if kind.names_body else kind.mistakes(getattr(loop, name), names)
             for mistake in wrong:
-                raise ValueError(f"load: loop {loop.name!r}: {name} {mistake}")
+                raise ValueError(f"load: loop {brief(loop.name)}: {name} {mistake}")
 
 
 def in_graph(graph: Graph, loops: Sequence[Any]) -> tuple[Graph, list[Any]]:
@@ -136,7 +137,7 @@ def closed_start(
         widest = max(apart, key=lambda name: apart[name])
         size = 1.0 + max(float(np.max(np.abs(np.asarray(body.place)))) for body in description.bodies)
         if not apart[widest] <= _REACH * size:
-            text = f"loop {widest!r} is open by {apart[widest]:.4g} m {where}, where bodies are within {size:.4g} m"
+            text = f"loop {brief(widest)} is open by {apart[widest]:.4g} m {where}, where bodies are within {size:.4g} m"
             source.wrong(lines.get(widest, 0), text)
             return dict(start), ()
     made, q = mechanism(description, Joints())
@@ -152,7 +153,7 @@ def closed_start(
     try:
         state, _ = initialize(made, begun.q)
     except SimulationError as error:
-        source.wrong(lines.get(widest, 0), f"loop {widest!r} is open by {opening} {where}, and assembly fails: {error}")
+        source.wrong(lines.get(widest, 0), f"loop {brief(widest)} is open by {opening} {where}, and assembly fails: {error}")
         return dict(start), ()
     moved: dict[str, Any] = {}
     for name, value in zip(made.names.coordinates, np.asarray(state.q, float), strict=True):

@@ -39,6 +39,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.values import floating
 from jaxdae.robots.graph import matrix_quaternion
 from jaxdae.robots.report import Carried, Report
+from jaxdae.spelling import brief
 from jaxdae.system import State
 
 
@@ -143,9 +144,11 @@ def _entries(report: Report, mechanism: Mechanism, engine: Engine) -> list[_Entr
             continue
         in_q, in_v = (np.flatnonzero([name == one.joint for name in group]) for group in (of_q, of_v))
         if not in_q.size:
-            raise TypeError(f"the mechanism has no joint coordinate of {one.joint!r}: build it of this robot with jm.Joints()")
+            raise TypeError(f"the mechanism has no joint coordinate of {brief(one.joint)}: build it of this robot with jm.Joints()")
         if one.reversed or (one.kind == "axes" and in_q.size != 1):
-            raise ValueError(f"{engine.name} has no joint such as {one.joint!r}, which has several coordinates or leads to its carrier")
+            raise ValueError(
+                f"{engine.name} has no joint such as {brief(one.joint)}, which has several coordinates or leads to its carrier"
+            )
         arm, turned = np.zeros(3), np.asarray([1.0, 0.0, 0.0, 0.0])
         if one.kind == "free":
             arm, turned = _link_in_coordinates(report, mechanism, one.child)

@@ -11,6 +11,9 @@ import os
 import pathlib
 from collections.abc import Mapping
 
+from jaxdae.spelling import brief, shorten
+
+_MOST_PARTS = 400
 _SCHEMES = ("package://", "model://")
 
 
@@ -34,7 +37,7 @@ class Folders:
             beside: the folder of the file that names it.
         """
         if "\0" in uri or not uri.strip():
-            return f"{uri!r} is no path"
+            return f"{brief(uri)} is no path"
         uri = uri.strip()
         for scheme in _SCHEMES:
             if uri.startswith(scheme):
@@ -48,17 +51,21 @@ class Folders:
         found = self._inside(self.home / name / rest)
         if isinstance(found, pathlib.Path):
             return found
-        return f"the package or model {name!r} was not found: give its folder as packages={{{name!r}: ...}}"
+        return f"the package or model {brief(name)} was not found: give its folder as packages={{{brief(name)}: ...}}"
 
     def _inside(self, path: pathlib.Path) -> pathlib.Path | str:
         """Returns a path in one of the folders, links followed; in words why it is not."""
+        shown = shorten(str(path), 300)
+        if len(path.parts) > _MOST_PARTS:  # A link is looked up for each part.
+            return f"{shown} is no path: it has {len(path.parts)} parts; the limit is {_MOST_PARTS}"
         try:
             real = pathlib.Path(os.path.realpath(path))
+            exists = real.exists()
         except (OSError, ValueError) as error:
-            return f"{path} cannot be read: {error}"
+            return f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}"
         allowed = [self.home, *self.packages.values()]
         if not any(real.is_relative_to(os.path.realpath(folder)) for folder in allowed):
-            return f"{path} leads out of the folder of the robot: only files there and in packages={{...}} are read"
-        if not real.exists():
-            return f"{path} does not exist"
+            return f"{shown} leads out of the folder of the robot: only files there and in packages={{...}} are read"
+        if not exists:
+            return f"{shown} does not exist"
         return real

@@ -18,6 +18,7 @@ from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.quantities import center_of_mass, found_frame
 from jaxdae.robots.report import Report
+from jaxdae.spelling import brief
 from jaxdae.typing import Coordinates, Leaf
 
 
@@ -50,7 +51,7 @@ class LinkPlace:
         """
         frame = found_frame(report, name)
         if frame.body == GROUND:
-            raise ValueError(f"LinkPlace.named: {name!r} is welded to the ground: nothing moves it")
+            raise ValueError(f"LinkPlace.named: {brief(name)} is welded to the ground: nothing moves it")
         place = np.asarray(frame.place) + np.asarray(frame.rotation) @ np.asarray(point, float)
         return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.mass.dtype))
 

@@ -6,18 +6,22 @@ import dataclasses
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxdae.mechanisms.bodies import DescriptionWarning
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.assembly import Options, assembled
 from jaxdae.robots.closing import closed_start, in_graph
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import Graph
+from jaxdae.robots.limits import MOST_LINKS, MOST_LOOPS
 from jaxdae.robots.report import Robot
 from jaxdae.robots.sdf import read_sdf
 from jaxdae.robots.source import RobotFileError, Source
 from jaxdae.robots.urdf import read_urdf
+from jaxdae.spelling import brief, join_first
 
 _BASES = (None, "fixed", "floating")
 PICTURES = ("visual", "collision", "material", "geom", "mesh", "texture", "camera", "light")
@@ -50,6 +54,9 @@ def load(
         gravity: (3,) in m/s^2; by default that of the file, or (0, 0, -9.81) where it does not say.
         packages: folders by the names in `package://` and `model://`; no files are read but those there and in the folder of the file.
 
+    Warns:
+        DescriptionWarning: angles that are most likely degrees where the format has radians, or the opposite.
+
     Raises:
         RobotFileError: a ValueError that lists everything that is wrong with the file, each with its line.
         ModuleNotFoundError: MJCF without the extra `robots`.
@@ -57,11 +64,14 @@ def load(
     """
     path = pathlib.Path(path)
     if path.suffix not in ENDINGS:
-        raise ValueError(f"load: {path.name!r} must be a robot file that ends in {' or '.join(ENDINGS)}")
+        raise ValueError(f"load: {brief(path.name)} must be a robot file that ends in {' or '.join(ENDINGS)}")
     if base not in _BASES:
-        raise ValueError(f"load: base must be 'fixed' or 'floating', got {base!r}")
+        raise ValueError(f"load: base must be 'fixed' or 'floating', got {brief(base)}")
     folders = Folders(path.absolute().parent, {name: pathlib.Path(folder) for name, folder in (packages or {}).items()})
     source, graph = _READERS[path.suffix](path, folders)
+    source.at_most(MOST_LINKS, len(graph.links), "links")
+    source.at_most(MOST_LINKS, len(graph.joints), "joints")
+    source.at_most(MOST_LOOPS, len(graph.joints) - len(graph.links), "joints beyond one per link, which close loops")
     unused = [one for one in graph.ignored if one.what not in PICTURES]
     if strict and unused:
         raise RobotFileError(
@@ -71,7 +81,7 @@ def load(
     cut = tuple(loop for loop in loops if isinstance(loop, str))
     unknown = [name for name in cut if name not in known]
     if unknown:
-        raise ValueError(f"load: loops names {unknown[0]!r}, which is no joint of {path.name}{hint(unknown[0], known)}")
+        raise ValueError(f"load: loops names {brief(unknown[0])}, which is no joint of {path.name}{hint(unknown[0], known)}")
     by_names = path.suffix == ".urdf"
     graph, others = in_graph(graph, [loop for loop in loops if not isinstance(loop, str)])
     found = assembled(source, graph, Options(base or ("fixed" if by_names else None), gravity, cut), others, by_names)
@@ -79,9 +89,13 @@ def load(
     lines = {joint.name: joint.line for joint in (*graph.joints, *graph.couplings)}
     start, notes = closed_start(source, found.description, found.start, lines, elsewhere)
     source.end()
+    if source.doubts:
+        doubts = join_first(dict.fromkeys(source.doubts), "; ")
+        notes = (*notes, f"angles: {doubts}")
+        warnings.warn(f"load: {path.name}: {doubts}", DescriptionWarning, stacklevel=2)
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:
-        notes = (*notes, f"the start is beyond the limits of: {', '.join(beyond)}")
+        notes = (*notes, f"the start is beyond the limits of: {join_first(beyond)}")
     return found._replace(start=start, report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import importlib
 import pathlib
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,14 +24,17 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND, Polynomial
+from jaxdae.robots.degrees import Hinge, doubt_mjcf
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Coupling, Graph, Ignored, Joint, Link, Pose, axes_with_z, quaternion_matrix, turn
 from jaxdae.robots.mjcf_actuators import actuators, control_names
+from jaxdae.robots.mjcf_compiler import compiled
+from jaxdae.robots.mjcf_files import prepared
 from jaxdae.robots.mjcf_tendons import fixed_tendons, passive, relation
-from jaxdae.robots.source import Node, RobotFileError, Source
+from jaxdae.robots.source import Source
+from jaxdae.spelling import brief, join_first, shorten
 
-_ASSETS = {"mesh": "meshdir", "hfield": "meshdir", "skin": "meshdir", "texture": "texturedir"}
-_LISTED = ("geoms", "cameras", "lights", "sensors", "materials", "meshes", "textures", "hfields", "skins", "flexes", "pairs", "excludes")
+_LISTED = ("geoms", "cameras", "lights", "materials", "meshes", "textures", "hfields", "flexes", "pairs", "excludes")
 _NUMBERS = (
     *("body_pos", "body_quat", "body_mass", "body_ipos", "body_iquat", "body_inertia", "body_gravcomp", "jnt_pos", "jnt_axis", "jnt_range"),
     *("jnt_stiffness", "dof_damping", "dof_armature", "dof_frictionloss", "qpos0", "qpos_spring", "eq_data", "site_pos", "site_quat"),
@@ -64,37 +66,19 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
     source = Source(path)
-    root = source.root("mujoco")
-    missing = _check_files(source, root, path, folders, 0)
-    source.end()
-    notes: list[str] = []
-    before = mujoco.get_mju_user_warning()
-    # Without a function of our own MuJoCo writes warnings into a file in the working directory.
-    mujoco.set_mju_user_warning(notes.append)
-    try:
-        spec: Any = mujoco.MjSpec.from_file(str(path))
-        # Ranges of lengths serve muscles, which are left out.
-        spec.compiler.LRopt.mode = 0
-        if missing:
-            _strip(spec)
-        with warnings.catch_warnings(record=True) as doubts:
-            warnings.simplefilter("always")
-            model = spec.compile()
-    except (ValueError, RuntimeError, OSError) as error:
-        text = " ".join(str(error).split())
-        found = re.search(r"line (\d+)", text)
-        more = f"; files that are missing: {', '.join(missing)}" if missing else ""
-        raise RobotFileError([f"{path}:{found.group(1) if found else 0}: MuJoCo: {text}{more}"]) from error
-    finally:
-        mujoco.set_mju_user_warning(before)
-    notes += [str(doubt.message) for doubt in doubts]
+    files = prepared(path, folders, source.library)
+    spec, model, notes = compiled(mujoco, path, files)
     _check_numbers(source, model)
     _switch_off(mujoco, model)
-    told = [f"MuJoCo: {' '.join(note.split())}" for note in dict.fromkeys(notes)]
+    told = [f"MuJoCo: {shorten(' '.join(note.split()), 400)}" for note in dict.fromkeys(notes)]
     first: dict[str, int] = {}
-    for node in root.everything():
+    for node in files.root.everything():
         first.setdefault(node.tag, node.line)
-    return source, _Reading(mujoco, spec, model, source, first).graph(path, missing, told)
+    reading = _Reading(mujoco, spec, model, source, first, files.removed)
+    graph = reading.graph(path, list(files.missing.values()), told)
+    # Attached models have units of their own.
+    doubt_mjcf(source, files.root, [] if any(name.endswith(".xml") for name in files.parsed) else reading.hinges())
+    return source, graph
 
 
 def _check_numbers(source: Source, model: Any) -> None:
@@ -125,55 +109,14 @@ def _switch_off(mujoco: Any, model: Any) -> None:
                 getattr(model, name)[:] = 0
 
 
-def _check_files(source: Source, root: Node, path: pathlib.Path, folders: Folders, depth: int) -> list[str]:
-    """Returns the assets that there are not; notes files that are elsewhere, and included files that are missing."""
-    missing: list[str] = []
-    if depth > 20:
-        source.wrong(0, f"{path.name}: files include each other more than 20 deep")
-        return missing
-    compiler = [node for node in root.everything() if node.tag == "compiler"]
-    folder = {key: value for node in compiler for key, value in node.attributes.items() if key in ("meshdir", "texturedir", "assetdir")}
-    for node in root.everything():
-        name = node.attributes.get("file", "")
-        if not name or node.tag not in ("include", "model", *_ASSETS):
-            continue
-        inside = "" if node.tag in ("include", "model") else folder.get(_ASSETS[node.tag], folder.get("assetdir", ""))
-        # Included files name others from the folder of the first one.
-        found = folders.found(str(pathlib.PurePosixPath(inside) / name), folders.home)
-        if isinstance(found, str) and "leads out" not in found and node.tag in _ASSETS:
-            missing.append(name)
-        elif isinstance(found, str):
-            source.wrong(node.line, f"<{node.tag}> in {path.name}: {found}")
-        elif node.tag in ("include", "model"):
-            inner = Source(found)
-            missing += _check_files(source, inner.any_root(), found, folders, depth + 1)
-    return missing
-
-
-def _strip(spec: Any) -> None:
-    """Takes what is drawn or touches out of a model whose files are missing; geoms stay where they give a body its inertia."""
-    for items in (spec.sensors, spec.pairs, spec.excludes, spec.skins):
-        for item in list(items):
-            spec.delete(item)
-    from_geoms = int(spec.compiler.inertiafromgeom) == 1
-    used = set()
-    for geom in list(spec.geoms):
-        body = geom.parent
-        if body == spec.worldbody or (body.explicitinertial and not from_geoms):
-            spec.delete(geom)
-        else:
-            geom.material = ""
-            used.add(geom.meshname)
-    for items in (spec.materials, spec.textures, [mesh for mesh in spec.meshes if mesh.name not in used]):
-        for item in list(items):
-            spec.delete(item)
-
-
 class _Reading:
     """A compiled model while it becomes a graph; `first` are the lines of the file in which elements are first, by their tags."""
 
-    def __init__(self, mujoco: Any, spec: Any, model: Any, source: Source, first: Mapping[str, int]) -> None:
+    def __init__(
+        self, mujoco: Any, spec: Any, model: Any, source: Source, first: Mapping[str, int], removed: Mapping[str, list[int]]
+    ) -> None:
         self.mujoco, self.spec, self.model, self.source, self.first = mujoco, spec, model, source, first
+        self.removed = removed
         self.bodies = self._names("body", model.nbody, [GROUND])
         self.joints = self._names("joint", model.njnt, [])
         self.equalities = self._names("equality", model.neq, self.joints)
@@ -193,11 +136,13 @@ class _Reading:
         given = [self.mujoco.mj_id2name(self.model, of, k) for k in range(count)]
         names = list(taken) if kind == "body" else []
         known = {name for name in given if name} | set(taken)
+        used = {GROUND, *taken}
         for k in range(len(names), count):
             name = given[k] or f"{kind}{k}"
-            while (not given[k] and name in known) or name in names or name in taken or name == GROUND:
+            while (not given[k] and name in known) or name in used:
                 name += "_"
             names.append(name)
+            used.add(name)
         return names
 
     def _at(self, kind: str, number: int) -> int:
@@ -209,6 +154,20 @@ class _Reading:
         found = re.search(r"line (\d+)", getattr(item, "info", "") or "")
         known = (int(found.group(1)) if found else 0, *(self.first.get(tag, 0) for tag in (*tags, "include")))
         return next((line for line in known if line), 0)
+
+    def hinges(self) -> list[Hinge]:
+        """Return the hinges of the model, and the range of each if it has one."""
+        model = self.model
+        return [
+            Hinge(
+                self.joints[k],
+                self._at("joints", k),
+                [float(x) for x in model.jnt_range[k]] if model.jnt_limited[k] else [],
+                float(model.qpos0[model.jnt_qposadr[k]]),
+            )
+            for k in range(model.njnt)
+            if model.jnt_type[k] == self.mujoco.mjtJoint.mjJNT_HINGE
+        ]
 
     def graph(self, path: pathlib.Path, missing: list[str], doubts: list[str]) -> Graph:
         """Returns the graph."""
@@ -235,14 +194,16 @@ class _Reading:
             for k in range(model.nkey)
         }
         off = model.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
-        notes = [*doubts, *([f"files that are missing, which dynamics does not need: {', '.join(missing)}"] if missing else [])]
+        notes = [*doubts, *([f"files that are missing, which dynamics does not need: {join_first(missing)}"] if missing else [])]
         between = [link for link in self.links if link not in self.bodies]
         if between:
-            notes.append(f"links without mass between several joints of one body: {', '.join(between)}")
+            notes.append(f"links without mass between several joints of one body: {join_first(between)}")
         shaped = self._shaped()
         if shaped:
             line, name = shaped[0]
-            notes.append(f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them {name!r} in line {line}")
+            notes.append(
+                f"mass and inertia of {len(shaped)} bodies are those of their geoms, the first of them {brief(name)} in line {line}"
+            )
         if model.neq:
             notes.append("equalities hold to round-off: solref and solimp are not used")
         return Graph(
@@ -430,7 +391,7 @@ class _Reading:
         return [(self._line(body), self.bodies[body.id]) for body in bodies if self.model.body_mass[body.id] > 0.0]
 
     def _ignored(self) -> tuple[Ignored, ...]:
-        found: dict[str, list[int]] = {}
+        found = {what: list(lines) for what, lines in self.removed.items()}
         for name in _LISTED:
             for item in getattr(self.spec, name, ()):
                 what = _SINGULAR.get(name, name.removesuffix("s"))

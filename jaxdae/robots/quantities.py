@@ -21,6 +21,7 @@ from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.report import LinkFrame, Report
+from jaxdae.spelling import brief
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Velocity
 
@@ -32,7 +33,7 @@ def found_frame(report: Report, name: str) -> LinkFrame:
         ValueError: an unknown name.
     """
     if name not in report.frames:
-        raise ValueError(f"{report.robot} has no link, frame or site {name!r}{hint(name, list(report.frames))}")
+        raise ValueError(f"{report.robot} has no link, frame or site {brief(name)}{hint(name, list(report.frames))}")
     return report.frames[name]
 
 

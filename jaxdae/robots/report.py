@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxdae.mechanisms import GROUND, Description
 from jaxdae.robots.graph import Ignored, Keyframe
+from jaxdae.spelling import join_first, shorten
+
+_LONGEST = 2000
+_SHOWN = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +85,8 @@ class Report:
         frames: where each link and each named frame or site is, by name.
         merged: links that are part of another body, by name, with the name of that body.
         grounded: links with mass that are welded to the ground; their mass is not in the mechanism.
-        limits: of joints, by name.
-        ignored: what was not used.
+        limits: of joints, by name; stored, not enforced.
+        ignored: elements that neither the mechanism nor the viewer uses.
         loops: the joints that close loops.
         notes: what else is worth to be known: inertias that no body has, loops that were reduced or closed.
         tree: how links hang on each other, carriers first.
@@ -114,22 +118,29 @@ class Report:
         bodies = {frame.body for frame in self.frames.values()} - {GROUND}
         lines = [f"{self.robot}: {len(links)} links, {len(bodies)} bodies, {self.base} base, {self.mass:.6g} kg"]
         if self.grounded:
-            lines.append(f"welded to the ground, without effect: {', '.join(self.grounded)}")
-        lines += [
+            lines.append(f"welded to the ground, without effect: {join_first(self.grounded)}")
+        lines += _first(
             f"loop {one.name}: {one.kind} between {one.a} and {one.b}, {one.rows} rows"
             + (f" in place of {one.rows_in_file}" if one.rows < one.rows_in_file else "")
             for one in self.loops
-        ]
-        lines += [f"relation {name}: {text}" for name, text in self.relations.items()]
+        )
+        lines += _first(f"relation {name}: {text}" for name, text in self.relations.items())
         if self.limits:
-            lines.append(f"limits of joints: {len(self.limits)}; nothing stops at them")
+            lines.append(f"limits of joints: {len(self.limits)}; stored, not enforced")
         if self.controls:
-            lines.append(f"inputs: {', '.join(self.controls)}")
+            lines.append(f"inputs: {join_first(self.controls)}")
         if self.keyframes:
-            lines.append(f"states: {', '.join(self.keyframes)}")
-        lines += self.notes
-        lines += [f"not used: <{one.what}>, {one.count} times, first in line {one.line}" for one in self.ignored]
-        return "\n".join(lines)
+            lines.append(f"states: {join_first(self.keyframes)}")
+        lines += _first(self.notes)
+        lines += _first(f"not used: <{shorten(one.what)}>, {one.count} times, first in line {one.line}" for one in self.ignored)
+        return "\n".join(shorten(line, _LONGEST) for line in lines)
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, and one with the number of the others."""
+    found = list(lines)
+    more = len(found) - _SHOWN
+    return [*found[:_SHOWN], f"... ({more} more lines like this)"] if more > 0 else found
 
 
 class Robot(NamedTuple):

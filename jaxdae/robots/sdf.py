@@ -23,11 +23,14 @@ import numpy as np
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.values import hint
+from jaxdae.robots.degrees import doubt, limits_in_degrees, orientation_in_degrees
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at
+from jaxdae.robots.limits import MOST_LINKS
 from jaxdae.robots.sdf_frames import Frames, Scope, in_scopes
 from jaxdae.robots.source import Node, RobotFileError, Source
 from jaxdae.robots.unused import Format, unused
+from jaxdae.spelling import brief, join_first
 
 _KINDS: dict[str, Any] = {
     "fixed": js.Weld,
@@ -76,6 +79,7 @@ _READ = Format(
     },
     several={"model", "world", "include", "frame", "joint", "link"},
     texts=True,
+    drawn={("link", "visual")},
 )
 _AXES = {js.Universal: 2, js.Weld: 0, js.Ball: 0, None: 2}
 """How many axes a joint has, 1 where it is not here."""
@@ -91,6 +95,8 @@ def read_sdf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     if not any(scope.node.tag == "model" for scope in scopes):
         source.wrong(root.line, "the file has no <model>")
     source.end()
+    for tag in ("link", "joint"):
+        source.at_most(MOST_LINKS, sum(1 for scope in scopes for _ in scope.all(tag)), f"{tag}s")
     named_nodes = [(scope.named(node), node) for scope in scopes for node in scope.all("link")]
     links = {name: _link(source, node, name, frames) for name, node in named_nodes}
     source.end()
@@ -126,7 +132,7 @@ def _joints(source: Source, scopes: Sequence[Scope], frames: Frames, links: dict
             kind = node.attributes.get("type", "")
             if kind not in _KINDS:
                 name, known = node.attributes.get("name"), list(_KINDS)
-                text = f"the joint {name!r} has the unknown type {kind!r}{hint(kind, known)}; there is: {', '.join(known)}"
+                text = f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, known)}; there is: {join_first(known)}"
                 source.wrong(node.line, text)
             elif kind == "gearbox":
                 gears.append((scope, node))
@@ -148,7 +154,7 @@ def sdf_version(source: Source, root: Node) -> tuple[int, int]:
     text = root.attributes.get("version", "")
     parts = text.split(".")
     if len(parts) < 2 or parts[0] != "1" or not (parts[1].isdigit() and len(parts[1]) < 4):
-        raise RobotFileError([f"{source.path}:{root.line}: <sdf> has the version {text!r}; expected one such as 1.9"])
+        raise RobotFileError([f"{source.path}:{root.line}: <sdf> has the version {brief(text)}; expected one such as 1.9"])
     return int(parts[0]), int(parts[1])
 
 
@@ -174,11 +180,11 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
         return Link(name, node.line, pose, 1.0, np.zeros(3), np.eye(3), lifted)
     if source.truth_of(inertial, "auto"):
         source.wrong(
-            inertial.line, f"the inertia of link {name!r} is to be that of its collisions, which are not read: write mass and inertia"
+            inertial.line, f"the inertia of link {brief(name)} is to be that of its collisions, which are not read: write mass and inertia"
         )
     own = inertial.first("pose")
     if own is not None and own.attributes.get("relative_to"):
-        source.wrong(own.line, f"the pose of the inertia of link {name!r} is that in the link: relative_to has no meaning there")
+        source.wrong(own.line, f"the pose of the inertia of link {brief(name)} is that in the link: relative_to has no meaning there")
     at = frames.raw(source, own)
     mass = source.value(inertial.first("mass"), 1.0)
     tensor = inertial.first("inertia")
@@ -186,7 +192,7 @@ def _link(source: Source, node: Node, name: str, frames: Frames) -> Link:
     xx, yy, zz, xy, xz, yz = (source.value(None if tensor is None else tensor.first(key), value) for key, value in defaults.items())
     inertia = np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if mass < 0.0:
-        source.wrong(inertial.line, f"the mass of link {name!r} must not be negative, got {mass:g}")
+        source.wrong(inertial.line, f"the mass of link {brief(name)} must not be negative, got {mass:g}")
     return Link(name, node.line, pose, mass, at.place, at.rotation @ inertia @ at.rotation.T, lifted)
 
 
@@ -198,17 +204,17 @@ def _ends(source: Source, scope: Scope, node: Node, frames: Frames) -> tuple[str
         given = "" if end is None else (end.content.strip() or end.attributes.get("link", ""))
         link = GROUND if given == "world" else frames.link_of(scope.full(given))
         if link is None:
-            line, said = (node if end is None else end).line, f"the {side} of joint {node.attributes.get('name')!r} is"
+            line, said = (node if end is None else end).line, f"the {side} of joint {brief(node.attributes.get('name'))} is"
             known = [one.removeprefix(scope.prefix) for one in frames.entries if one.startswith(scope.prefix)]
             if given in known:
-                source.wrong(line, f"{said} the frame {given!r}, which is attached to no link")
+                source.wrong(line, f"{said} the frame {brief(given)}, which is attached to no link")
             else:
-                source.wrong(line, f"{said} the unknown link {given!r}{hint(given, known)}")
+                source.wrong(line, f"{said} the unknown link {brief(given)}{hint(given, known)}")
         found.append(link)
     if None in found:
         return None
     if found[0] == found[1]:
-        source.wrong(node.line, f"the joint {node.attributes.get('name')!r} connects {found[0]!r} with itself")
+        source.wrong(node.line, f"the joint {brief(node.attributes.get('name'))} connects {brief(found[0])} with itself")
         return None
     return found[0], found[1]
 
@@ -226,6 +232,8 @@ def _joint(source: Source, scope: Scope, node: Node, frames: Frames, links: dict
     if count:
         numbers = _acting(source, nodes)
         limits = _limits(source, node, nodes)
+    if kind in (js.Revolute, js.Universal):
+        _doubt_angles(source, node, name, numbers, limits)
     if kind is js.Screw:
         numbers["lead"] = _lead(source, node)
     if len(source.problems) > before or ends is None or at is None:
@@ -237,7 +245,7 @@ def _joint(source: Source, scope: Scope, node: Node, frames: Frames, links: dict
         first, second = axes
         if abs(first @ second) > 1e-9:
             source.wrong(
-                node.line, f"the axes of joint {name!r} must be at right angles; write it as two revolute joints with a link between"
+                node.line, f"the axes of joint {brief(name)} must be at right angles; write it as two revolute joints with a link between"
             )
             return None
         rotation = np.stack([first, second, np.cross(first, second)], axis=1)
@@ -251,7 +259,9 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
     axis = default if xyz is None else source.values(xyz, tuple(default))
     length = np.linalg.norm(axis)
     if not length > 0.0:
-        source.wrong((xyz or joint).line, f"the axis of joint {joint.attributes.get('name')!r} is zero: give a direction, such as 0 0 1")
+        source.wrong(
+            (xyz or joint).line, f"the axis of joint {brief(joint.attributes.get('name'))} is zero: give a direction, such as 0 0 1"
+        )
         return default
     expressed = "" if xyz is None else xyz.attributes.get("expressed_in", "")
     of_model = node is not None and (source.truth(node.first("use_parent_model_frame"), False) or scope.version < (1, 5))
@@ -259,7 +269,7 @@ def _axis(source: Source, scope: Scope, joint: Node, node: Node | None, frames: 
         return axis / length
     name = scope.full(expressed) if expressed else scope.model_frame
     if expressed and not frames.has(name):
-        text = f"the axis of joint {joint.attributes.get('name')!r} is expressed in the unknown frame {expressed!r}"
+        text = f"the axis of joint {brief(joint.attributes.get('name'))} is expressed in the unknown frame {brief(expressed)}"
         source.wrong((xyz or joint).line, f"{text}{hint(expressed, list(frames.entries))}")
         return default
     return at.rotation.T @ frames.pose(name).rotation @ axis / length
@@ -298,8 +308,21 @@ def _limits(source: Source, joint: Node, nodes: Sequence[Node | None]) -> dict[s
         }
         if values.get("lower", -np.inf) > values.get("upper", np.inf):
             name = joint.attributes.get("name")
-            source.wrong(joint.line, f"the joint {name!r} has the lower limit {values['lower']:g} above the upper one {values['upper']:g}")
+            source.wrong(
+                joint.line, f"the joint {brief(name)} has the lower limit {values['lower']:g} above the upper one {values['upper']:g}"
+            )
     return found
+
+
+def _doubt_angles(source: Source, node: Node, name: str, numbers: dict[str, Any], limits: dict[str, float]) -> None:
+    """Note angles of a joint that are most likely in degrees."""
+    for suffix in ("", "2"):
+        ends = [limits[side + suffix] for side in ("lower", "upper") if side + suffix in limits]
+        if limits_in_degrees(ends):
+            source.doubt(node.line, doubt(f"the limit of joint {brief(name)}", ends, degrees=False))
+    rest = np.atleast_1d(numbers.get("rest", 0.0))
+    if orientation_in_degrees(rest):
+        source.doubt(node.line, doubt(f"spring_reference of joint {brief(name)}", rest, degrees=False))
 
 
 def _lead(source: Source, node: Node) -> float:
@@ -331,6 +354,9 @@ def _mimics(source: Source, scope: Scope, node: Node) -> list[Coupling]:
             source.value(mimic.first(name), value) for name, value in (("multiplier", 1.0), ("offset", 0.0), ("reference", 0.0))
         )
         name = scope.named(node)
+        angles = [offset, reference]
+        if node.attributes["type"] == "revolute" and orientation_in_degrees(angles):
+            source.doubt(mimic.line, doubt(f"<mimic> of joint {brief(name)}: offset and reference", angles, degrees=False))
         other = scope.full(source.text(mimic, "joint"))
         found.append(Coupling(f"{name}_mimic", mimic.line, name, other, (offset, multiplier), 0.0, reference))
     return found
@@ -346,7 +372,7 @@ def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequ
         return None
     if carrier is None or not ratio:
         source.wrong(
-            node.line, f"the gearbox {name!r} needs a <gearbox_reference_body> that is a link, and a <gearbox_ratio> that is not zero"
+            node.line, f"the gearbox {brief(name)} needs a <gearbox_reference_body> that is a link, and a <gearbox_ratio> that is not zero"
         )
         return None
     angles = []
@@ -356,7 +382,9 @@ def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequ
         frame = None if hinge is None else (HERE if hinge.parent == GROUND else links[hinge.parent].pose).then(hinge.in_parent)
         along = 0.0 if frame is None else float(frame.rotation[:, 2] @ axis)
         if hinge is None or not abs(abs(along) - 1.0) < 1e-6:
-            source.wrong(node.line, f"the gearbox {name!r} needs a revolute joint between {carrier!r} and {end!r} about its <{key}>")
+            source.wrong(
+                node.line, f"the gearbox {brief(name)} needs a revolute joint between {brief(carrier)} and {brief(end)} about its <{key}>"
+            )
             return None
         angles.append((hinge.name, np.sign(along) * (1.0 if hinge.child == end else -1.0)))
     (first, turn_1), (second, turn_2) = angles
@@ -366,18 +394,23 @@ def _gear(source: Source, scope: Scope, node: Node, frames: Frames, joints: Sequ
 def _check_couplings(source: Source, couplings: Sequence[Coupling], joints: Sequence[Joint]) -> None:
     able = {joint.name: joint for joint in joints if joint.kind in (js.Revolute, js.Prismatic, js.Screw)}
     others = {one.joint: one.other for one in couplings}
+    done: set[str] = set()
     for one in couplings:
         if one.joint not in able:
             source.wrong(
-                one.line, f"the joint {one.joint!r} has not one coordinate: only revolute, prismatic and screw joints can mimic others"
+                one.line, f"the joint {brief(one.joint)} has not one coordinate: only revolute, prismatic and screw joints can mimic others"
             )
         if one.other not in able:
-            source.wrong(one.line, f"the joint {one.joint!r} mimics the unknown joint {one.other!r}{hint(one.other, list(able))}")
-        way = [one.joint]
-        while way[-1] in others and others[way[-1]] not in way:
-            way.append(others[way[-1]])
-        if way[-1] in others and others[way[-1]] == one.joint:
-            source.wrong(one.line, f"the joint {one.joint!r} mimics itself, by way of {' -> '.join([*way, one.joint])}")
+            source.wrong(one.line, f"the joint {brief(one.joint)} mimics the unknown joint {brief(one.other)}{hint(one.other, list(able))}")
+        way = {one.joint: None}  # In order.
+        at = one.joint
+        while at in others and others[at] not in way and others[at] not in done:
+            at = others[at]
+            way[at] = None
+        if others.get(at) == one.joint:
+            source.wrong(one.line, f"the joint {brief(one.joint)} mimics itself, by way of {join_first([*way, one.joint], ' -> ')}")
+        else:
+            done |= way.keys()
 
 
 def _not_acting(scopes: Sequence[Scope]) -> dict[str, list[int]]:

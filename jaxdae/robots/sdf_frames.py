@@ -8,6 +8,7 @@ Names are those of the scope, with `model::` before them from outside. A model m
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -16,13 +17,15 @@ import numpy as np
 
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.values import hint
+from jaxdae.robots.degrees import angles_in_radians, doubt, orientation_in_degrees
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import HERE, Link, Pose, quaternion_matrix, roll_pitch_yaw
-from jaxdae.robots.source import Node, Source
+from jaxdae.robots.source import Library, Node, Source
+from jaxdae.spelling import brief, join_first
 
 MODEL = "__model__"
 _DEEPEST = 20
-"""How deep models may include each other."""
+"""The depth of nested models."""
 
 
 class Entry(NamedTuple):
@@ -104,6 +107,8 @@ class Frames:
     joints: dict[str, Entry] = dataclasses.field(default_factory=dict)
     canonical: dict[str, str] = dataclasses.field(default_factory=dict)
     known: dict[tuple[bool, str], Pose | None] = dataclasses.field(default_factory=dict)
+    fixed: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    complete: bool = False
 
     def raw(self, source: Source, node: Node | None) -> Pose:
         """Returns the numbers of a <pose>."""
@@ -119,6 +124,8 @@ class Frames:
                 return HERE
             return Pose(quaternion_matrix(np.asarray([w, x, y, z])), numbers[:3])
         degrees = node.attributes.get("degrees", "false").lower() in ("true", "1")
+        if (angles_in_radians if degrees else orientation_in_degrees)(numbers[3:]):
+            source.doubt(node.line, doubt("the orientation of <pose>", numbers[3:], degrees))
         return Pose(roll_pitch_yaw(*(np.radians(numbers[3:]) if degrees else numbers[3:])), numbers[:3])
 
     def add(self, scope: Scope, node: Node, what: str, name: str, base: str, attached: str | None) -> None:
@@ -129,18 +136,20 @@ class Frames:
             if name in other:
                 self.source.wrong(
                     node.line,
-                    f"the {what} {name!r} is there a second time, after the {other[name].what} in line {other[name].line}; rename one",
+                    f"the {what} {brief(name)} is there a second time, after the {other[name].what} in line {other[name].line}; rename one",
                 )
                 return
         own = node.attributes.get("name", "")
         if "::" in own or own in ("world", MODEL) or (what != "joint" and own == GROUND):
-            self.source.wrong(node.line, f"a {what} must not be named {own!r}; rename it")
+            self.source.wrong(node.line, f"a {what} must not be named {brief(own)}; rename it")
             return
         pose = node.first("pose")
         given = "" if pose is None else pose.attributes.get("relative_to", "")
         old = "" if pose is None else pose.attributes.get("frame", "")
         if old and pose is not None:
-            self.source.wrong(pose.line, f"a pose with frame={old!r}, which has no meaning that is defined: use SDF 1.7 with relative_to")
+            self.source.wrong(
+                pose.line, f"a pose with frame={brief(old)}, which has no meaning that is defined: use SDF 1.7 with relative_to"
+            )
         table[name] = Entry(node.line, what, scope.full(given) if given else base, self.raw(self.source, pose), attached)
 
     def _entry(self, name: str) -> Entry | None:
@@ -167,7 +176,7 @@ class Frames:
         if entry is None:
             return None
         if name in way or len(way) > 400:
-            self.source.wrong(entry.line, f"the pose of {name!r} goes round in a circle: {' -> '.join([*way[-5:], name])}")
+            self.source.wrong(entry.line, f"the pose of {brief(name)} goes round in a circle: {join_first([*way[-5:], name], ' -> ')}")
             self.known[key] = None
             return None
         base = self._resolved(entry.base, self._entry(entry.base), entry.base not in self.entries, (*way, name))
@@ -175,7 +184,7 @@ class Frames:
             if entry.base and self._entry(entry.base) is None:
                 self.source.wrong(
                     entry.line,
-                    f"the pose of {name!r} is relative to the unknown frame {entry.base!r}{hint(entry.base, list(self.entries))}",
+                    f"the pose of {brief(name)} is relative to the unknown frame {brief(entry.base)}{hint(entry.base, list(self.entries))}",
                 )
             self.known[key] = None
             return None
@@ -183,7 +192,7 @@ class Frames:
         if entry.placement:
             inner = self._within(entry.placement, name)
             if inner is None:
-                self.source.wrong(entry.line, f"the placement_frame of {name!r} is the unknown frame {entry.placement!r}")
+                self.source.wrong(entry.line, f"the placement_frame of {brief(name)} is the unknown frame {brief(entry.placement)}")
                 inner = HERE
             pose = pose.then(HERE.seen_from(inner))
         self.known[key] = pose
@@ -202,16 +211,23 @@ class Frames:
 
     def link_of(self, name: str) -> str | None:
         """Returns the link that a frame is fixed to, None where there is none."""
-        seen: set[str] = set()
+        seen: dict[str, None] = {}
+        found = None
         while name not in seen:
-            seen.add(name)
+            if name in self.fixed:
+                found = self.fixed[name]
+                break
             entry = self._entry(name)
             if entry is None:
-                return None
+                break
             if entry.what == "link":
-                return name
+                found = name
+                break
+            seen[name] = None
             name = self.canonical.get(name, "") if entry.what == "model" else entry.attached or ""
-        return None
+        if self.complete:
+            self.fixed |= dict.fromkeys(seen, found)
+        return found
 
     def extra(self) -> list[str]:
         """Returns the names of frames that are no links."""
@@ -233,6 +249,7 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
         folders: where files may be read.
     """
     frames, scopes = Frames(source), []
+    way = _Way(source.path, 0, (pathlib.Path(os.path.realpath(source.path)),))
     reading = _Reading(source, frames, scopes, folders)
     worlds, models = list(root.all("world")), list(root.all("model"))
     for world in worlds:
@@ -240,12 +257,21 @@ def in_scopes(source: Source, root: Node, version: tuple[int, int], folders: Fol
         named = [node.attributes.get("name") or getattr(node.first("name"), "content", "").strip() for node in inside]
         scope = Scope(world, "", "", version, False, True, source.path, named[0] if len(named) == 1 else "")
         scopes.append(scope)
-        reading.contents(scope, source.path, 0, several=len(inside) > 1)
+        reading.contents(scope, way, several=len(inside) > 1)
     for model in models:
-        reading.model(model, Scope(root, "", "", version, False, True, source.path), source.path, 0, prefixed=len(models) + len(worlds) > 1)
+        reading.model(model, Scope(root, "", "", version, False, True, source.path), way, prefixed=len(models) + len(worlds) > 1)
+    frames.complete = True
     for name in [name for name, entry in frames.entries.items() if entry.what == "link"]:
         frames.pose(name)
     return scopes, frames
+
+
+class _Way(NamedTuple):
+    """The file that is read, the depth of its models, and the chain of files from the first one to it, with links resolved."""
+
+    path: pathlib.Path
+    depth: int
+    chain: tuple[pathlib.Path, ...]
 
 
 @dataclasses.dataclass
@@ -257,13 +283,13 @@ class _Reading:
     scopes: list[Scope]
     folders: Folders
 
-    def model(self, node: Node, outer: Scope, path: pathlib.Path, depth: int, prefixed: bool, static: bool = False) -> None:
+    def model(self, node: Node, outer: Scope, way: _Way, prefixed: bool, static: bool = False) -> None:
         """Reads a model in a scope."""
         name = self.source.text(node, "name")
         prefix = f"{outer.prefix}{name}::" if prefixed else outer.prefix
         frame = outer.prefix + name if prefixed else prefix + MODEL
         still = static or outer.static or self.source.truth(node.first("static"), False)
-        scope = Scope(node, prefix, frame, outer.version, still, False, path)
+        scope = Scope(node, prefix, frame, outer.version, still, False, way.path)
         if prefixed:
             self.frames.add(outer, node, "model", frame, outer.model_frame, None)
         else:
@@ -275,18 +301,18 @@ class _Reading:
         if placement and frame in self.frames.entries:
             self.frames.entries[frame] = self.frames.entries[frame]._replace(placement=prefix + placement)
         self.scopes.append(scope)
-        self.contents(scope, path, depth, several=True)
+        self.contents(scope, way, several=True)
         canonical = scope.canonical()
         if canonical is not None:
             self.frames.canonical[frame] = canonical
             given = node.attributes.get("canonical_link")
             if given and canonical not in self.frames.entries:
-                self.source.wrong(node.line, f"the canonical_link {given!r} is no link of the model")
+                self.source.wrong(node.line, f"the canonical_link {brief(given)} is no link of the model")
 
-    def contents(self, scope: Scope, path: pathlib.Path, depth: int, several: bool) -> None:
+    def contents(self, scope: Scope, way: _Way, several: bool) -> None:
         """Reads what is in a model or a world."""
-        if depth > _DEEPEST:
-            self.source.wrong(scope.node.line, f"models include each other more than {_DEEPEST} deep")
+        if way.depth > _DEEPEST:
+            self.source.wrong(scope.node.line, f"models are nested more than {_DEEPEST} deep")
             return
         for tag in ("link", "joint", "frame"):
             for node in scope.node.all(tag):
@@ -304,24 +330,25 @@ class _Reading:
                     base = scope.full(attached) if attached else scope.model_frame
                     self.frames.add(scope, node, tag, name, base, base)
         for node in scope.node.all("model"):
-            self.model(node, scope, path, depth + 1, prefixed=several)
+            self.model(node, scope, way._replace(depth=way.depth + 1), prefixed=several)
         for node in scope.node.all("include"):
-            self.include(node, scope, path, depth + 1, several)
+            self.include(node, scope, way, several)
 
-    def include(self, node: Node, scope: Scope, path: pathlib.Path, depth: int, several: bool) -> None:
-        """Reads the model of another file."""
+    def include(self, node: Node, scope: Scope, way: _Way, several: bool) -> None:
+        """Reads the model of another file.
+
+        Raises:
+            RobotFileError: a file that cannot be read, includes itself, or exceeds a limit.
+        """
         uri = node.first("uri")
-        found = "it has no <uri>" if uri is None else self.folders.found(uri.content, path.parent)
+        found = "it has no <uri>" if uri is None else self.folders.found(uri.content, way.path.parent)
         if not isinstance(found, str) and found.is_dir():
-            found = _of_folder(self.folders, found)
+            found = _of_folder(self.folders, found, self.source.library)
         if isinstance(found, str):
             self.source.wrong(node.line, f"<include> cannot be read: {found}")
             return
-        if depth > _DEEPEST:
-            self.source.wrong(node.line, f"models include each other more than {_DEEPEST} deep")
-            return
-        inner = Source(found)
-        root = inner.root("sdf")
+        root = Source(found, self.source.library, way.chain).root("sdf")
+        inner = _Way(found, way.depth + 1, (*way.chain, found))
         models = list(root.all("model"))
         if len(models) != 1:
             self.source.wrong(node.line, f"<include> of {found.name}, which has {len(models)} models; expected one")
@@ -337,11 +364,11 @@ class _Reading:
         changed = Node("model", attributes, node.line, [*others, *([pose] if pose is not None else [])])
         still = self.source.truth(node.first("static"), False)
         if node.attributes.get("merge", "false").lower() in ("true", "1"):
-            self.merged(changed, scope, found, depth, still)
+            self.merged(changed, scope, inner, still)
         else:
-            self.model(changed, scope, found, depth, prefixed=several, static=still)
+            self.model(changed, scope, inner, prefixed=several, static=still)
 
-    def merged(self, node: Node, outer: Scope, path: pathlib.Path, depth: int, static: bool) -> None:
+    def merged(self, node: Node, outer: Scope, way: _Way, static: bool) -> None:
         """Reads a model whose elements come to be those of the model that includes it."""
         frame = f"{outer.prefix}_merged__{node.attributes.get('name', '')}__model__"
         base = node.first("pose")
@@ -349,19 +376,19 @@ class _Reading:
         entry = Entry(node.line, "model", outer.full(relative) if relative else outer.model_frame, self.frames.raw(self.source, base), None)
         placement = node.attributes.get("placement_frame", "")
         self.frames.entries[frame] = entry._replace(placement=outer.prefix + placement if placement else "")
-        scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False, path)
+        scope = Scope(node, outer.prefix, frame, outer.version, static or outer.static, False, way.path)
         self.scopes.append(scope)
-        self.contents(scope, path, depth, several=True)
+        self.contents(scope, way, several=True)
         canonical = scope.canonical()
         if canonical is not None:
             self.frames.canonical[frame] = canonical
 
 
-def _of_folder(folders: Folders, folder: pathlib.Path) -> pathlib.Path | str:
+def _of_folder(folders: Folders, folder: pathlib.Path, library: Library) -> pathlib.Path | str:
     """Returns the file of a model that is a folder: what `model.config` names last, else `model.sdf`."""
-    config = folder / "model.config"
-    if config.is_file():
-        named = [node.content.strip() for node in Source(config).root("model").all("sdf") if node.content.strip()]
+    config = folders.found("model.config", folder)
+    if not isinstance(config, str):
+        named = [node.content.strip() for node in Source(config, library).root("model").all("sdf") if node.content.strip()]
         if named:
             return folders.found(named[-1], folder)
     return folders.found("model.sdf", folder)

@@ -1,23 +1,35 @@
 """Robot files as trees of elements that know their lines, and the list of what is wrong with them.
 
 Elements are made by Expat, of the standard library, because messages are to name lines. Document types and entities are refused: no robot
-needs them, and they can make a small file a large one.
+needs them, and they can make a small file a large one. `Library` reads the files of one robot and enforces the limits of
+`jaxdae.robots.limits`.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import os
 import pathlib
+import stat
 from collections.abc import Iterator, Sequence
 from xml.parsers import expat
 
 import numpy as np
 
-LARGEST = 50_000_000
-"""The size of the largest file that is read, in bytes."""
+from jaxdae.robots.limits import (
+    DEEPEST,
+    DEEPEST_INCLUDE,
+    LARGEST_XML,
+    MOST_BYTES,
+    MOST_ELEMENTS,
+    MOST_FILES,
+    MOST_PROBLEMS,
+)
+from jaxdae.spelling import brief, shorten
 
-DEEPEST = 400
-"""How deep elements may be nested."""
+_LONGEST = 2000
+"""The longest problem in a message, in characters."""
 
 
 class RobotFileError(ValueError):
@@ -29,7 +41,9 @@ class RobotFileError(ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(problems))
+        shown = [shorten(text, _LONGEST) for text in problems[: MOST_PROBLEMS + 1]]
+        more = [f"... ({len(problems)} problems in all)"] if len(problems) > len(shown) else []
+        super().__init__("\n".join([*shown, *more]))
 
 
 @dataclasses.dataclass
@@ -59,36 +73,98 @@ class Node:
             waiting.extend(reversed(node.children))
 
 
-class Source:
-    """A file while it is read: what is found wrong is collected, so that all of it is told at once."""
+class Library:
+    """The files of one robot. Each XML file is parsed once; totals are limited as `jaxdae.robots.limits` states."""
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self) -> None:
+        self._roots: dict[pathlib.Path, tuple[Node, int]] = {}
+        self._totals: collections.Counter[str] = collections.Counter()
+
+    def root(self, path: pathlib.Path, chain: Sequence[pathlib.Path] = ()) -> Node:
+        """Return the root element of an XML file.
+
+        Args:
+            path: of the file.
+            chain: the files that include it, outermost first, with links resolved.
+
+        Raises:
+            RobotFileError: a file that cannot be read, is not XML, includes itself or exceeds a limit.
+        """
+        real = pathlib.Path(os.path.realpath(path))
+        if real in chain:
+            way = " -> ".join(one.name for one in [*chain[chain.index(real) :], real])
+            raise RobotFileError([f"{chain[-1]}: files include each other in a cycle: {shorten(way, 400)}"])
+        if len(chain) > DEEPEST_INCLUDE:
+            raise RobotFileError([f"{path}: files are included more than {DEEPEST_INCLUDE} deep"])
+        self._count(path, "XML files", 1, MOST_FILES)
+        if real not in self._roots:
+            data = self.data(path, LARGEST_XML)
+            self._roots[real] = _parsed(path, data, MOST_ELEMENTS)
+        root, elements = self._roots[real]
+        self._count(path, "XML elements", elements, MOST_ELEMENTS)
+        return root
+
+    def data(self, path: pathlib.Path, largest: int = MOST_BYTES) -> bytes:
+        """Return the content of a regular file of at most so many bytes.
+
+        Raises:
+            RobotFileError: a file that cannot be read, a folder, a device, or a file that exceeds a limit.
+        """
+        try:
+            state = path.stat()
+            if not stat.S_ISREG(state.st_mode):
+                kind = "a folder" if stat.S_ISDIR(state.st_mode) else "a device or a pipe"
+                raise RobotFileError([f"{path}: cannot be read: it is {kind}, expected a file"])
+            if state.st_size > largest:
+                raise RobotFileError([f"{path}: has {state.st_size} bytes; the limit is {largest}"])
+            self._count(path, "bytes in all files", state.st_size, MOST_BYTES)
+            with path.open("rb") as stream:
+                return stream.read(state.st_size)
+        except (OSError, ValueError) as error:
+            if isinstance(error, RobotFileError):
+                raise
+            raise RobotFileError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"]) from error
+
+    def _count(self, path: pathlib.Path, what: str, more: int, most: int) -> None:
+        self._totals[what] += more
+        if self._totals[what] > most:
+            raise RobotFileError([f"{path}: the robot has at least {self._totals[what]} {what}; the limit is {most}"])
+
+
+class Source:
+    """A file while it is read: what is found wrong is collected, so that all of it is told at once.
+
+    Args:
+        path: of the file.
+        library: reads the files of the robot; left out: a new one.
+        chain: the files that include it, outermost first, with links resolved.
+    """
+
+    def __init__(self, path: pathlib.Path, library: Library | None = None, chain: Sequence[pathlib.Path] = ()) -> None:
         self.path = path
+        self.chain = chain
+        self.library = library or Library()
         self.problems: list[str] = []
+        self.doubts: list[str] = []
+
+    def doubt(self, line: int, text: str) -> None:
+        """Note what is most likely a mistake."""
+        self.doubts.append(f"line {line}: {text}")
 
     def wrong(self, line: int, text: str) -> None:
-        """Notes a mistake."""
-        self.problems.append(f"{self.path}:{line}: {text}")
+        """Note a mistake.
+
+        Raises:
+            RobotFileError: there are too many mistakes to go on.
+        """
+        self.problems.append(f"{self.path}:{line}: {shorten(text, _LONGEST)}")
+        if len(self.problems) >= MOST_PROBLEMS:
+            raise RobotFileError([*self.problems, f"{self.path}: reading ended after {MOST_PROBLEMS} mistakes"])
 
     def end(self) -> None:
         """Raises RobotFileError where anything was wrong."""
         if self.problems:
             raise RobotFileError(self.problems)
-
-    def any_root(self) -> Node:
-        """Returns the root element.
-
-        Raises:
-            RobotFileError: a file that cannot be read, or is no XML.
-        """
-        try:
-            size = self.path.stat().st_size
-            data = self.path.read_bytes() if size <= LARGEST else b""
-        except OSError as error:
-            raise RobotFileError([f"{self.path}: cannot be read: {error.strerror}"]) from error
-        if size > LARGEST:
-            raise RobotFileError([f"{self.path}: has {size} bytes; a robot has {LARGEST} at most"])
-        return self._parsed(data)
 
     def root(self, tag: str) -> Node:
         """Returns the root element, which must have this tag.
@@ -96,44 +172,15 @@ class Source:
         Raises:
             RobotFileError: a file that cannot be read, or is no such XML.
         """
-        root = self.any_root()
+        root = self.library.root(self.path, self.chain)
         if root.tag != tag:
-            raise RobotFileError([f"{self.path}:{root.line}: the root element is <{root.tag}>, expected <{tag}>"])
+            raise RobotFileError([f"{self.path}:{root.line}: the root element is <{shorten(root.tag)}>, expected <{tag}>"])
         return root
 
-    def _parsed(self, data: bytes) -> Node:
-        parser = expat.ParserCreate()
-        top = Node("", {}, 0)
-        open_nodes = [top]
-
-        def start(tag: str, attributes: dict[str, str]) -> None:
-            if len(open_nodes) > DEEPEST:
-                raise RobotFileError([f"{self.path}:{parser.CurrentLineNumber}: elements are nested more than {DEEPEST} deep"])
-            node = Node(tag, attributes, parser.CurrentLineNumber)
-            open_nodes[-1].children.append(node)
-            open_nodes.append(node)
-
-        def text(data: str) -> None:
-            open_nodes[-1].content += data
-
-        def refuse(*_: object) -> None:
-            raise RobotFileError([f"{self.path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"])
-
-        parser.buffer_text = True
-        parser.CharacterDataHandler = text
-        parser.StartElementHandler = start
-        parser.EndElementHandler = lambda _: open_nodes.pop()
-        parser.StartDoctypeDeclHandler = refuse
-        parser.EntityDeclHandler = refuse
-        try:
-            parser.Parse(data, True)
-        except expat.ExpatError as error:
-            raise RobotFileError([f"{self.path}:{error.lineno}: no XML: {expat.ErrorString(error.code)}"]) from error
-        except (ValueError, LookupError) as error:
-            if isinstance(error, RobotFileError):
-                raise
-            raise RobotFileError([f"{self.path}: no XML: {error}"]) from error
-        return top.children[0]
+    def at_most(self, most: int, count: int, what: str) -> None:
+        """Raise RobotFileError where there are more of something than the limit."""
+        if count > most:
+            raise RobotFileError([f"{self.path}: the robot has {count} {what}; the limit is {most}"])
 
     def text(self, node: Node, name: str) -> str:
         """Returns an attribute that must be there."""
@@ -154,7 +201,7 @@ class Source:
         if values.shape != (len(default),) or np.any(np.isnan(values)) or not (endless or np.all(np.isfinite(values))):
             kind = "" if endless else "finite "
             count = f"a {kind}number" if len(default) == 1 else f"{len(default)} {kind}numbers"
-            self.wrong(node.line, f"{name} of <{node.tag}> must be {count}, got {text!r}")
+            self.wrong(node.line, f"{name} of <{node.tag}> must be {count}, got {brief(text)}")
             return np.asarray(default, float)
         return values
 
@@ -192,5 +239,49 @@ class Source:
             return default
         text = node.content.strip().lower()
         if text not in ("true", "false", "1", "0"):
-            self.wrong(node.line, f"<{node.tag}> must be true or false, got {text!r}")
+            self.wrong(node.line, f"<{node.tag}> must be true or false, got {brief(text)}")
         return text in ("true", "1")
+
+
+def _parsed(path: pathlib.Path, data: bytes, most: int) -> tuple[Node, int]:
+    """Return the root element of a document, and the number of its elements and attributes."""
+    parser = expat.ParserCreate()
+    parser.buffer_size = 1 << 20  # Texts arrive in few pieces.
+    top = Node("", {}, 0)
+    open_nodes: list[Node] = [top]
+    texts: list[list[str]] = [[]]
+    count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1 + len(attributes) // 10
+        if len(open_nodes) > DEEPEST:
+            raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: elements are nested more than {DEEPEST} deep"])
+        if count > most:
+            raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: the file has more than {most} XML elements"])
+        node = Node(tag, attributes, parser.CurrentLineNumber)
+        open_nodes[-1].children.append(node)
+        open_nodes.append(node)
+        texts.append([])
+
+    def end(_: str) -> None:
+        open_nodes.pop().content = "".join(texts.pop())
+
+    def refuse(*_: object) -> None:
+        raise RobotFileError([f"{path}:{parser.CurrentLineNumber}: a document type or an entity; write the file without"])
+
+    parser.buffer_text = True
+    parser.CharacterDataHandler = lambda data: texts[-1].append(data)
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise RobotFileError([f"{path}:{error.lineno}: no XML: {expat.ErrorString(error.code)}"]) from error
+    except (ValueError, LookupError) as error:
+        if isinstance(error, RobotFileError):
+            raise
+        raise RobotFileError([f"{path}: no XML: {error}"]) from error
+    return top.children[0], count

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.values import hint
+from jaxdae.spelling import brief
 from jaxdae.system import State
 from jaxdae.typing import Coordinates
 
@@ -37,11 +38,11 @@ def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, An
             places.setdefault(name.rsplit(".", 1)[0], []).append(k)
         for name, numbers in given.items():
             if name not in places:
-                raise ValueError(f"joint_state: {what} of {name!r}, which is no joint with coordinates{hint(name, list(places))}")
+                raise ValueError(f"joint_state: {what} of {brief(name)}, which is no joint with coordinates{hint(name, list(places))}")
             count, given_numbers = len(places[name]), jnp.asarray(numbers, q.dtype)
             if given_numbers.shape not in (((), (1,)) if count == 1 else ((count,),)):
                 named = ", ".join(of[k].rsplit(".", 1)[1] for k in places[name])
-                raise ValueError(f"joint_state: {what} of {name!r} must be {count} numbers ({named}), got {numbers!r}")
+                raise ValueError(f"joint_state: {what} of {brief(name)} must be {count} numbers ({named}), got {brief(numbers)}")
             values = values.at[jnp.asarray(places[name])].set(given_numbers)
         parts.append(values)
     return State(jnp.zeros((), q.dtype), parts[0], parts[1])

@@ -21,12 +21,14 @@ class Format:
         attributes: the attributes that are read of an element, by its tag.
         several: the elements that there may be more than one of.
         texts: whether elements have text.
+        drawn: the pairs of an element and an element in it that the viewer reads, with their content.
     """
 
     elements: Mapping[str, Collection[str]]
     attributes: Mapping[str, Collection[str]]
     several: Collection[str]
     texts: bool
+    drawn: Collection[tuple[str, str]] = ()
 
 
 def unused(source: Source, nodes: Iterable[Node], known: Format, further: Mapping[str, list[int]]) -> tuple[Ignored, ...]:
@@ -52,6 +54,8 @@ def unused(source: Source, nodes: Iterable[Node], known: Format, further: Mappin
             found.setdefault(f"text in {node.tag}", []).append(node.line)
         once: set[str] = set()
         for child in node.children:
+            if (node.tag, child.tag) in known.drawn:
+                continue
             if child.tag not in known.elements.get(node.tag, ()):
                 found.setdefault(child.tag, []).append(child.line)
                 continue

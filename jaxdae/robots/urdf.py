@@ -20,9 +20,12 @@ import numpy as np
 
 import jaxdae.mechanisms.spatial as js
 from jaxdae.mechanisms.values import hint
+from jaxdae.robots.degrees import doubt, limits_in_degrees, orientation_in_degrees
 from jaxdae.robots.graph import HERE, Coupling, Graph, Joint, Link, Pose, axes_with_z, joint_at, quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.limits import MOST_LINKS
 from jaxdae.robots.source import Node, RobotFileError, Source
 from jaxdae.robots.unused import Format, unused
+from jaxdae.spelling import brief, join_first
 
 _FREE = object()
 _KINDS: dict[str, Any] = {
@@ -60,6 +63,7 @@ _READ = Format(
     },
     several={"link", "joint"},
     texts=False,
+    drawn={("link", "visual"), ("robot", "material")},
 )
 
 
@@ -93,6 +97,8 @@ def read_urdf(path: pathlib.Path) -> tuple[Source, Graph]:
     root = source.root("robot")
     if any(node.tag.startswith("xacro:") or any("${" in text for text in node.attributes.values()) for node in root.everything()):
         raise RobotFileError([f"{path}:{root.line}: a xacro source, not a URDF; run `xacro {path.name} > robot.urdf` first"])
+    for tag in ("link", "joint"):
+        source.at_most(MOST_LINKS, sum(1 for _ in root.all(tag)), f"{tag}s")
     links = _links(source, root)
     joints = [joint for node in root.all("joint") if (joint := _joint(source, node, links)) is not None]
     _check_names(source, joints)
@@ -142,8 +148,9 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
             first = parents[joint.child]
             source.wrong(
                 joint.line,
-                f"link {joint.child!r} has two parents, by the joints {first.name!r} and {joint.name!r}: URDF cannot hold loops;"
-                f" remove joint {joint.name!r} and pass loops=[...]",
+                f"link {brief(joint.child)} has two parents, by the joints {brief(first.name)} and {brief(joint.name)}:"
+                " URDF cannot hold loops;"
+                f" remove joint {brief(joint.name)} and pass loops=[...]",
             )
             continue
         parents[joint.child] = joint
@@ -151,7 +158,7 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
     roots = [name for name in links if name not in parents]
     if len(roots) > 1:
         line = links[roots[1]].line
-        source.wrong(line, f"the links {', '.join(map(repr, roots))} have no parent: a robot has one root; join the others to it")
+        source.wrong(line, f"the links {join_first(map(brief, roots))} have no parent: a robot has one root; join the others to it")
     order: list[_Joint] = []
     poses = dict.fromkeys(roots[:1], HERE)
     still = set(roots[:1])
@@ -164,13 +171,13 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
             if joint.kind is js.Weld and joint.parent in still:
                 still.add(joint.child)
             if joint.kind is _FREE and joint.parent not in still:
-                source.wrong(joint.line, f"the floating joint {joint.name!r} must begin at the root, or at what is welded to it")
+                source.wrong(joint.line, f"the floating joint {brief(joint.name)} must begin at the root, or at what is welded to it")
             order.append(joint)
             queue.append(joint.child)
     around = [name for name in links if name not in poses and name not in roots]
     if around and len(roots) <= 1:
         source.wrong(
-            links[around[0]].line, f"the links {', '.join(map(repr, around))} go round in a circle: no chain of joints leads to a root"
+            links[around[0]].line, f"the links {join_first(map(brief, around))} go round in a circle: no chain of joints leads to a root"
         )
     source.end()
     return order, poses
@@ -179,6 +186,8 @@ def _placed(source: Source, links: Mapping[str, Link], joints: Sequence[_Joint])
 def _pose(source: Source, node: Node | None) -> Pose:
     place, rpy = source.numbers(node, "xyz", (0.0, 0.0, 0.0)), source.numbers(node, "rpy", (0.0, 0.0, 0.0))
     if node is None or "quat_xyzw" not in node.attributes:
+        if node is not None and orientation_in_degrees(rpy):
+            source.doubt(node.line, doubt("rpy of <origin>", rpy, degrees=False))
         return Pose(roll_pitch_yaw(*rpy), place)
     quaternion = source.numbers(node, "quat_xyzw", (0.0, 0.0, 0.0, 1.0))
     if "rpy" in node.attributes or not np.any(quaternion):
@@ -192,7 +201,7 @@ def _links(source: Source, root: Node) -> dict[str, Link]:
     for node in root.all("link"):
         name = source.text(node, "name")
         if name in links:
-            source.wrong(node.line, f"the link {name!r} is there a second time, after line {links[name].line}; rename one of them")
+            source.wrong(node.line, f"the link {brief(name)} is there a second time, after line {links[name].line}; rename one of them")
         elif name == "ground":
             source.wrong(node.line, "a link must not be named 'ground', which is the fixed world; rename it")
         elif name:
@@ -210,7 +219,7 @@ def _link(source: Source, node: Node, name: str) -> Link:
     xy, xz, yz = (source.number(inertial.first("inertia"), key) for key in ("ixy", "ixz", "iyz"))
     inertia = np.asarray([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     if mass < 0.0:
-        source.wrong(inertial.line, f"the mass of link {name!r} must not be negative, got {mass:g}")
+        source.wrong(inertial.line, f"the mass of link {brief(name)} must not be negative, got {mass:g}")
     return Link(name, node.line, HERE, mass, pose.place, pose.rotation @ inertia @ pose.rotation.T)
 
 
@@ -219,31 +228,36 @@ def _joint(source: Source, node: Node, links: Mapping[str, Link]) -> _Joint | No
     name, kind = source.text(node, "name"), source.text(node, "type")
     if kind and kind not in _KINDS:
         known = ", ".join(_KINDS)
-        source.wrong(node.line, f"the joint {name!r} has the unknown type {kind!r}{hint(kind, list(_KINDS))}; there is: {known}")
+        source.wrong(node.line, f"the joint {brief(name)} has the unknown type {brief(kind)}{hint(kind, list(_KINDS))}; there is: {known}")
     ends = {}
     for side in ("parent", "child"):
         end = node.first(side)
         ends[side] = "" if end is None else end.attributes.get("link", "")
         if ends[side] not in links:
             line = node.line if end is None else end.line
-            source.wrong(line, f"the {side} of joint {name!r} is the unknown link {ends[side]!r}{hint(ends[side], list(links))}")
+            source.wrong(line, f"the {side} of joint {brief(name)} is the unknown link {brief(ends[side])}{hint(ends[side], list(links))}")
     axis = source.numbers(node.first("axis"), "xyz", (1.0, 0.0, 0.0))
     length = np.linalg.norm(axis)
     if kind in _WITH_AXIS and not length > 0.0:
-        source.wrong((node.first("axis") or node).line, f"the axis of joint {name!r} is zero: give a direction, such as 0 0 1")
+        source.wrong((node.first("axis") or node).line, f"the axis of joint {brief(name)} is zero: give a direction, such as 0 0 1")
     dynamics, limit = node.first("dynamics"), node.first("limit")
     acting = {key: source.number(dynamics, key) for key in ("damping", "friction")}
     limits = {key: source.number(limit, key, endless=True) for key in _LIMITS if limit is not None and key in limit.attributes}
     if kind != "continuous" and limits.get("lower", 0.0) > limits.get("upper", 0.0) and {"lower", "upper"} <= limits.keys():
-        source.wrong(node.line, f"the joint {name!r} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
+        source.wrong(node.line, f"the joint {brief(name)} has the lower limit {limits['lower']:g} above the upper one {limits['upper']:g}")
     # What turns without end has limits of its rate and effort only, whatever its file says.
     ends_there = {"lower", "upper"} if kind == "continuous" else set()
     limits = {key: value for key, value in limits.items() if np.isfinite(value) and key not in ends_there}
+    ends_of = [limits[key] for key in ("lower", "upper") if key in limits]
+    if limit is not None and kind == "revolute" and limits_in_degrees(ends_of):
+        source.doubt(limit.line, doubt(f"the limit of joint {brief(name)}", ends_of, degrees=False))
     followed, mimic = node.first("mimic"), None
     if followed is not None and kind not in ("fixed", "revolute", "continuous", "prismatic"):
-        source.wrong(followed.line, f"the joint {name!r} is {kind}: only revolute and prismatic joints can mimic others")
+        source.wrong(followed.line, f"the joint {brief(name)} is {kind}: only revolute and prismatic joints can mimic others")
     if followed is not None and kind != "fixed":  # What is fixed follows nothing.
         mimic = _Mimic(source.text(followed, "joint"), source.number(followed, "multiplier", 1.0), source.number(followed, "offset"))
+    if mimic is not None and followed is not None and kind != "prismatic" and orientation_in_degrees([mimic.offset]):
+        source.doubt(followed.line, doubt(f"the mimic offset of joint {brief(name)}", [mimic.offset], degrees=False))
     pose = _pose(source, node.first("origin"))
     if len(source.problems) > before:
         return None
@@ -257,27 +271,36 @@ def _check_names(source: Source, joints: list[_Joint]) -> None:
     lines: dict[str, int] = {}
     for joint in joints:
         if joint.name in lines:
-            source.wrong(joint.line, f"the joint {joint.name!r} is there a second time, after line {lines[joint.name]}; rename one of them")
+            source.wrong(
+                joint.line, f"the joint {brief(joint.name)} is there a second time, after line {lines[joint.name]}; rename one of them"
+            )
         lines.setdefault(joint.name, joint.line)
 
 
 def _check_mimics(source: Source, joints: list[_Joint]) -> None:
     by_name = {joint.name: joint for joint in joints}
+    done: set[str] = set()
     for joint in joints:
-        seen = [joint.name]
+        seen = {joint.name: None}  # In order.
         at: _Joint | None = joint
         while at is not None and at.mimic is not None:
             other = by_name.get(at.mimic.other)
             if at is joint and (other is None or other.kind not in _FOLLOWING):
                 known = [name for name, one in by_name.items() if one.kind in _FOLLOWING and name != joint.name]
                 what = "unknown joint" if other is None else f"{_key(other.kind)} joint"
-                source.wrong(joint.line, f"the joint {joint.name!r} mimics the {what} {at.mimic.other!r}{hint(at.mimic.other, known)}")
+                source.wrong(
+                    joint.line, f"the joint {brief(joint.name)} mimics the {what} {brief(at.mimic.other)}{hint(at.mimic.other, known)}"
+                )
                 break
             if other is not None and other.name in seen:
-                source.wrong(joint.line, f"the joint {joint.name!r} mimics itself, by way of {' -> '.join([*seen, other.name])}")
+                way = join_first([*seen, other.name], " -> ")
+                source.wrong(joint.line, f"the joint {brief(joint.name)} mimics itself, by way of {way}")
                 break
-            seen.append(at.mimic.other)
+            if other is None or other.name in done:
+                break
+            seen[other.name] = None
             at = other
+        done |= seen.keys()
 
 
 def _key(kind: Any) -> str:

@@ -12,9 +12,14 @@ import numpy as np
 
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import quaternion_matrix, roll_pitch_yaw
+from jaxdae.robots.mjcf_compiler import compiled
+from jaxdae.robots.mjcf_files import prepared
 from jaxdae.robots.sdf import sdf_version
 from jaxdae.robots.sdf_frames import in_scopes
-from jaxdae.robots.source import Node, Source
+from jaxdae.robots.source import Library, Node, RobotFileError, Source
+from jaxdae.spelling import shorten
+
+_DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0])
 
 
 class Box(NamedTuple):
@@ -80,7 +85,7 @@ def read_visuals(
     if path.suffix == ".urdf":
         return _of_urdf(path, folders)
     if path.suffix in (".xml", ".mjcf"):
-        return _of_mjcf(path)
+        return _of_mjcf(path, folders)
     return _of_sdf(path, folders)
 
 
@@ -171,15 +176,17 @@ def _sdf_geometries(source: Source, shape: Node, folders: Folders, home: pathlib
             yield MeshFile(place, source.values(node.first("scale"), (1.0, 1.0, 1.0)))
 
 
-def _of_mjcf(path: pathlib.Path) -> tuple[list[Visual], list[str]]:
+def _of_mjcf(path: pathlib.Path, folders: Folders) -> tuple[list[Visual], list[str]]:
     """Reads what MuJoCo's compiler makes of the geoms of groups 0 to 2; by custom the others are for contacts."""
     try:
         mujoco: Any = importlib.import_module("mujoco")
-        model = mujoco.MjModel.from_xml_path(str(path))
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
-    except ValueError as error:
-        return [], [f"{path.name}: {' '.join(str(error).split())}"]
+    try:
+        files = prepared(path, folders, Library())
+        _, model, _ = compiled(mujoco, path, files)
+    except RobotFileError as error:
+        return [], [shorten(" ".join(str(error).split()), 400)]
     kinds, found = mujoco.mjtGeom, []
     for k in np.flatnonzero(model.geom_group <= 2):
         size, of = model.geom_size[k], int(model.geom_type[k])
@@ -192,9 +199,12 @@ def _of_mjcf(path: pathlib.Path) -> tuple[list[Visual], list[str]]:
         }.get(of)
         body = model.body(int(model.geom_bodyid[k])).name
         if geometry is not None and body != "world":
-            red, green, blue, _ = (float(x) for x in model.geom_rgba[k])
+            own, material = model.geom_rgba[k], int(model.geom_matid[k])
+            # As MuJoCo draws it: the color of the material, unless the geom has one that is not the default.
+            color = model.mat_rgba[material] if material >= 0 and np.array_equal(own, _DEFAULT_RGBA) else own
+            red, green, blue, _ = (float(x) for x in color)
             found.append(Visual(body, quaternion_matrix(model.geom_quat[k]), model.geom_pos[k].copy(), geometry(), (red, green, blue)))
-    return found, []
+    return found, [f"{shorten(name, 300)} does not exist" for name in files.missing.values()]
 
 
 def _triangles(model: Any, mesh: int) -> Triangles:

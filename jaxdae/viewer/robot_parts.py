@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxdae.robots.report import Report
+from jaxdae.robots.source import Library
 from jaxdae.robots.visuals import Box, MeshFile, Rounded, Triangles, Visual
+from jaxdae.spelling import brief
 from jaxdae.viewer.meshes import Mesh, ball, cuboid, cylinder, merged
 from jaxdae.viewer.scenes import Part, Scene
 
+_FORMATS = ("stl", "obj", "dae", "ply", "off", "glb", "gltf")
 _PLAIN = (0.62, 0.64, 0.68)
 
 
@@ -66,9 +70,16 @@ def _file(file: MeshFile, wrong: list[str]) -> Mesh | None:
     try:
         trimesh: Any = importlib.import_module("trimesh")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("files of meshes are read by trimesh: pip install 'jaxdae[viewer]'", name="trimesh") from error
+        raise ModuleNotFoundError(
+            "mesh files need the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="trimesh"
+        ) from error
+    kind = file.path.suffix.lower().removeprefix(".")
+    if kind not in _FORMATS:
+        wrong.append(f"{file.path} cannot be read (the format {brief(kind)}; expected one of {', '.join(_FORMATS)})")
+        return None
     try:
-        loaded: Any = trimesh.load(file.path, force="mesh")
+        # From memory, so that no file opens others.
+        loaded: Any = trimesh.load(io.BytesIO(Library().data(file.path)), file_type=kind, force="mesh")
         return Mesh(np.asarray(loaded.vertices, float) * file.scale, np.asarray(loaded.faces))
     except Exception as error:  # Readers of many formats raise whatever they like; a mesh that cannot be read is no reason to show nothing.
         wrong.append(f"{file.path} cannot be read ({' '.join(str(error).split())[:100] or type(error).__name__})")

@@ -57,7 +57,9 @@ def import_viser() -> Any:
     try:
         return importlib.import_module("viser")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("the viewer needs viser: pip install 'jaxdae[viewer]'", name="viser") from error
+        raise ModuleNotFoundError(
+            "the viewer needs the extra viewer: pip install '.[viewer]' in a clone of jaxdae", name="viser"
+        ) from error
 
 
 def quiet_server(port: int, label: str = "jaxdae") -> Any:

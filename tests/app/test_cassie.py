@@ -10,7 +10,7 @@ import pytest
 import jaxdae as jd
 from jaxdae.app.source import read
 
-pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
 ROOT = pathlib.Path(__file__).parents[2]
 FILE = str(ROOT / "tests" / "reference" / "models" / "cassie.xml")
 

@@ -18,7 +18,7 @@ def shown(monkeypatch, terminal):
     console = rich.console.Console(file=text, force_terminal=terminal, width=100)
     with display.Progress(1000, console, worlds=16) as progress:
         for done in range(100, 1001, 100):
-            progress.update(done)
+            progress.update(16 * done)
             if terminal:
                 progress._bar.refresh()
     return text.getvalue()
@@ -27,9 +27,9 @@ def shown(monkeypatch, terminal):
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch):
     lines = shown(monkeypatch, terminal=False).splitlines()
     assert lines[0] == "simulating 1000 steps of 16 worlds"
-    # Every five seconds at most, with blocks of two seconds: each third block. 50 steps/s.
+    # Every five seconds at most, with blocks of two seconds: each third block, 50 steps/s of each world.
     assert lines[1] == "compiling the steps of 16 worlds"
-    assert lines[2] == "300/1000 steps (30 %), 50 steps/s (800 world steps/s), 14 s left"
+    assert lines[2] == "4800/16000 world steps (30 %), 800 world steps/s, 14 s left"
     assert len(lines) == 5
     assert not any(character in line for line in lines for character in "\r\x1b")
 

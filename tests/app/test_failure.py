@@ -101,7 +101,7 @@ def test_the_overlay_ends_at_the_failure():
 def test_bands_and_largest_values_are_of_the_worlds_that_did_not_fail():
     data = results(None, 31, None, factor=1e25)
     figure = drawn(plots.positions, data)
-    assert titled(figure)[0].endswith("bands: 2 worlds that did not fail")
+    assert titled(figure)[0].endswith("bands: min to max of 2 worlds that did not fail")
     assert figure.axes[0].get_ylim()[1] < 1.0
     figure = drawn(plots.violation, data)
     assert figure.axes[0].get_ylim()[1] == 1.0

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 
+import jax
 import pytest
 from forked import Command
 from small_runs import SWING, assert_equal, only
@@ -192,6 +193,32 @@ def test_processes_that_do_not_find_each_other(monkeypatch):
     for address, host in (("tcp://10.96.0.1,10.148.0.1:34911", "10.96.0.1"), ("tcp6://[fe80::b9b,2620:10d::1]:43370", "fe80::b9b")):
         monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", f"1531576320.0;{address}")
         assert hosts._open_mpi() == (host, 61440 + 1531576320 // 4096 % 4096, 1)
+
+
+def test_process_0_listens_at_the_address_that_was_asked_for(monkeypatch, capsys):
+    """Names of the host for its loopback address and addresses of no interface leave all interfaces; a note says so."""
+    port = _free_port()
+    given = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *arguments, **options: given.append((arguments[0], options)))
+    monkeypatch.setattr(hosts, "_said_by_all", lambda number: {number})
+    addresses = {"node17": "127.0.1.1", "other": "203.0.113.7"}
+    found = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: found(addresses.get(host, host), *rest, **more))
+    for host, listening in (("127.0.0.1", "127.0.0.1"), ("node17", None), ("other", None), ("203.0.113.7", None)):
+        hosts.join(f"{host}:{port}", 1, 0)
+        address, options = given.pop()
+        assert address == f"{host}:{port}"
+        assert options["coordinator_bind_address"] == (listening and f"{listening}:{port}")
+        assert ("process 0 listens on all interfaces" in capsys.readouterr().err) == (listening is None)
+    hosts.join(f"localhost:{port}", 1, 0)
+    assert given.pop()[1]["coordinator_bind_address"] in (f"127.0.0.1:{port}", f"[::1]:{port}")
+    if socket.has_ipv6:
+        hosts.join(f"[::1]:{port}", 1, 0)
+        assert given.pop()[1]["coordinator_bind_address"] in (f"[::1]:{port}", None)
+    for text in ("::1:80", "[::1]", "[::1:80", ":80", "host:0", "host:65536"):
+        expected = f"--coordinator: got {text!r}, expected HOST:PORT, such as node17:12345 or [::1]:12345"
+        with pytest.raises(Refused, match=re.escape(expected)):
+            hosts.join(text, 1, 0)
 
 
 def _greet(taken):

@@ -42,7 +42,7 @@ def test_a_config_has_the_robot_of_its_file():
 
 def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
     """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not about the state `home`."""
-    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     ball = '<body pos="0.3 0 0.1" euler="10 0 0"><joint name="b" type="ball" stiffness="4"/><geom size="0.1" pos="0.1 0 0"/></body>'
     arm = f'<body name="a" euler="20 30 0"><joint name="h" axis="0 1 0" ref="30"/><geom size="0.1" pos="0.1 0 0"/>{ball}</body>'
     held = '<equality><joint joint1="h" polycoef="0.25 0 0 0 0"/></equality>'
@@ -63,7 +63,7 @@ def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_anot
 
 def test_hinges_start_with_all_their_turns(tmp_path):
     """A state `home` beyond half a turn: poses of bodies alone would take a turn away, which a spring feels."""
-    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install jaxdae[robots]")
+    pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
     arm = '<body name="a"><joint name="h" axis="0 1 0" stiffness="2"/><geom size="0.1" pos="0.1 0 0"/></body>'
     (tmp_path / "robot.xml").write_text(f'<mujoco><worldbody>{arm}</worldbody><keyframe><key name="home" qpos="4"/></keyframe></mujoco>')
     text = f"name: test\nmechanism: {{file: robot.xml}}\n{END}"

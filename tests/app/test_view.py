@@ -93,7 +93,7 @@ def test_messages(run, tmp_path):
         if importlib.util.find_spec(package) is None:
             missing = runner.invoke(app, command)
             assert missing.exit_code == 2
-            assert f"pip install 'jaxdae[{'viewer' if package == 'viser' else 'export'}]'" in missing.output
+            assert f"pip install '.[{'viewer' if package == 'viser' else 'export'}]' in a clone of jaxdae" in missing.output
 
 
 def test_messages_over_time(run, tmp_path):

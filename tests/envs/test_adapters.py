@@ -31,13 +31,17 @@ def test_what_is_missing_is_named(cart, monkeypatch):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr("importlib.import_module", missing)
-    for adapter, remedy in ((envs.to_gymnasium, r"pip install jaxdae\[envs\]"), (envs.to_gymnax, "gymnax>=1.0.1"), (envs.to_brax, "brax")):
+    for adapter, remedy in (
+        (envs.to_gymnasium, r"pip install '\.\[envs\]' in a clone of jaxdae"),
+        (envs.to_gymnax, "gymnax>=1.0.1"),
+        (envs.to_brax, "brax"),
+    ):
         with pytest.raises(ImportError, match=f"{adapter.__name__} needs .*{remedy}"):
             adapter(cart)
 
 
 def test_gymnasium(cart):
-    gymnasium = pytest.importorskip("gymnasium", reason="the extra envs is not installed: pip install jaxdae[envs]")
+    gymnasium = pytest.importorskip("gymnasium", reason="the extra envs is not installed: pip install '.[envs]'")
     many = envs.to_gymnasium(cart, 3, params={"mass": jnp.ones((3, 2))})
     assert isinstance(many, gymnasium.vector.VectorEnv)
     recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(many)
@@ -77,7 +81,7 @@ def test_gymnasium(cart):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*(minimum|maximum) value is.*infinity.*:UserWarning", "ignore:.*not having a spec.*:UserWarning")
 def test_gymnasium_checks_one_world(cart):
-    checker = pytest.importorskip("gymnasium.utils.env_checker", reason="the extra envs is not installed: pip install jaxdae[envs]")
+    checker = pytest.importorskip("gymnasium.utils.env_checker", reason="the extra envs is not installed: pip install '.[envs]'")
     checker.check_env(envs.to_gymnasium(cart))
 
 

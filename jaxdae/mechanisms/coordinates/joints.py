@@ -19,6 +19,7 @@ from jaxdae.mechanisms.keywords import ByKeywords
 from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import are_names, real, said
+from jaxdae.spelling import join_first
 
 ARTICULATED_FROM, ARTICULATED_FROM_WITH_LOOPS = 10, 24
 """The number of velocities from which solvers get M as articulated bodies. Semi-implicit Euler on CPU, microseconds a step of each of
@@ -29,7 +30,7 @@ world in space pays for it with 10 and 12 velocities, 1.08 to 1.13 of the time, 
 
 def _given(cut: Any) -> str:
     """Returns what was given as a cut, in few words."""
-    return f"({', '.join(map(said, cut))})" if isinstance(cut, list | tuple) else said(cut)
+    return f"({join_first(map(said, cut))})" if isinstance(cut, list | tuple) else said(cut)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Joints(ByKeywords):
         cut = self.cut if are_names(self.cut) else ()
         found = cut_mistakes(bodies, joints, cut, [joint.name for joint in unsound])
         if found:
-            yield "", "", f"Joints.cut: {'; '.join(found)}"
+            yield "", "", f"Joints.cut: {join_first(found, '; ')}"
         yield from lost_off_the_tree([joint for joint in (*joints, *unsound) if joint.name in cut], "name another joint of its loop in cut")
         others = [joint for joint in joints if joint.tree_only and joint.name not in cut]
         if others and not (found or unsound):

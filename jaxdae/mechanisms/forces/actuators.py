@@ -81,6 +81,7 @@ class CoordinateActuator(Driven):
     """An actuator along one coordinate of a joint."""
 
     space: ClassVar[Plane | Space] = SPACE
+    of_input: ClassVar[tuple[str, ...]] = ("gain", "least_input", "most_input")
 
     name: Name = fields.name("force")
     a: BodyName = fields.body("the first body, or ground")
@@ -113,6 +114,7 @@ class CoordinateActuator(Driven):
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""
         feedback = jnp.stack([jnp.ones_like(s[0]), self.ratio * s[0], self.ratio * rate[0]])
-        control = jnp.clip(u, self.least_input, self.most_input)
-        force = jnp.sum(self.gain * feedback) * control + jnp.sum(self.bias * feedback)
+        force = jnp.sum(self.bias * feedback)
+        if self.gain is not None:
+            force = force + jnp.sum(self.gain * feedback) * jnp.clip(u, self.least_input, self.most_input)
         return jnp.stack([self.ratio * jnp.clip(force, self.least_force, self.most_force)])

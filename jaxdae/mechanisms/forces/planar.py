@@ -19,7 +19,7 @@ from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
-from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
+from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints, times
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.forces.tires import TIRES
 from jaxdae.mechanisms.joints import parts
@@ -38,7 +38,7 @@ class TorsionalSpring(describe.Force):
     name: Name = fields.name("force")
     a: BodyName = fields.body("the first body, or ground")
     b: BodyName = fields.body("the second body, or ground")
-    stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0)
+    stiffness: Number = fields.number("the stiffness", "N m/rad", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N m s/rad", value=0.0, at_least=0.0)
     rest_angle: Number = fields.at_start("theta_b - theta_a without torque", "rad", parts.turn, needs="stiffness")
 
@@ -53,11 +53,12 @@ class TorsionalSpring(describe.Force):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque on b in N m."""
-        return -self.stiffness * (s - self.rest_angle) - self.damping * rate
+        spring = 0.0 if self.stiffness is None else self.stiffness * (s - self.rest_angle)
+        return -spring - self.damping * rate
 
     def energy(self, s: Array) -> Any:
         """Returns the elastic energy in J."""
-        return 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
+        return jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest_angle) ** 2
 
 
 @pytree
@@ -82,7 +83,7 @@ class Torque(Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m."""
-        return jnp.stack([self.torque + self.gain * u])
+        return jnp.stack([self.torque + times(self.gain, u)])
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the constant part in J."""
@@ -157,7 +158,7 @@ class SlideForce(Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in N."""
-        return jnp.stack([self.force + self.gain * u])
+        return jnp.stack([self.force + times(self.gain, u)])
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the constant part in J."""
@@ -169,6 +170,7 @@ class WorldForce(Driven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
 
     resists: ClassVar[bool] = False
+    of_input: ClassVar[tuple[str, ...]] = ("direction",)
 
     name: Name = fields.name("force")
     a: BodyName = fields.body("the ground")
@@ -186,7 +188,7 @@ class WorldForce(Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in N."""
-        return self.force + u * self.direction
+        return self.force + times(self.direction, u)
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the constant part in J."""
@@ -199,7 +201,7 @@ class BodyForce(WorldForce):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in the world, in N."""
-        force = b.direction(self.force + u * self.direction)
+        force = b.direction(self.force + times(self.direction, u))
         return jnp.stack([force.x, force.y])
 
     def energy(self, s: Array) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -13,8 +13,16 @@ from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Row
 from jaxdae.mechanisms.joints import parts
 
 
+def times(coefficient: Any, x: Any) -> Any:
+    """Return a coefficient times x, zero for a group that goes without the coefficient."""
+    return 0.0 if coefficient is None else coefficient * x
+
+
 class Driven(Force):
     """A force that may read an input."""
+
+    of_input: ClassVar[tuple[str, ...]] = ("gain",)
+    """The fields that act on the input only; groups go without them where no element reads an input."""
 
     input: Any
 
@@ -35,7 +43,7 @@ class SpringBetweenPoints(Force):
     at_b: Place = fields.world("the end on b")
     point_a: Place = fields.point("the end on a", "a", "at_a")
     point_b: Place = fields.point("the end on b", "b", "at_b")
-    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0)
+    stiffness: Number = fields.number("the stiffness", "N/m", value=0.0, at_least=0.0, sparse=True)
     damping: Number = fields.number("the damping", "N s/m", value=0.0, at_least=0.0)
     rest_length: Number = fields.at_start("the length without force", "m", parts.distance, at_least=0.0, needs="stiffness")
 
@@ -57,11 +65,15 @@ class SpringBetweenPoints(Force):
         """
         apart, length = _length(s)
         # The rate of the length is that of s by the length.
+        if self.stiffness is None:
+            return jnp.asarray(jnp.where(apart, -self.damping * rate / length**2, 0.0))
         thrust = -self.stiffness * (length - self.rest_length) - self.damping * rate / length
         return jnp.where(apart, thrust / length, -self.stiffness)
 
     def energy(self, s: Array) -> Any:
         """Returns the elastic energy in J."""
+        if self.stiffness is None:
+            return jnp.zeros_like(s[0])
         apart, length = _length(s[0])
         touching = self.stiffness * (s[0] + 0.5 * self.rest_length**2)
         return jnp.where(apart, 0.5 * self.stiffness * (length - self.rest_length) ** 2, touching)

@@ -20,7 +20,7 @@ from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.forces.actuators import Actuator
 from jaxdae.mechanisms.forces.motors import GearedMotor
 from jaxdae.mechanisms.forces.resistance import DragOnBody, DragOnPoint
-from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints
+from jaxdae.mechanisms.forces.shared import Driven, SpringBetweenPoints, times
 from jaxdae.mechanisms.forces.spatial_tires import TERRAIN_TIRES
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_parts as parts
@@ -75,6 +75,7 @@ class WorldForce(SpatialDriven):
     """A force on a point of b with fixed direction in the world: force + u[input] direction, in N."""
 
     resists: ClassVar[bool] = False
+    of_input: ClassVar[tuple[str, ...]] = ("direction",)
 
     name: Name = fields.name("force")
     a: BodyName = fields.body("the ground")
@@ -92,7 +93,7 @@ class WorldForce(SpatialDriven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in N."""
-        return self.force + u * self.direction
+        return self.force + times(self.direction, u)
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the constant part in J."""
@@ -105,7 +106,7 @@ class BodyForce(WorldForce):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the force in the world, in N."""
-        return b.direction(self.force + u * self.direction).array()
+        return b.direction(self.force + times(self.direction, u)).array()
 
     def energy(self, s: Array) -> Any:
         """Returns zero."""
@@ -160,8 +161,8 @@ class CoordinateForce(SpatialDriven):
     force: Number = fields.number("the torque or force", "N m or N", value=0.0)
     input: Any = fields.input_index()
     gain: Number = fields.number("the effort of the input", "N m or N", value=1.0)
-    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0)
-    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0)
+    stiffness: Number = fields.number("the stiffness of the spring", "N m/rad or N/m", value=0.0, sparse=True)
+    rest: Number = fields.number("the coordinate without force of the spring", "rad or m", value=0.0, needs="stiffness")
 
     @property
     def key(self) -> str:
@@ -177,11 +178,11 @@ class CoordinateForce(SpatialDriven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""
-        return jnp.stack([self.force + self.gain * u]) - self.stiffness * self._stretch(s)
+        return jnp.stack([self.force + times(self.gain, u)]) - (0.0 if self.stiffness is None else self.stiffness * self._stretch(s))
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the spring in J, along a slide that of the constant force as well."""
-        spring = 0.5 * self.stiffness * self._stretch(s[0]) ** 2
+        spring = jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * self._stretch(s[0]) ** 2
         return spring if self.turns[0] else spring - self.force * s[0]
 
 
@@ -243,6 +244,7 @@ class WorldTorque(SpatialDriven):
     """A torque on b of fixed direction in the world, with its reaction on a: torque + u[input] direction, in N m."""
 
     resists: ClassVar[bool] = False
+    of_input: ClassVar[tuple[str, ...]] = ("direction",)
 
     quasi: ClassVar[bool] = True
 
@@ -259,7 +261,7 @@ class WorldTorque(SpatialDriven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m."""
-        return self.torque + u * self.direction
+        return self.torque + times(self.direction, u)
 
 
 @pytree
@@ -268,7 +270,7 @@ class BodyTorque(WorldTorque):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in the world, in N m."""
-        return b.direction(self.torque + u * self.direction).array()
+        return b.direction(self.torque + times(self.direction, u)).array()
 
 
 @pytree

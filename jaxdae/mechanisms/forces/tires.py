@@ -40,7 +40,7 @@ from jaxdae._pytree import pytree
 from jaxdae.geometry.planar import Frame, Twist
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Force, Name, Number, Place, Rows
-from jaxdae.mechanisms.forces.shared import Driven
+from jaxdae.mechanisms.forces.shared import Driven, times
 from jaxdae.mechanisms.joints.wheels import contact_velocity
 from jaxdae.mechanisms.kinds import GROUND
 
@@ -125,7 +125,7 @@ class Contact(Driven):
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns F_x and F_y in N, and zero."""
-        slip_x = rate[0] - self.driven * self.gain * u
+        slip_x = rate[0] - times(self.gain, self.driven * u)
         force_x, force_y = self.forces(slip_x, rate[1], rate[2])
         return jnp.stack([force_x, force_y, jnp.zeros_like(force_x)])
 

@@ -26,6 +26,7 @@ from jaxdae.mechanisms.joints.spatial_curves import PointOnCurve, PointOnSurface
 from jaxdae.mechanisms.joints.spatial_prescribed import PrescribedMotion
 from jaxdae.mechanisms.joints.spatial_wheels import BevelGear, Gear, RackAndPinion
 from jaxdae.mechanisms.joints.wheels_in_space import RollingDisc, RollingSphere, SlidingDisc, SlidingSphere
+from jaxdae.spelling import brief
 
 _TURNING = "on what may turn about any axis Torque, RotationalSpring and RotationalDamper act, between the bodies"
 _BUSHING = "what gives way is a Bushing, a force, with stiffness, rotational_stiffness, damping and rotational_damping"
@@ -190,7 +191,8 @@ class Universal(Movable):
         if first is None or second is None or abs(cosine := float(np.dot(first, second))) < _UPRIGHT:
             return ()
         angle = f"{np.degrees(np.arccos(cosine)):.4g} degrees"
-        return [f"axis and second must be at a right angle at the start pose, got {self.axis} and {self.second}, which are at {angle}"]
+        given = f"{brief(self.axis, str)} and {brief(self.second, str)}"
+        return [f"axis and second must be at a right angle at the start pose, got {given}, which are at {angle}"]
 
 
 @pytree
@@ -333,6 +335,7 @@ class PointOnLine(OnAxis, Movable):
     coordinates: ClassVar[dict[str, str]] = {"slide": "m"}
 
     in_tree: ClassVar[bool] = True
+    tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
         """Returns the slide along the line and any orientation."""
@@ -356,6 +359,7 @@ class PointOnPlane(OnAxis, Movable):
     coordinates: ClassVar[dict[str, str]] = {"x": "m", "y": "m"}
 
     in_tree: ClassVar[bool] = True
+    tree_fields: ClassVar[tuple[str, ...]] = ("axes_b",)
 
     def steps(self) -> tuple[Step, ...]:
         """Returns two slides in the plane and any orientation."""

@@ -17,6 +17,7 @@ from jaxdae.mechanisms.joints.elements import WithElements
 from jaxdae.mechanisms.joints.pair_rows import PAIRS
 from jaxdae.mechanisms.measures import Derivatives
 from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.spelling import brief
 
 PARALLEL = 1e-6
 """The sine of the angle below which two directions are parallel."""
@@ -144,4 +145,5 @@ def two_axes_mistakes(joint: Any, places: Mapping[str, Any], names: tuple[str, s
         return
     first, second = (places[name] for name in names)
     if first is not None and second is not None and np.linalg.norm(np.cross(first, second)) < PARALLEL:
-        yield f"{names[0]} and {names[1]} must not be parallel, got {getattr(joint, names[0])} and {getattr(joint, names[1])}"
+        given = [brief(getattr(joint, name), str) for name in names[:2]]
+        yield f"{names[0]} and {names[1]} must not be parallel, got {given[0]} and {given[1]}"

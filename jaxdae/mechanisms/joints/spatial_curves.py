@@ -17,6 +17,7 @@ from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints.spatial_base import SpatialJoint
 from jaxdae.mechanisms.kinds import GROUND, NOTHING
 from jaxdae.mechanisms.values import concrete
+from jaxdae.spelling import brief
 
 _SAMPLES = 64
 """The number of samples among which the nearest point of a curve is looked for first."""
@@ -72,7 +73,7 @@ class PointOnCurve(SpatialJoint):
             return  # The field says so by itself.
         found = concrete(jnp.stack([jnp.asarray(self.curve(jnp.asarray(s))) for s in np.linspace(first, last, 5)]))
         if found is not None and not np.all(np.isfinite(found)):
-            yield f"curve must return finite places for s = {self.first} to {self.last}, got {found.tolist()}: move first and last"
+            yield f"curve must return finite places for s = {self.first} to {self.last}, got {brief(found.tolist())}: move first and last"
         elif found is not None and np.all(found == found[0]):
             yield f"curve must not stay at one place, got {found[0].tolist()} for s = {self.first} to {self.last}: use a Ball"
 

@@ -1,0 +1,242 @@
+"""Energy account of a simulation: energies and the work of all forces without a potential, updated in every step.
+
+Stored energy is kinetic energy plus the potential of gravity and springs. The work of all other forces (motors, inputs,
+given forces and torques, dampers, friction, tires, prescribed motions) is the integral of their power. In each step the
+integral is a sum over the two Gauss points, with the input that the step holds. States at these points follow from
+Hermite's cubic through both ends of the step, so that the work is wrong by O(dt^4). It is exact, up to round-off, for a
+constant torque about a hinge and for a constant force along a slide.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdae
+from jaxdae import control
+from jaxdae._pytree import pytree, static
+from jaxdae.app import driven, laws
+from jaxdae.app.build import sample, with_numbers
+from jaxdae.app.describing import described
+from jaxdae.app.schema import Config
+from jaxdae.integrators import StepInfo
+from jaxdae.integrators.method import PointWrapping, roles_of
+from jaxdae.integrators.tangent import tangent_rate
+from jaxdae.mechanisms.forces.shared import Driven
+
+_GAUSS = (0.5 - 3.0**0.5 / 6.0, 0.5 + 3.0**0.5 / 6.0)  # points of a step; both have the weight 1/2
+_BOUND = 1e30  # J, within the range of single precision
+ROUND_OFF = 1e5
+_SOURCES = (*driven.NUMBERS, "force")  # types of forces without a potential that do not dissipate
+
+
+@pytree
+class Account:
+    """Energies of one world since its start, in J.
+
+    Attributes:
+        first: stored energy at the start.
+        work: work since the start.
+        rest: round-off of `work`, which the next sum compensates.
+        error: largest |E - E(0) - work| after any step.
+        kinetic: largest kinetic energy.
+        potential: least and largest potential energy (2,).
+        exchanged: least and largest work (2,).
+    """
+
+    first: Any
+    work: Any
+    rest: Any
+    error: Any
+    kinetic: Any
+    potential: Any
+    exchanged: Any
+
+
+@pytree
+class AccountedInfo(StepInfo):
+    """The report of a step, with the energy account after it."""
+
+    account: Account
+
+
+@pytree
+class Accounted(PointWrapping):
+    """An integrator whose memory also holds the energy account.
+
+    Attributes:
+        integrator: the method inside.
+        works: whether anything without a potential acts (static).
+        moving: whether constraints move with time (static); their work needs the multipliers.
+    """
+
+    integrator: Any
+    works: bool = static(default=True)
+    moving: bool = static(default=True)
+
+    def init(self, system: Any, state: Any) -> Any:
+        """Return the memory of the integrator inside and an account that begins at the state."""
+        kinetic, potential = energies(system, state)
+        zero = jnp.zeros_like(kinetic)
+        twice = jnp.stack([potential, potential])
+        begun = Account(kinetic + potential, zero, zero, zero, kinetic, twice, jnp.stack([zero, zero]))
+        return self.integrator.init(system, state), begun
+
+    def advance(self, system: Any, point: Any, memory: Any, u: Any, dt: Any) -> tuple[Any, Any, AccountedInfo]:
+        """Return the point after dt, the memory, and the report of the step."""
+        inner, account = memory
+        new, inner, info = self.inner.advance(system, point, inner, u, dt)
+        gained = self._work(system, point.state, new.state, u, dt) if self.works else jnp.zeros_like(account.work)
+        account = _updated(account, gained, *energies(system, new.state))
+        return new, (inner, account), AccountedInfo(**vars(info), account=account)
+
+    def _work(self, system: Any, start: Any, end: Any, u: Any, dt: Any) -> Any:
+        """Return the work of a step between two states in J."""
+        way = system.difference(start.q, end.q)
+        slopes = dt * start.v, dt * tangent_rate(system, start.q, way, end.v)
+        roles = roles_of(self.integrator)
+
+        def multipliers(x: Any) -> Any:
+            given = {"solver": roles.solver, "stabilization": roles.stabilization}
+            return jaxdae.forward_dynamics(system, x, u, **given)[1]
+
+        solve = multipliers if self.moving else None
+        powers = [power(system, _between(system, start, way, slopes, dt, s), u, solve) for s in _GAUSS]
+        return 0.5 * dt * (powers[0] + powers[1])
+
+
+def _between(system: Any, start: Any, way: Any, slopes: Any, dt: Any, s: float) -> Any:
+    """Return the state at the fraction s of a step, by Hermite's cubic in the tangent step."""
+    m0, m1 = slopes
+    xi = s * (1.0 - s) ** 2 * m0 + s**2 * (3.0 - 2.0 * s) * way - s**2 * (1.0 - s) * m1
+    rate = (1.0 - s) * (1.0 - 3.0 * s) * m0 + 6.0 * s * (1.0 - s) * way + s * (3.0 * s - 2.0) * m1
+    q, v = system.retract(start.q, xi), rate / dt
+    if not system.flat:
+        zero, one = jnp.zeros_like(dt), jnp.ones_like(dt)
+        v = jax.jvp(lambda r: system.difference(q, system.retract(start.q, xi + r * v)), (zero,), (one,))[1]
+    return jaxdae.State(start.t + s * dt, q, v)
+
+
+def _updated(account: Account, gained: Any, kinetic: Any, potential: Any) -> Account:
+    """Return the account after a step that gained some work and ended with these energies."""
+    gained = gained - account.rest
+    work = account.work + gained
+    error = jnp.abs(kinetic + potential - account.first - work)
+    updated = Account(
+        first=account.first,
+        work=work,
+        rest=(work - account.work) - gained,
+        error=jnp.maximum(account.error, error),
+        kinetic=jnp.maximum(account.kinetic, kinetic),
+        potential=_widened(account.potential, potential),
+        exchanged=_widened(account.exchanged, work),
+    )
+    return jax.tree.map(_bounded, updated)
+
+
+def _bounded(x: Any) -> Any:
+    """Return energies that are finite: a memory that is not would stop a world whose state is finite."""
+    return jnp.clip(jnp.nan_to_num(x, nan=_BOUND, posinf=_BOUND, neginf=-_BOUND), -_BOUND, _BOUND)
+
+
+def _widened(span: Any, value: Any) -> Any:
+    return jnp.stack([jnp.minimum(span[0], value), jnp.maximum(span[1], value)])
+
+
+def energies(system: Any, state: Any) -> tuple[Any, Any]:
+    """Return kinetic and potential energy in J: the potential is that of gravity and springs."""
+    return system.kinetic_energy(state.q, state.v), _passive(system).potential_energy(state.t, state.q)
+
+
+def _passive(system: Any) -> Any:
+    """Return the mechanism without motors, inputs and given forces."""
+    return dataclasses.replace(system, forces={key: group for key, group in system.forces.items() if not isinstance(group, Driven)})
+
+
+def power(system: Any, state: Any, u: Any, solve: Callable[[Any], Any] | None) -> Any:
+    """Return the power that enters a mechanism other than from its potential, in W.
+
+    Forces contribute v . f + dV/dt, constraints that move contribute -lam . [dg/dt; w(t, q, 0)]. Where M depends on q,
+    as with the inertia of motors, f holds the force of the motion at constant v, whose power is that of M' in the kinetic
+    energy.
+
+    Args:
+        system: the mechanism.
+        state: time (s), coordinates and velocities.
+        u: the input, or None.
+        solve: returns the multipliers at a state; None where no constraint moves.
+    """
+    t, q, v = state.t, state.q, state.v
+    force = system.force(t, q, v, jnp.zeros(system.n_inputs or 0, q.dtype) if u is None else u)
+    passive = _passive(system)
+
+    def stored(s: Any) -> Any:
+        moved = system.retract(q, s * v)
+        return passive.potential_energy(t + s, moved) + system.kinetic_energy(moved, v)
+
+    zero, one = jnp.zeros_like(t), jnp.ones_like(t)
+    of_forces = v @ force + jax.jvp(stored, (zero,), (one,))[1]
+    if solve is None:
+        return of_forces
+    moving = jax.jvp(lambda s: system.constraint(t + s, q), (zero,), (one,))[1]
+    moving = jnp.concatenate([moving, system.velocity_constraint(t, q, jnp.zeros_like(v))])
+    return of_forces - solve(state) @ moving
+
+
+def accounted(integrator: Any, config: Config) -> Any:
+    """Return the integrator of a config, or the axes of its leaves, with an account inside of its law.
+
+    Mechanisms of first order have no masses and no energies: their integrator is returned unchanged.
+    """
+    if config.mechanism.order == "first":
+        return integrator
+    if isinstance(integrator, laws.Remembering | control.Sampled):
+        return dataclasses.replace(integrator, integrator=accounted(integrator.integrator, config))
+    return Accounted(integrator, works=does_work(config), moving=_has_moving_constraints(config))
+
+
+def account_of(integrator: Any, memory: Any) -> Account | None:
+    """Return the account in the memory of an integrator; None where it has none."""
+    if isinstance(integrator, laws.Remembering):
+        return account_of(integrator.integrator, memory)
+    if isinstance(integrator, control.Sampled):
+        return account_of(integrator.integrator, memory[0])
+    return memory[1] if isinstance(integrator, Accounted) else None
+
+
+def relative_error(account: Account, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the balance error relative to the energy exchanged, and the energy exchanged in J, both (world,).
+
+    The energy exchanged is the largest of three numbers: the kinetic energy, the range of the potential energy, and the
+    range of the work. The denominator also has a term for round-off, `ROUND_OFF` eps times the largest energy: a
+    mechanism at rest exchanges no energy.
+    """
+    first, error, kinetic, potential, work = (
+        np.asarray(x, float) for x in (account.first, account.error, account.kinetic, account.potential, account.exchanged)
+    )
+    exchanged = np.maximum.reduce([kinetic, potential[:, 1] - potential[:, 0], work[:, 1] - work[:, 0]])
+    largest = np.maximum.reduce([np.abs(first), kinetic, *np.abs(potential).T, *np.abs(work).T])
+    denominator = exchanged + ROUND_OFF * float(np.finfo(precision).eps) * largest
+    return error / np.where(denominator > 0.0, denominator, 1.0), exchanged
+
+
+def does_work(config: Config) -> bool:
+    """Return whether anything without a potential acts: motors, given forces, dampers, friction, prescribed motions."""
+    if config.mechanism.order == "first":
+        return False
+    locations, samples = sample(config)
+    # Numbers as far from zero as in any world: friction may act in one world alone.
+    largest = [float(column[np.argmax(np.abs(column))]) for column in samples]
+    values = with_numbers(config.model_dump(), locations, largest)
+    mechanism = values["mechanism"]
+    elements = (*mechanism["joints"], *mechanism["forces"])
+    return bool(laws.driven_names(values)) or any(
+        each["type"] in _SOURCES or not described(each, mechanism["space"]).conserves_energy for each in elements
+    )
+
+
+def _has_moving_constraints(config: Config) -> bool:
+    return any(getattr(joint, "motion", None) is not None for joint in config.mechanism.joints)

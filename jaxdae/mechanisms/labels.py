@@ -1,0 +1,107 @@
+"""Names and units of the coordinates, rows and parameters of a mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from jaxdae.names import Names
+
+
+class Labels:
+    """The names of a `Mechanism`, whose fields it reads."""
+
+    body_names: tuple[str, ...]
+    n_inputs: int
+    form: Any
+    mass: Any
+    joints: dict[str, Any]
+    carrying: dict[str, Any]
+    relations: dict[str, Any]
+    constraint: Any
+    velocity_constraint: Any
+    _has_positions: bool
+    _has_velocities: bool
+
+    @property
+    def names(self) -> Names:
+        """The names of bodies, coordinates, velocities, constraint rows and inputs, with their units."""
+        moving = self.form.velocity_names
+        return Names(
+            coordinates=self.coordinate_names,
+            velocities=tuple(name for name, _ in moving),
+            rows=self.row_names,
+            inputs=tuple(f"u{k}" for k in range(self.n_inputs)),
+            bodies=self.body_names,
+            coordinate_units=self.coordinate_units,
+            velocity_units=tuple(unit for _, unit in moving),
+            row_units=self.row_units,
+        )
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """The names of q, such as "crank.theta"."""
+        return tuple(name for name, _ in self.form.names)
+
+    @property
+    def coordinate_units(self) -> tuple[str, ...]:
+        """The units of q: m or rad; empty for quaternions."""
+        return tuple(unit for _, unit in self.form.names)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The names of all joints, group by group; those of a tree last."""
+        return tuple(name for groups in (self.joints, self.carrying) for group in groups.values() for name in group.names)
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the constraint rows, such as "A.x", in their order; those that a subclass adds are "constraint.0", ...
+
+        Rows of a `velocity_constraint` are "velocity_constraint.0" and so on. A subclass may give names of its own.
+        """
+        joints, moving = (tuple(name for name, _ in rows) for rows in self._joint_rows())
+        if not (self._has_positions or self._has_velocities):
+            return (*joints, *moving)
+        sizes = (), (len(self.form.names),), (len(self.form.velocity_names),)
+        t, q, v = (jax.ShapeDtypeStruct(size, self.mass.dtype) for size in sizes)
+        positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
+        velocities = jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
+        further = tuple(f"velocity_constraint.{k}" for k in range(velocities - len(moving)))
+        return (*joints, *(f"constraint.{k}" for k in range(positions)), *moving, *further)
+
+    @property
+    def row_units(self) -> tuple[str, ...]:
+        """The units of the constraint rows: m, rad, m/s or rad/s; empty for rows that a subclass adds."""
+        units = dict(row for rows in self._joint_rows() for row in rows)
+        return tuple(units.get(name, "") for name in self.row_names)
+
+    def _joint_rows(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Returns names and units of the rows of all joints, at position and at velocity level."""
+        groups = self.joints.values()
+        positions = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.rows.items()]
+        positions += [(f"{name}.relation", group.unit) for group in self.relations.values() for name in group.names]
+        velocities = [(f"{name}.{row}", unit) for group in groups for name in group.names for row, unit in group.velocity_rows.items()]
+        return positions, velocities
+
+    def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
+        """Return leaf path and index of a parameter by the names of the description: (bodies | joints | forces).<name>.<field>.
+
+        Raises:
+            KeyError: the element has no such parameter, or it is zero for all elements of its group.
+        """
+        if len(names) != 3 or names[0] not in ("bodies", "joints", "forces"):
+            return None
+        kind, name, field = names
+        if kind == "bodies":
+            return (field, self.body_names.index(name)) if name in self.body_names and field in ("mass", "inertia") else None
+        places = ("joints", "carrying") if kind == "joints" else ("forces",)
+        for place, key, group in ((p, k, g) for p in places for k, g in getattr(self, p).items()):
+            if name in group.names:
+                if getattr(group, field, None) is None or field not in group.kinds():
+                    raise KeyError(
+                        f"{'.'.join(names)}: no such parameter, or zero for every {key} of the description; leaf_paths lists all"
+                    )
+                return f"{place}.{key}.{field}", group.names.index(name)
+        return None
