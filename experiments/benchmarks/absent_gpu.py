@@ -1,10 +1,11 @@
 """How many kernels does a step begin on a GPU? Counted without one: XLA compiles for a GPU that is only described.
 
-    pip install 'jax[cuda12]==0.9.2' '.[app]'     # the release of jax that is installed
+    pip install 'jax[cuda12]==0.9.2' .     # the release of jax that is installed; `.` is the clone
     python experiments/benchmarks/absent_gpu.py [--worlds N] [--models pendulum four-bar Andrews] [--precisions float32 float64] [--for-cpu]
 
-Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `accelerator.py` and of smaller
-ones in joint coordinates. What is left out is what only the device can tell: time, and the choices that XLA makes by trying kernels.
+Prints seconds of CPU to trace and to compile and the kernels a step, of the models of `gpu.py`, of G1 and Cassie
+where they are installed, and of two pendulums. What is left out is what only the device can tell: time, and the
+choices that XLA makes by trying kernels.
 """
 
 import argparse
@@ -19,8 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import jax.numpy as jnp
-from accelerator_models import MODELS, Missing, Model
-from four_bar import four_bar
+from batch_models import MODELS, Missing, Model
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from kernels import per_step
@@ -66,11 +66,6 @@ def links(count: int) -> Model:
     return _of(jm.planar_mechanism(bodies, joints, coordinates=jm.Joints()), jaxdae.SemiImplicitEuler())
 
 
-def joint_four_bar() -> Model:
-    """Returns the four-bar in joint coordinates, 3 velocities and 2 rows, with the method of the absolute one."""
-    return _of(four_bar(coordinates=jm.Joints()), MODELS["four-bar"]().method)
-
-
 def _of(built: tuple[jm.Mechanism, Any], method: Any) -> Model:
     system, q = built
     still = jnp.zeros((len(system.names.velocities),), q.dtype)
@@ -80,7 +75,6 @@ def _of(built: tuple[jm.Mechanism, Any], method: Any) -> Model:
 ALL: dict[str, Callable[[], Model]] = {
     "pendulum": lambda: links(1),
     "double-pendulum": lambda: links(2),
-    "four-bar-in-joints": joint_four_bar,
     **MODELS,
 }
 

@@ -31,7 +31,7 @@ for_small_programs()
 import jax  # noqa: E402  # the flags come first
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-from accelerator_models import MODELS, Missing, Model  # noqa: E402
+from batch_models import MODELS, Missing, Model  # noqa: E402
 
 import jaxdae  # noqa: E402
 
@@ -115,7 +115,7 @@ def main() -> None:
     """Runs and prints everything."""
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="default: all")
+    parser.add_argument("--models", nargs="+", choices=list(STEPS), default=list(STEPS), help="default: all")
     parser.add_argument("--worlds", type=int, default=256, help="worlds of a batch (default: 256)")
     parser.add_argument("--threads", type=int, default=cores, help="default: as many as there are cores")
     parser.add_argument("--repeats", type=int, default=9, help="repetitions in turn (default: 9)")

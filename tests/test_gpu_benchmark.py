@@ -1,0 +1,96 @@
+"""The script `experiments/benchmarks/gpu.py` on a CPU with few worlds and steps."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "experiments" / "benchmarks"
+
+
+def run(*arguments, **environment):
+    """Run the script; return the completed process with its output as text."""
+    command = [sys.executable, str(FOLDER / "gpu.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+
+
+def table(file):
+    """Return the rows of the Markdown table as lists of cells."""
+    lines = [line for line in file.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_one_case_is_measured(tmp_path):
+    done = run("--quick", "--only", "no command buffers", "--out", tmp_path / "gpu.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = table(tmp_path / "gpu.md")
+    assert [row[0] for row in rows] == 2 * ["four-bar, no command buffers"]
+    assert [row[1:4] for row in rows] == [["float32", "1", "11"], ["float32", "8", "11"]]
+    assert all(float(row[4]) > 0.0 for row in rows)
+    assert all(0.0 < float(row[8]) < 5e-6 for row in rows)
+    assert "Not measured" not in done.stdout
+
+
+def test_a_missing_package_is_named_first(tmp_path):
+    missing = "raise ModuleNotFoundError(\"No module named 'jaxtyping'\", name='jaxtyping')\n"
+    (tmp_path / "jaxtyping.py").write_text(missing)
+    done = run("--quick", "--vendor", tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "gpu.py: cannot import jaxtyping. On a machine with network run\n"
+        "    pip install --no-deps --target vendor jaxtyping wadler-lindig\n"
+        "Copy the folder vendor here and add --vendor vendor.\n"
+    )
+
+
+def test_skipped_cases_are_listed(tmp_path):
+    done = run("--budget", 0, "--out", tmp_path / "gpu.md")
+    assert done.returncode == 0
+    assert table(tmp_path / "gpu.md") == []
+    text = (tmp_path / "gpu.md").read_text()
+    assert text.count("no time left") == 12
+    assert "- four-bar, float32, worlds 1, 1000, 100000, 1000000: skipped, no time left\n" in text
+
+
+@pytest.mark.long
+def test_failed_cases_are_listed():
+    done = run("--quick", "--only", "Andrews, gradient", XLA_FLAGS="--xla_no_such_flag=1")
+    assert done.returncode == 1
+    assert "- Andrews, gradient, float32, worlds 8: failed, " in done.stdout
+
+
+@pytest.mark.long
+def test_all_cases_are_measured(tmp_path):
+    done = run("--quick", "--budget", 3000, "--out", tmp_path / "gpu.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = table(tmp_path / "gpu.md")
+    assert len(rows) == 15
+    assert len({(row[0], row[1]) for row in rows}) == 12
+    allowed = {"float32": 5e-6, "float64": 2e-10}
+    assert all(float(row[8]) < allowed[row[1]] for row in rows)
+
+
+@pytest.mark.long
+def test_a_case_stops_at_its_limit_and_keeps_its_rows(tmp_path):
+    done = run("--budget", 25, "--out", tmp_path / "gpu.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / "gpu.md").read_text()
+    assert table(tmp_path / "gpu.md")[0][:4] == ["four-bar", "float32", "1", "997"]
+    assert "1000000: skipped, stopped after 25 s\n" in text
+    assert text.count("no time left") == 11
+
+
+@pytest.mark.long
+def test_a_violation_that_is_too_large_fails():
+    program = (
+        f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import gpu, gpu_models\n"
+        "gpu_models.Model.allowed_violation = lambda self: 1e-9\n"
+        "list(gpu.measure(gpu.CASES[2], True))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: 8 worlds: violation " in done.stderr
+    assert "allowed 1.0e-09 m" in done.stderr
