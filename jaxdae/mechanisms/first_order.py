@@ -163,7 +163,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the mechanism, such as wheels beyond their terrain."""
-        return self.mechanism.condition(t, q)
+        return self.mechanism.row_condition(t, q)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the rows of joints at position level (ng,), in m and rad."""
