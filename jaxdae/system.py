@@ -71,6 +71,8 @@ class AnySystem(abc.ABC):
     """Whether forces may depend on coordinates or velocities so steeply that an explicit step is too long for them."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+    affine_rows: ClassVar[bool] = False
+    """Whether all velocity-level rows are affine in the velocities; True saves a `KinematicSystem` the check."""
 
     @property
     def default_solver(self) -> SaddlePointSolver:

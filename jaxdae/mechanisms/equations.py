@@ -176,6 +176,11 @@ class Mechanism(System):
         """Whether a subclass declares velocity-level rows."""
         return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
+    @property
+    def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether all velocity-level rows are affine in the velocities: those of joints are, those that a subclass adds may not be."""
+        return not self._has_velocities
+
     # The bodies.
 
     @property

@@ -170,6 +170,11 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         return self.mechanism.constraint(t, q)
 
     @property
+    def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether all velocity-level rows of the mechanism are affine in the velocities; those of drives are."""
+        return self.mechanism.affine_rows
+
+    @property
     def turns_over(self) -> bool:
         """Whether there are joints whose rows are sines of angles."""
         return self.mechanism.turns_over
