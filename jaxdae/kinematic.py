@@ -1,6 +1,6 @@
 """First-order systems with constraints: they move as their rate says, as far as the constraints allow.
 
-    x' = rate(t, x, u)  wants,      c(t, x) = 0,   w(t, x, x') = 0 (affine in x')  allow.
+    x' = rate(t, x, u)  wants,      c(t, x) = 0,   w(t, x, x') = 0  allow.
 
 Both cannot hold at once: the rate holds in the subspace of velocities that the constraints leave. The infeasible part of the rate is an
 unknown combination of the constraint gradients, so that, with J = [dc/dx; dw/dx'] and the house's sign (multipliers push with +J^T lam),
@@ -10,7 +10,7 @@ unknown combination of the constraint gradients, so that, with J = [dc/dx; dw/dx
 
     x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b).
 
-x' is the velocity nearest to the rate among those that are feasible. The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
+for rows that are affine in x' (for others see `jaxdae.curved_rows`). x' is the velocity nearest to the rate among those that are feasible. The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
 the identity as weight W of the distance; a system whose coordinates mix meters and radians may say otherwise (`mass_matrix`).
 
 In `State(t, q, v)` of such a system q is x, and v is x', an output: steps begin from t and q alone.
@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.checkpointing import made_again
+from jaxdae.curved_rows import Curved, has_affine_rows, on_curved_rows
 from jaxdae.linearization import Linearization, linearize, located
 from jaxdae.masks import Masked
 from jaxdae.operators import DiagonalMatrix, MassOperator
@@ -105,8 +106,10 @@ def kinematic_velocity(
     Raises:
         TypeError: no `KinematicSystem`.
 
-    Differentiable with respect to system, state and u, forward and reverse, at every order; one factorization. Exact for rows that are
-    affine in x'; others are linearized at the rate. `kinematic_status` says whether the rows hold and leave any motion.
+    Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' take one factorization, and have
+    derivatives of every order. For other rows Newton's iteration finds a velocity of locally least distance, with derivatives up to the
+    third order. `affine_rows = True` in the class of the system saves the check. `kinematic_status` says whether the rows hold and leave
+    any motion.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -118,7 +121,8 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
 
     SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
     each other, so that no velocity satisfies all of them, or where they leave no freedom: the velocity is zero then, although the rate is
-    not. NOT_CONVERGED where rows that are not affine in x' are not met by one linearization.
+    not. NOT_CONVERGED where Newton's iteration for rows that are not affine in x' finds no nearest velocity. SINGULAR also where the rate is
+    a stationary point of such rows, which has no unique nearest velocity: rate zero with |x'|^2 = 1.
 
     Args:
         system: the kinematic system.
@@ -168,8 +172,8 @@ def _kept_apart(system: Any, state: State, u: Input, solver: Any) -> tuple[Veloc
 def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tuple[Velocity, Rows, Count]:
     system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
-    v, lam, here = _nearest(system, at, solver)
-    status, of_rate = _status(system, at, v, here), system.rate_status(state.t, state.q, u)
+    v, lam, here, curved = _nearest(system, at, solver)
+    status, of_rate = _status(system, at, v, here, curved), system.rate_status(state.t, state.q, u)
     if of_rate is not None:
         status = first_failure(of_rate, status)
     return v, lam, status
@@ -179,8 +183,18 @@ def _feasible_velocity(system: Any, state: State, u: Input, solver: Any) -> tupl
 def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity:
     system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
-    v, _, here = _nearest(system, at, solver)
-    return jnp.where(jnp.any(_left(velocity_residual(system, at), at.v, v, here)), jnp.nan, v)
+    v, _, here, curved = _nearest(system, at, solver)
+    left = jnp.any(_left(velocity_residual(system, at), at.v, v, here))
+    if curved is not None:
+        left = jnp.where(curved.bent, ~(curved.settled & _met(system, at, v, here)), left)
+    return jnp.where(left, jnp.nan, v)
+
+
+def _met(system: Any, at: State, v: Velocity, here: Linearization) -> Any:
+    """Return whether a velocity meets all hard rows of a system ()."""
+    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
+    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+    return ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
 
 
 def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
@@ -190,18 +204,21 @@ def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) ->
     return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
 
 
-def _status(system: Any, at: State, v: Velocity, here: Linearization) -> Count:
+def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Curved | None) -> Count:
     """Returns what became of the wanted velocity at a state, v being the feasible one."""
     wanted, residual = at.v, velocity_residual(system, at)
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
-    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
-    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
     conflict = jnp.any(_left(residual, wanted, v, here))
+    if curved is not None:
+        # The linearization at a rate where curved rows are stationary has no solution, whatever the rows ask for.
+        found &= curved.flat | curved.bent | ~conflict
     if residual.shape[0]:
         blocked, reliable = _freedom(wanted, v, here)
         conflict |= blocked
         found &= reliable
-    met = ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
+    met = _met(system, at, v, here)
+    if curved is not None:
+        conflict, met = conflict & ~curved.bent, met & curved.settled
     status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
     told: Any = jnp.where(found, status, Status.SINGULAR)
     return told.astype(jnp.int32)
@@ -275,9 +292,16 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
     return State(state.t, state.q, wanted)
 
 
-def _nearest(rows: AnySystem, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization]:
-    """Returns the velocity nearest to that of a state that satisfies the rows of a system, the multipliers, and what solved for them."""
+def _nearest(rows: AnySystem, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization, Curved | None]:
+    """Return the velocity nearest to that of a state that satisfies the rows of a system, and the multipliers.
+
+    They come with the linearization at the state, and with information about rows that may be curved, None if all are affine.
+    """
     with jax.named_scope("saddle_point"):
         here = linearize(rows, at, solver)
         change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
-    return at.v + change, lam, here
+    if has_affine_rows(rows, at):
+        return at.v + change, lam, here, None
+    with jax.named_scope("curved_rows"):
+        v, lam, curved = on_curved_rows(rows, at, here, at.v + change, lam)
+    return v, lam, here, curved

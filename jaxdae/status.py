@@ -73,8 +73,8 @@ _MEANINGS = {
     ),
     Status.OUT_OF_RANGE: (
         "a parameter lies outside of the range in which it has a meaning; usual causes: a lower limit above the upper one, a negative"
-        " tolerance or compliance, or a parameter that was trained without bounds; or an angle in space that a relation follows came to"
-        " half a turn, behind which absolute coordinates do not know it: joint coordinates count turns"
+        " tolerance or compliance, or a parameter that was trained without bounds; or an angle in space that a relation, spring, servo or"
+        " tendon depends on came near half a turn, where absolute coordinates lose full turns: use joint coordinates, which count turns"
     ),
     Status.OFF_TERRAIN: (
         "a wheel is at a place where the terrain is not known; usual causes: a vehicle that drove over the edge of a height map or of a"

@@ -73,6 +73,8 @@ class AnySystem(abc.ABC):
     """In m: tolerances of lengths and of rows in m are relative to it. Mechanisms have their own."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+    affine_rows: ClassVar[bool] = False
+    """Whether all velocity-level rows are affine in the velocities; True saves a `KinematicSystem` the check."""
 
     @property
     def default_solver(self) -> SaddlePointSolver:

@@ -183,6 +183,11 @@ class Wrapper(System):
         return self.system.characteristic_length
 
     @property
+    def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether all velocity-level rows of the system inside are affine in the velocities."""
+        return self.system.affine_rows
+
+    @property
     def default_solver(self) -> SaddlePointSolver:
         """The default solver of the system inside."""
         return self.system.default_solver

@@ -477,3 +477,117 @@ def test_relations_of_angles_that_forget_turns_end():
     assert [condition(row, jm.Absolute(), 3.0) for row in (half, whole, tendons)] == [end, jaxdae.Status.OK, end]
     assert [condition(row, jm.Absolute(), -2.9) for row in (half, whole, tendons)] == [jaxdae.Status.OK] * 3
     assert condition(half, jm.Joints(), 3.0) is None
+
+
+def _hinge(element, coordinates, **numbers):
+    """A drum on a hinge in space, with one element along the angle or springs of the hinge."""
+    drum = js.Body("drum", 1.0, (0.1, 0.1, 0.1))
+    hinge = js.Revolute("A", "ground", "drum", axis=(0, 0, 1), at=(0, 0, 0), **numbers)
+    given = [] if element is None else [element]
+    return jm.spatial_mechanism([drum], [hinge], given, coordinates=coordinates, gravity=(0.0, 0.0, 0.0))
+
+
+# Elements of 1 N m/rad on the hinge, and the angle (rad) at which each has no torque. Those that read an input get u = 1.
+JUMPING = {
+    "tendon with a spring": (js.Tendon("e", ("A",), (1.0,), stiffness=1.0), {}, 0.0),
+    "tendon with two weights": (js.Tendon("e", ("A", "A"), (1.5, -0.5), stiffness=1.0), {}, 0.0),
+    "tendon with a bias": (js.Tendon("e", ("A",), (1.0,), bias=(0.5, -1.0, 0.0)), {}, 0.5),
+    "tendon with a gain": (js.Tendon("e", ("A",), (1.0,), input=0, gain=(0.5, -1.0, 0.0)), {}, 0.5),
+    "servo": (js.Actuator("e", "A", input=0, bias=(0.0, -1.0, 0.0)), {}, 1.0),
+    "servo with a ratio": (js.Actuator("e", "A", ratio=-2.0, bias=(0.0, -0.25, 0.0)), {}, 0.0),
+    "gain on the length": (js.Actuator("e", "A", input=0, gain=(0.5, -1.0, 0.0)), {}, 0.5),
+    "spring of a JointForce": (js.JointForce("e", "A", stiffness=1.0, rest=-0.5), {}, -0.5),
+    "stiffness of the joint": (None, {"stiffness": 1.0, "rest": -0.5}, -0.5),
+}
+CONSTANT = {
+    "tendon with a damper": (js.Tendon("e", ("A",), (1.0,), damping=0.01, friction=0.01), {}),
+    "tendon with a motor": (js.Tendon("e", ("A",), (1.0,), input=0, gain=(0.5, 0.0, 0.0), bias=(0.1, 0.0, -0.01)), {}),
+    "tendon without weight": (js.Tendon("e", ("A",), (0.0,), stiffness=1.0), {}),
+    "slack tendon": (js.Tendon("e", ("A",), (1.0,), stiffness=1.0, slack_from=-20.0, slack_to=20.0), {}),
+    "motor": (js.Actuator("e", "A", input=0, gain=(0.5, 0.0, 0.0)), {}),
+    "velocity servo": (js.Actuator("e", "A", input=0, gain=(0.1, 0.0, 0.0), bias=(0.0, 0.0, -0.1)), {}),
+    "clipped to a constant": (js.Actuator("e", "A", bias=(0.0, -1.0, 0.0), least_force=0.1, most_force=0.1), {}),
+    "torque": (js.JointForce("e", "A", 0.5), {}),
+    "damping": (None, {"damping": 0.01, "friction": 0.01}),
+}
+
+
+def _angles(mechanism, q, u, steps=60):
+    """Returns the angles of a hinge that starts with 14 rad/s, and the statuses."""
+    joints = q.shape == (1,)
+    v = jnp.zeros(1 if joints else 6).at[-1].set(14.0)
+    controls = None if mechanism.n_inputs == 0 else jnp.full((steps, 1), u)
+    found = jaxdae.rollout(mechanism, jaxdae.RungeKutta(), jaxdae.State(ZERO, q, v), dt=0.01, steps=steps, controls=controls)
+    q = found.state.q
+    return np.asarray(q[:, 0] if joints else 2.0 * jnp.arctan2(q[:, 6], q[:, 3])), np.asarray(found.info.status)
+
+
+def _jump(name):
+    """Returns the angle of the hinge (rad) at which the effort jumps in absolute coordinates."""
+    element, numbers, center = JUMPING[name]
+    return np.pi + (center if numbers or isinstance(element, js.JointForce) else 0.0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", JUMPING)
+def test_rollouts_end_before_efforts_jump(name):
+    """The drum swings about the angle without torque by 14 / sqrt(10) = 4.4 rad: cos and sin of sqrt(k / I) t."""
+    element, numbers, center = JUMPING[name]
+    times, rate = 0.01 * np.arange(61), np.sqrt(10.0)
+    expected = center - center * np.cos(rate * times) + 14.0 / rate * np.sin(rate * times)
+    angles, status = _angles(*_hinge(element, jm.Joints(), **numbers), 1.0)
+    np.testing.assert_array_equal(status, jaxdae.Status.OK)
+    np.testing.assert_allclose(angles, expected[-angles.size :], rtol=0, atol=1e-6)
+    angles, status = _angles(*_hinge(element, jm.Absolute(), **numbers), 1.0)
+    good = status == jaxdae.Status.OK
+    assert set(status[~good]) == {jaxdae.Status.OUT_OF_RANGE}
+    np.testing.assert_allclose(angles[good], expected[-angles.size :][good], rtol=0, atol=1e-6)
+    assert _jump(name) - 0.2 - 0.14 < angles[-1] < _jump(name) - 0.2
+
+
+def test_efforts_that_jump_are_out_of_range():
+    """In absolute coordinates on both sides of the jump, at starts too; in joint coordinates efforts count turns."""
+    for name, (element, numbers, center) in JUMPING.items():
+        mechanism, _ = _hinge(element, jm.Joints(), **numbers)
+        assert mechanism.condition(ZERO, jnp.array([3.1])) is None, name
+        u = jnp.ones(1) if mechanism.n_inputs else None
+        for angle in (0.5, 4.0, -7.0):
+            force = mechanism.force(ZERO, jnp.array([angle]), jnp.zeros(1), u)
+            np.testing.assert_allclose(force, center - angle, rtol=0, atol=1e-14, err_msg=name)
+        mechanism, q = _hinge(element, jm.Absolute(), **numbers)
+        for off, outcome in ((-0.25, "OK"), (-0.15, "OUT_OF_RANGE"), (0.15, "OUT_OF_RANGE"), (0.25, "OK")):
+            turned = mechanism.retract(q, jnp.zeros(6).at[5].set(_jump(name) + off))
+            assert mechanism.condition(ZERO, turned) == jaxdae.Status[outcome], (name, off)
+
+
+def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
+    for name, (element, numbers) in CONSTANT.items():
+        mechanism, q = _hinge(element, jm.Absolute(), **numbers)
+        for angle in (3.1, -3.1):
+            found = mechanism.condition(ZERO, mechanism.retract(q, jnp.zeros(6).at[5].set(angle)))
+            assert found is None or found == jaxdae.Status.OK, name
+
+
+def test_only_angles_between_frames_are_out_of_range():
+    """A cut hinge forgets turns, a screw counts them by its slide, and springs do not act in a mechanism of first order."""
+    bodies = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
+    tree = js.Revolute("A", "ground", "a", axis=(0, 0, 1), at=(0, 0, 0))
+    loop = js.Revolute("B", "a", "b", axis=(0, 0, 1), at=(0, 0, 0))
+    screw = js.Screw("B", "a", "b", axis=(0, 0, 1), at=(0, 0, 0), lead=0.1)
+    servos = [js.JointForce(f"spring_{name}", name, stiffness=1.0) for name in "AB"]
+    joints = [tree, loop, js.Free("free", "ground", "b")]
+    mechanism, _ = jm.spatial_mechanism(bodies, joints, servos, coordinates=jm.Joints(cut=("B",)))
+
+    def condition(a, b):
+        turn = [np.cos(0.5 * b), 0.0, 0.0, np.sin(0.5 * b)]
+        return mechanism.condition(ZERO, jnp.array([a, 0.0, 0.0, 0.0, *turn]))
+
+    assert mechanism.coordinate_names[0] == "A.angle"
+    assert condition(3.1, 3.1) == jaxdae.Status.OK
+    assert condition(0.0, 3.1) == jaxdae.Status.OUT_OF_RANGE
+    assert condition(6.3, 6.3 + 3.1) == jaxdae.Status.OUT_OF_RANGE
+    mechanism, _ = jm.spatial_mechanism(bodies, [tree, screw], servos[1:])
+    assert mechanism.condition(ZERO, jnp.zeros(14)) is None
+    sprung = dataclasses.replace(tree, stiffness=1.0)
+    driven = jm.kinematic_mechanism(jm.Description(bodies=bodies[:1], joints=[sprung], drives=[jm.JointRate("w", "A")], space=jm.SPACE))
+    assert driven[0].condition(ZERO, driven[1]) is None

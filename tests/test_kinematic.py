@@ -639,18 +639,6 @@ class TestStatus:
 
         assert jd.kinematic_status(Twice(PARALLEL), AT_REST, solver=jd.LeastSquares()) == jd.Status.CONFLICTING_ROWS
 
-    def test_a_row_that_is_not_affine_is_not_met_by_one_linearization(self):
-        @jd.pytree
-        class Speed(Car):
-            def rate(self, t, x, u):
-                return jnp.stack([self.steering[0], jnp.zeros_like(t), jnp.zeros_like(t)])
-
-            def velocity_constraint(self, t, x, xdot):
-                return jnp.stack([xdot @ xdot - 1.0])
-
-        assert jd.kinematic_status(Speed(jnp.array([2.0])), AT_REST) == jd.Status.NOT_CONVERGED
-        assert jd.kinematic_status(Speed(jnp.array([1.0])), AT_REST) == jd.Status.OK
-
     @pytest.mark.parametrize("method", [jd.Kinematic.euler(), jd.Kinematic.midpoint(), jd.Kinematic.rk4()])
     def test_steps_too_long_for_the_rate(self, method):
         """x' = -50 x at h = 0.1, where RK4 multiplies x by 13.7; at h = 0.01, and on a quick turn of the input, all is well."""
@@ -795,3 +783,112 @@ class TestMistakes:
                 jd.kinematic_velocity(Wind(jnp.zeros(3), jnp.zeros(())), state([1.0, 0.0]))
             with pytest.raises(TypeError, match=r"system.rate\(t, x, u\) returned float32, but the state is float64"):
                 jd.kinematic_velocity(Wind(jnp.zeros(2, jnp.float32), jnp.zeros(())), state([1.0, 0.0]))
+
+
+@jd.pytree
+class CurvedRows(jd.KinematicSystem):
+    """A wanted velocity, and rows that are not affine in x'."""
+
+    wanted: Any
+    weight: Any
+    kind: str = jd.static()
+
+    def rate(self, t, x, u):
+        return self.wanted
+
+    def mass_matrix(self, q):
+        return jnp.diag(self.weight)
+
+    def velocity_constraint(self, t, x, xdot):
+        square = xdot @ xdot
+        return {
+            "quadratic": jnp.stack([square - 1.0]),
+            "moving": jnp.stack([square - (1.0 + t) ** 2]),
+            "quartic": jnp.stack([jnp.sum(xdot**4) - 1.0]),
+            "coupled": jnp.stack([square - 2.0, xdot[0] * xdot[1] - 0.5]),
+            "twice": jnp.stack([square - 1.0, 2.0 * square - 2.0]),
+            "impossible": jnp.stack([square + 1.0]),
+        }[self.kind]
+
+
+def curved(kind, wanted, weight=(1.0, 1.0, 1.0), dtype=float):
+    return CurvedRows(jnp.asarray(wanted, dtype), jnp.asarray(weight, dtype), kind)
+
+
+class TestCurvedRows:
+    AT = jd.State(jnp.asarray(0.5), jnp.zeros(3), jnp.zeros(3))
+    WANTED = np.array([1.6, 1.2, 0.3])
+    NORM = np.sqrt(1.6**2 + 1.2**2 + 0.3**2)
+
+    def found(self, system, at=AT, **given):
+        v, lam = jd.kinematic_velocity(system, at, **given)
+        return v, lam, jd.Status(int(jd.kinematic_status(system, at, **given)))
+
+    def test_the_nearest_velocity_on_a_sphere(self):
+        """|x'| = r: the nearest velocity is r f / |f|, for rates of any size; its derivatives are known."""
+        for wanted in (self.WANTED, 1e-2 * self.WANTED, -30.0 * self.WANTED):
+            for kind, radius in (("quadratic", 1.0), ("moving", 1.5)):
+                v, _, status = self.found(curved(kind, wanted))
+                assert status == jd.Status.OK
+                np.testing.assert_allclose(v, radius * wanted / np.linalg.norm(wanted), rtol=0, atol=1e-14)
+
+        def velocity(wanted, t):
+            return jd.kinematic_velocity(curved("moving", wanted), jd.State(t, *(self.AT.q, self.AT.v)))[0]
+
+        unit = self.WANTED / self.NORM
+        slope = 1.5 * (np.eye(3) - np.outer(unit, unit)) / self.NORM
+        for mode in (jax.jacfwd, jax.jacrev):
+            by_rate, by_time = jax.jit(mode(velocity, argnums=(0, 1)))(jnp.array(self.WANTED), self.AT.t)
+            np.testing.assert_allclose(by_rate, slope, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(by_time, unit, rtol=0, atol=1e-14)
+
+    def test_the_nearest_velocity_in_the_metric_of_the_weight(self):
+        """W (x' - f) = J^T lam and w(x') = 0; the derivatives are those of differences."""
+        weight = np.array([1.0, 2.0, 5.0])
+        for kind in ("quartic", "coupled"):
+            v, lam, status = self.found(curved(kind, self.WANTED, weight))
+            assert status == jd.Status.OK
+            rows = functools.partial(curved(kind, self.WANTED).velocity_constraint, self.AT.t, self.AT.q)
+            np.testing.assert_allclose(rows(v), 0.0, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(weight * (v - self.WANTED), jax.jacobian(rows)(v).T @ lam, rtol=0, atol=1e-13)
+
+            @jax.jit
+            def velocity(wanted, kind=kind):
+                return jd.kinematic_velocity(curved(kind, wanted, weight), self.AT)[0]
+
+            ends = [[velocity(jnp.array(self.WANTED + s * e)) for e in 1e-5 * np.eye(3)] for s in (1.0, -1.0)]
+            np.testing.assert_allclose(jax.jacrev(velocity)(jnp.array(self.WANTED)), np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8)
+
+    def test_statuses(self):
+        zero = np.zeros(3)
+        assert self.found(curved("impossible", self.WANTED))[2] == jd.Status.NOT_CONVERGED
+        for solver in (None, jd.LeastSquares()):
+            assert self.found(curved("quadratic", zero), solver=solver)[2] == jd.Status.SINGULAR
+        v, _, status = self.found(curved("twice", self.WANTED), solver=jd.LeastSquares())
+        assert status == jd.Status.OK
+        np.testing.assert_allclose(v, self.WANTED / self.NORM, rtol=0, atol=1e-14)
+        assert self.found(curved("twice", self.WANTED))[2] == jd.Status.SINGULAR
+        single = jax.tree.map(lambda x: x.astype(jnp.float32), self.AT)
+        v, _, status = self.found(curved("quadratic", self.WANTED, dtype=jnp.float32), single)
+        assert (v.dtype, status) == (jnp.float32, jd.Status.OK)
+        np.testing.assert_allclose(v, self.WANTED / self.NORM, rtol=0, atol=1e-6)
+
+    def test_worlds_do_not_disturb_each_other(self):
+        """A NaN, a rate without nearest velocity and a feasible rate beside others; also a batch of one."""
+        wanted = jnp.array([self.WANTED, [np.nan, 1.0, 1.0], np.zeros(3), [0.6, 0.8, 0.0]])
+
+        @jax.jit
+        @jax.vmap
+        def found(wanted):
+            system = curved("quadratic", wanted)
+            velocity = jax.jacrev(lambda x: jd.kinematic_velocity(curved("quadratic", x), self.AT)[0])
+            return jd.kinematic_velocity(system, self.AT)[0], velocity(wanted), jd.kinematic_status(system, self.AT)
+
+        v, slope, status = found(wanted)
+        OK, SINGULAR = jd.Status.OK, jd.Status.SINGULAR
+        np.testing.assert_array_equal(status, [OK, status[1], SINGULAR, OK])
+        for k, f in ((0, self.WANTED), (3, np.array([0.6, 0.8, 0.0]))):
+            size = np.linalg.norm(f)
+            np.testing.assert_allclose(v[k], f / size, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(slope[k], (np.eye(3) - np.outer(f, f) / size**2) / size, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(found(wanted[:1])[0], v[:1], rtol=0, atol=1e-15)

@@ -32,7 +32,7 @@ class JointCoordinate:
         coordinates: how the bodies of the mechanism move with q, with the lengths that it had in `named`; None for (x, y, theta) of every
             body.
 
-    It is measured on the frames of both bodies, in joint coordinates as well; angles count full turns.
+    It is measured on the frames of both bodies, in joint coordinates as well; angles in the plane count full turns.
     """
 
     a: int | None = static()

@@ -240,6 +240,11 @@ class Joint(Element):
         return False
 
     @property
+    def forgets(self) -> bool:
+        """Whether a group has springs on angles that forget full turns."""
+        return False
+
+    @property
     def reflects(self) -> bool:
         """Whether motors add to the inertia of the coordinates of a group."""
         return False
@@ -268,6 +273,20 @@ class Force(Element):
     def measured_joint(self) -> tuple[str, int] | None:
         """The name of the joint and which of its coordinates a resolved force measures, with all turns; None where it is none."""
         return None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the efforts of a group may jump where angles jump by a full turn; see `lost`."""
+        return False
+
+    @property
+    def nearest(self) -> Any:
+        """The angles (k,) in rad to the nearest turn of which a group measures angles between frames; None if it measures no turns."""
+        return None
+
+    def lost(self, s: Array) -> Array:
+        """Return whether efforts of a group are near a jump by a full turn (k,), from the measured coordinates (k, rows)."""
+        raise NotImplementedError(f"{type(self).__name__}.lost")
 
     def adds_to(self, joint: Joint) -> Joint:
         """Returns a described joint with what the force adds to it: most of them nothing, motors the inertia of their rotors."""

@@ -134,6 +134,11 @@ class Mechanism(Labels, System):
         """Whether a subclass declares velocity-level rows."""
         return type(self).velocity_constraint is not Mechanism.velocity_constraint
 
+    @property
+    def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether all velocity-level rows are affine in the velocities: those of joints are, those that a subclass adds may not be."""
+        return not self._has_velocities
+
     # The bodies.
 
     @property
@@ -169,22 +174,43 @@ class Mechanism(Labels, System):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the first status of a joint that is beyond its limits, OK where there is none; None where no joint has limits.
 
-        Relations of angles that are measured between bodies, which forget full turns, end at half a turn with OUT_OF_RANGE.
+        Relations and efforts of angles that are measured between bodies in space end near half a turn with OUT_OF_RANGE: such angles
+        forget full turns, and rows and efforts would jump there.
         """
+        return self._condition(t, q, list(self._jumping()))
+
+    def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
+        """Return the `condition` of joints and relations alone, for systems in which springs and other forces do not act."""
+        return self._condition(t, q, [])
+
+    def _condition(self, t: Scalar, q: Coordinates, turning: list[Callable[..., Any]]) -> Count | None:
         limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
-        turning = [group for group in self.relations.values() if group.forgets]
+        turning = [*(partial(group.lost, self.coordinates) for group in self.relations.values() if group.forgets), *turning]
         if not limited and not turning:
             return None
         motion, found = self.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
-        for group in turning:
-            beyond = jnp.any(group.lost(self.coordinates, motion, q, t))
-            found = jnp.where(beyond, jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
+        for lost in turning:
+            found = jnp.where(jnp.any(lost(motion, q, t)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
         for group, pair in limited:
             room = fr.values(type(group).room, group, pair, motion, t)
             for k, status in enumerate(group.limits.values()):
                 beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
                 found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
         return found
+
+    def _jumping(self) -> Iterator[Callable[..., Any]]:
+        """Yield functions (motion, q, t) that return whether efforts are near a jump by a full turn, where they may have one."""
+        if self.tendons is not None and self.tendons.lengths.forgets:
+            yield partial(self.tendons.lost, self.coordinates)
+
+        def lost(group: Any, pair: Pairs, places: Any, motion: Kinematics, q: Coordinates, t: Scalar) -> Any:
+            return (places < 0) & group.lost(fr.values(type(group).coordinate, group, pair, motion, t))
+
+        for groups, turns in ((self.joints, {}), (self.forces, dict(self.turns))):
+            for key, group in groups.items():
+                places = np.asarray(turns.get(key, (-1,) * len(group.a)))
+                if group.forgets and np.any(places < 0):
+                    yield partial(lost, group, Pairs(group.a, group.b, len(self.body_names)), places)
 
     def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
@@ -344,11 +370,10 @@ class Mechanism(Labels, System):
         if motion.bias is not None:
             taken = self.space.inertial(self.mass.astype(q.dtype), self.inertia.astype(q.dtype), motion.bias)
             wrenches.append(jax.tree.map(jnp.negative, taken))
-        turns = dict(self.turns)
         for key, group in self.forces.items():
             pair = Pairs(group.a, group.b, len(self.body_names))
             s, rate, block = _measured(group, pair, motion, t)
-            s = with_turns(s, q, turns[key]) if key in turns else s
+            s = self._counted(key, group, s, q)
             a, b = fr.ends(pair, motion)
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
             wrenches.append(self.virtual_work(block, pair, efforts))
@@ -361,6 +386,13 @@ class Mechanism(Labels, System):
             total = jax.tree.map(jnp.add, total, wrench)
         return total
 
+    def _counted(self, key: str, group: Any, s: Any, q: Coordinates) -> Any:
+        """Return the measured coordinates (k, rows) of a group of forces with full turns: those in q, or those nearest to `nearest`."""
+        places = dict(self.turns).get(key)
+        if places is None and group.nearest is None:
+            return s
+        return with_turns(s, q, places or (-1,) * len(group.a), group.nearest)
+
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""
         work = [[sum(row * efforts[:, r] for r, row in enumerate(direction)) for direction in side] for side in block]
@@ -371,8 +403,11 @@ class Mechanism(Labels, System):
         motion = self.coordinates.at_rest(q)
         places = jnp.stack(motion.frame[: self.space.dimension], axis=-1)
         total = -jnp.sum(self.mass[:, None] * self.gravity[None, :] * places)
-        for group, pair in self._groups({key: group for key, group in self.forces.items() if not group.quasi}):
-            s = fr.values(type(group).coordinate, group, pair, motion, t)
+        for key, group in self.forces.items():
+            if group.quasi:
+                continue
+            pair = Pairs(group.a, group.b, len(self.body_names))
+            s = self._counted(key, group, fr.values(type(group).coordinate, group, pair, motion, t), q)
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
         for group, pair in self._groups({key: group for key, group in self.joints.items() if group.springs}):
             total = total + elements.energy(group, pair, motion, t)

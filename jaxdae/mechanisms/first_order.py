@@ -168,11 +168,16 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the mechanism, such as wheels beyond their terrain."""
-        return self.mechanism.condition(t, q)
+        return self.mechanism.row_condition(t, q)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the rows of joints at position level (ng,), in m and rad."""
         return self.mechanism.constraint(t, q)
+
+    @property
+    def affine_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether all velocity-level rows of the mechanism are affine in the velocities; those of drives are."""
+        return self.mechanism.affine_rows
 
     @property
     def turns_over(self) -> bool:

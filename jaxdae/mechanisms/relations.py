@@ -27,7 +27,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms, VelocityTerm
 from jaxdae.mechanisms.joints.relation import Relation, joint_coordinate
-from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
+from jaxdae.mechanisms.joints.spatial_parts import near_half_turn, nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Leaf
@@ -142,23 +142,20 @@ class Own:
         return Own(sum((one.in_q for one in every), ()), sum((one.in_v for one in every), ()))
 
 
-def with_turns(measured: Array, q: Any, places: Sequence[int]) -> Array:
+def with_turns(measured: Array, q: Any, places: Sequence[int], nearest: Any = None) -> Array:
     """Returns what forces measure (k, rows) with the full turns of the entries of q that it is, in m and rad.
 
     Args:
         measured: the coordinates (k, rows), of which the first ones may be in q.
         q: coordinates (nq,).
         places: where in q (k,), -1 where it is not.
+        nearest: angles (k,) in rad: coordinates that are not in q get the full turns that bring them nearest; None for no turns.
     """
     at = np.asarray(places)
-    own: Any = jnp.where(at >= 0, q[at], measured[:, 0])
+    own: Any = jnp.where(at >= 0, q[at], measured[:, 0] if nearest is None else nearest.astype(q.dtype))
     # Of one value but for full turns; the derivatives are those of the measure.
     near = measured[:, 0] + 2.0 * jnp.pi * jnp.round((own - measured[:, 0]) / (2.0 * jnp.pi))
     return measured.at[:, 0].set(near)
-
-
-NEAR_HALF_TURN = 0.2
-"""How near to half a turn, in rad, a relation of an angle that forgets full turns is given up: steps that turn less do not miss it."""
 
 
 @pytree
@@ -212,7 +209,7 @@ class Relations:
         x = self.followed(*arguments)
         jump = self.polynomial(x) - self.polynomial(x - 2.0 * jnp.pi * jnp.sign(x))
         jump = nearest_turn(jump) if self.first.wraps else jump
-        return (jnp.abs(x) > jnp.pi - NEAR_HALF_TURN) & (jnp.abs(jump) > 1e-6)
+        return near_half_turn(x) & (jnp.abs(jump) > 1e-6)
 
     def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Returns the rows (k,) in m or rad."""

@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -26,8 +27,9 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.relation import TendonRelation
+from jaxdae.mechanisms.joints.spatial_parts import near_half_turn
 from jaxdae.mechanisms.measures import Kinematics
-from jaxdae.mechanisms.relations import NEAR_HALF_TURN, Measured, Own, Relations, measured_coordinate, stacked_coordinates
+from jaxdae.mechanisms.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Input, Leaf, Scalar, Velocity
 
@@ -58,7 +60,7 @@ class Sums:
         near = jnp.zeros((self.count,), bool)
         for part, weights in zip(self.parts, self.weights, strict=True):
             if part.forgets:
-                turned = jnp.abs(part.values(coordinates, motion, q, t)) > jnp.pi - NEAR_HALF_TURN
+                turned = near_half_turn(part.values(coordinates, motion, q, t))
                 near |= jnp.any((weights != 0.0) & turned, axis=1)
         return near
 
@@ -151,6 +153,25 @@ class Tendons:
         """Returns what the tendons do to the velocities (nv,)."""
         t, q, _ = state
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
+
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
+        """Return whether an angle is near half a turn, where it jumps by a full turn and the effort jumps with it (k,)."""
+        feedback = self.bias[:, 1] != 0.0
+        if self.gain is not None:
+            feedback |= self.gain[:, 1] != 0.0
+        feedback &= self.bounds[:, 0] < self.bounds[:, 1]
+        length = self.lengths.values(coordinates, motion, q, t)
+        stretches = jax.vmap(self._stretch, 1, 1)
+        found = jnp.zeros(length.shape, bool)
+        for part, weights in zip(self.lengths.parts, self.lengths.weights, strict=True):
+            if part.forgets:
+                angle = part.values(coordinates, motion, q, t)
+                half: Any = jnp.copysign(jnp.pi, angle)
+                before = length[:, None] + weights * (half - angle)
+                jump = self.spring[:, :1] * (stretches(before) - stretches(before - 2.0 * half * weights))
+                depends = (weights != 0.0) & (feedback[:, None] | (jump != 0.0))
+                found |= jnp.any(near_half_turn(angle) & depends, axis=1)
+        return found
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:
         """Returns the energy of the springs in J."""

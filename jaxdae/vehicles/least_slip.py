@@ -182,4 +182,4 @@ class LeastSlip(SameCoordinates, KinematicSystem):
 
     def condition(self, t: Scalar, q: Coordinates) -> Any:
         """Returns the condition of the mechanism: wheels beyond the terrain or with two contacts."""
-        return self.mechanism.condition(t, q)
+        return self.mechanism.row_condition(t, q)

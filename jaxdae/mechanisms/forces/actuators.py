@@ -15,6 +15,7 @@ from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
 from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.forces.shared import Driven
+from jaxdae.mechanisms.joints.spatial_parts import forgets_turns, near_half_turn
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 from jaxdae.mechanisms.values import concrete
@@ -28,6 +29,7 @@ class Actuator(describe.Force):
     g is its `gain`, b its `bias` and u its input. A motor has the gain (k, 0, 0); a servo of stiffness k and damping d to the position u
     has the gain (k, 0, 0) and the bias (0, -k, -d), one to the velocity u the gain (d, 0, 0) and the bias (0, 0, -d). Angles count
     full turns where they are coordinates, in `Joints()` those of the tree; elsewhere they are those between frames, in (-pi, pi].
+    There, an effort that depends on L jumps at half a turn: the status is OUT_OF_RANGE from 0.2 rad before.
     """
 
     space: ClassVar[Plane | Space] = SPACE
@@ -110,6 +112,18 @@ class CoordinateActuator(Driven):
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
         """Returns the coordinate in m or rad."""
         return (self.joint.coordinate(a, b, t)[self.number[0]],)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the group measures angles that forget full turns."""
+        return forgets_turns(self.joint, self.number[0])
+
+    def lost(self, s: Array) -> Array:
+        """Return whether an angle that the effort depends on is near half a turn (k,)."""
+        feedback = self.bias[:, 1] != 0.0
+        if self.gain is not None:
+            feedback |= self.gain[:, 1] != 0.0
+        return near_half_turn(s[:, 0]) & feedback & (self.least_force < self.most_force)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""

@@ -26,6 +26,7 @@ from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints import spatial_parts as parts
 from jaxdae.mechanisms.kinds import GROUND, Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
+from jaxdae.mechanisms.values import is_there
 
 
 class SpatialForce(describe.Force):
@@ -117,8 +118,9 @@ class BodyForce(WorldForce):
 class JointForce(SpatialForce):
     """A torque about or a force along a coordinate of a joint, on b with its reaction on a, with a spring to a rest position.
 
-    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input` it is constant. Springs on angles pull to the nearest
-    turn of the rest position, because frames do not know of turns.
+    It is force + gain u[input] - stiffness (s - rest), in N m or N; without `input` it is constant. Angles of the tree in `Joints()` count
+    full turns. Springs on other angles pull to the nearest turn of the rest position, because frames do not know of turns; the status is
+    OUT_OF_RANGE from 0.2 rad before half a turn, where they jump.
     """
 
     name: Name = fields.name("force")
@@ -173,16 +175,32 @@ class CoordinateForce(SpatialDriven):
         """Returns the coordinate in m or rad."""
         return (self.joint.coordinate(a, b, t)[self.number[0]],)
 
-    def _stretch(self, s: Any) -> Any:
-        return parts.nearest_turn(s - self.rest) if self.turns[0] else s - self.rest
+    @property
+    def measured_joint(self) -> tuple[str, int] | None:
+        """The name of the joint and which of its coordinates is measured; None without a spring."""
+        return (self.joint.name, self.number) if is_there(self.stiffness) else None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the group has springs on angles that forget full turns."""
+        return self.stiffness is not None and parts.forgets_turns(self.joint, self.number[0])
+
+    @property
+    def nearest(self) -> Any:
+        """The rest positions (k,) in rad of springs on angles that forget full turns."""
+        return self.rest if self.forgets else None
+
+    def lost(self, s: Array) -> Array:
+        """Return whether an angle is near half a turn from the rest position of its spring (k,)."""
+        return parts.near_half_turn(parts.nearest_turn(s[:, 0] - self.rest)) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""
-        return jnp.stack([self.force + times(self.gain, u)]) - (0.0 if self.stiffness is None else self.stiffness * self._stretch(s))
+        return jnp.stack([self.force + times(self.gain, u)]) - (0.0 if self.stiffness is None else self.stiffness * (s - self.rest))
 
     def energy(self, s: Array) -> Any:
         """Returns the potential of the spring in J, along a slide that of the constant force as well."""
-        spring = jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * self._stretch(s[0]) ** 2
+        spring = jnp.zeros_like(s[0]) if self.stiffness is None else 0.5 * self.stiffness * (s[0] - self.rest) ** 2
         return spring if self.turns[0] else spring - self.force * s[0]
 
 
@@ -303,7 +321,8 @@ class RotationalSpring(SpatialForce):
     """A spring against the rotation of b relative to a about any axis: the stiffness of a ball joint.
 
     With phi the rotation vector of that rotation, from the axes of the spring in a to those in b, the energy is stiffness |phi|^2 / 2 and
-    the torque on b -stiffness phi. What is measured is |phi|^2 / 2, differentiable at rest; at half a turn the torque jumps.
+    the torque on b -stiffness phi. What is measured is |phi|^2 / 2, differentiable at rest. At half a turn the torque
+    jumps, in all coordinates: the status is OUT_OF_RANGE from 0.2 rad before.
     """
 
     name: Name = fields.name("force")
@@ -318,6 +337,15 @@ class RotationalSpring(SpatialForce):
         axes = [[parts.axis_a(self, a, i).dot(parts.axis_b(self, b, k)) for k in range(3)] for i in range(3)]
         phi = quat_log(matrix_quaternion(jnp.stack([jnp.stack(row) for row in axes])))
         return (0.5 * jnp.sum(phi * phi),)
+
+    @property
+    def forgets(self) -> bool:
+        """True: the rotation vector jumps to its negative at half a turn."""
+        return True
+
+    def lost(self, s: Array) -> Array:
+        """Return whether rotations are near half a turn (k,)."""
+        return parts.near_half_turn(jnp.sqrt(2.0 * s[:, 0])) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the derivative of the energy with the other sign, in N m."""

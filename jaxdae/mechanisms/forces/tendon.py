@@ -27,7 +27,8 @@ class Tendon(Force):
 
     L0 is the nearest length between `slack_from` and `slack_to`, where the spring is without force. The second line is the actuator of
     `Actuator`, with its `gain` g, `bias` b and bounds. Of each joint it is the first coordinate that counts; angles count full turns where
-    they are coordinates, in `Joints()` those of the tree.
+    they are coordinates, in `Joints()` those of the tree. Elsewhere in space, an effort that depends on L jumps at half a turn of an
+    angle: the status is OUT_OF_RANGE from 0.2 rad before.
     """
 
     name: Name = fields.name("force")

@@ -22,7 +22,7 @@ from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.describe import Joint, Number
-from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
+from jaxdae.mechanisms.joints.spatial_parts import near_half_turn, nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.mechanisms.values import is_there
 
@@ -44,7 +44,9 @@ class WithElements(Joint):
     movable: ClassVar[bool] = True
 
     counts_turns: ClassVar[bool] = True
-    """Whether its angles count full turns when they are measured between frames; springs pull to the nearest turn where they do not."""
+    """Whether its angles count full turns when they are measured between frames; springs pull to the nearest turn where they do not.
+
+    Near half a turn from rest, where such a spring jumps, the status is OUT_OF_RANGE."""
 
     damping: Number = fields.per_coordinate("the damping", {"rad": "N m s/rad", "m": "N s/m"}, value=0.0, at_least=0.0)
     friction: Number = fields.per_coordinate("the dry friction", {"rad": "N m", "m": "N"}, value=0.0, at_least=0.0)
@@ -98,6 +100,16 @@ class WithElements(Joint):
         nearest: Any = nearest_turn(ways)
         turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
         return jnp.where(turning, nearest, ways)  # pyright: ignore[reportReturnType]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a group has springs on angles that forget full turns."""
+        return self.stiffness is not None and not self.counts_turns and "rad" in self.coordinates.values()
+
+    def lost(self, s: Array) -> Array:
+        """Return whether an angle is near half a turn from the rest position of its spring (k,), from coordinates (k, coordinates)."""
+        turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
+        return jnp.any(turning & near_half_turn(self.stretch(s)) & (self.each(self.stiffness) != 0.0), axis=1)
 
 
 def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Array:

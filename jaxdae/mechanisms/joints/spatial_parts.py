@@ -82,9 +82,23 @@ def slide(element: Any, a: Frame, b: Frame, k: int = 2) -> Any:
     return gap(element, a, b).dot(axis_a(element, a, k))
 
 
+def forgets_turns(joint: Any, number: int) -> bool:
+    """Return whether a coordinate of a joint is an angle that is known modulo 2 pi when it is measured between frames."""
+    return list(joint.coordinates.values())[number] == "rad" and not joint.counts_turns
+
+
 def nearest_turn(angle: Any) -> Any:
     """Returns an angle less the full turns in it, in [-pi, pi] rad."""
     return angle - 2.0 * jnp.pi * jnp.round(angle / (2.0 * jnp.pi))
+
+
+NEAR_HALF_TURN = 0.2
+"""Distance from half a turn, in rad, at which a rollout ends with OUT_OF_RANGE: steps with smaller angles do not skip this zone."""
+
+
+def near_half_turn(angle: Any) -> Any:
+    """Return whether an angle in [-pi, pi] rad is within `NEAR_HALF_TURN` of half a turn, where it jumps by a full turn."""
+    return jnp.abs(angle) > jnp.pi - NEAR_HALF_TURN
 
 
 def spin(a: Frame, b: Frame, moving_a: Twist, moving_b: Twist) -> tuple[Any, Any, Any]:
