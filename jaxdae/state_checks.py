@@ -92,10 +92,9 @@ def _report(function: str, system: AnySystem, state: State, remedy: str) -> None
     if found != Status.INCONSISTENT_START:
         text = f"{found.name} at this state: {found.meaning}"
     else:
-        text = (
-            f"the state violates the constraints: {_violations(system, state)}. Close them with {remedy}; of mimic joints, name the driver"
-            " in robots.joint_state, and its followers follow"
-        )
+        violated = _violations(system, state)
+        follows = "; in robots.joint_state, name the driver, and its followers follow" if ".relation" in violated else ""
+        text = f"the state violates the constraints: {violated}. Close them with {remedy}{follows}"
     warnings.warn(f"{function}: {text}", StateWarning, stacklevel=4)
 
 

@@ -173,8 +173,8 @@ class _Link(NamedTuple):
     @property
     def invertible(self) -> bool:
         """Whether the polynomial is affine with a nonzero slope, as far as its numbers are known."""
-        bent = any(isinstance(c, Tracer) or c != 0.0 for c in self.coefficients[2:])
-        return not bent and len(self.coefficients) > 1 and (isinstance(self.coefficients[1], Tracer) or self.coefficients[1] != 0.0)
+        nonzero = [isinstance(c, Tracer) or bool(c != 0.0) for c in self.coefficients[1:]]
+        return nonzero[:1] == [True] and not any(nonzero[1:])
 
     def inverse(self, follower: Any) -> Any:
         """Return the position of the driver, of an affine relation."""
