@@ -82,6 +82,7 @@ from jaxdae.stabilization import (
     Stabilization,
     VelocityProjection,
 )
+from jaxdae.state_checks import StateWarning, state_status
 from jaxdae.status import SimulationError, Status, raise_if_failed
 from jaxdae.step_limits import stable_step
 from jaxdae.system import AnySystem, LagrangianSystem, State, System, energy
@@ -153,6 +154,7 @@ __all__ = [
     "SolverChoice",
     "Stabilization",
     "State",
+    "StateWarning",
     "Status",
     "StepInfo",
     "Switching",
@@ -196,6 +198,7 @@ __all__ = [
     "set_leaf",
     "solve_saddle_point",
     "stable_step",
+    "state_status",
     "static",
     "vector_field",
     "virtual_work",

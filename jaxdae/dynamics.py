@@ -26,6 +26,7 @@ from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.saddle_point.interface import check_solver
 from jaxdae.stabilization import NoStabilization, Stabilization, check_stabilization
+from jaxdae.state_checks import report_nonfinite, report_state
 from jaxdae.system import AnySystem, State, applied_force, check_fit, check_system, checked, checked_state
 from jaxdae.terms import TermsOnDemand
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -49,7 +50,8 @@ def forward_dynamics(
         u: input (nu,), passed on to `system.force`; None where the system has none.
         solver: a saddle-point solver; by default `LeastSquares()` if the rows of a mechanism are redundant by its description, else
             `SchurComplement()`.
-        stabilization: what is added to the acceleration row; `NoStabilization()` by default.
+        stabilization: what is added to the acceleration row; `NoStabilization()` by default. With any explicit value the state is not
+            checked, because feedback is for states that violate the constraints.
         compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is rigid.
         linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
 
@@ -61,6 +63,10 @@ def forward_dynamics(
         TypeError: no system, state, solver or stabilization; what methods of the system return has another dtype than the state.
         ValueError: shapes that do not fit; numbers that have no meaning, such as a negative compliance.
 
+    Warns:
+        StateWarning: the state violates the constraints, or the result is not finite; the message names the rows and the cause. Checked
+            for concrete arguments only, not under `jit`, `vmap` and `grad`; use `state_status` there.
+
     Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
     """
     check_system(system)
@@ -69,8 +75,12 @@ def forward_dynamics(
     check_stabilization(stabilization)
     if isinstance(compliance, int | float) and compliance < 0:
         raise ValueError(f"forward_dynamics: compliance must not be negative, got {compliance}")
-    stabilization = stabilization or NoStabilization()
-    return _forward_dynamics(system, state, u, solver or system.default_solver, stabilization, compliance, linearization)
+    used = solver or system.default_solver
+    found = _forward_dynamics(system, state, u, used, stabilization or NoStabilization(), compliance, linearization)
+    if stabilization is None:
+        report_state("forward_dynamics", system, state, found)
+    report_nonfinite("forward_dynamics", system, state, u, linearization.solver if linearization else used, found)
+    return found
 
 
 # Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
@@ -111,13 +121,18 @@ def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | N
         a: accelerations (nv,).
         lam: multipliers (nc,), or None for none.
         u: input (nu,).
+
+    Warns:
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
+            `state_status` there.
     """
     state = checked_state(state)
     check_fit(system, state)
     required = system.mass_operator(state.q).times(a) - applied_force(system, state.t, state.q, state.v, u)
-    if lam is None:
-        return required
-    return required - system.jacobian_operator(state.t, state.q, state.v).transpose_times(lam)
+    if lam is not None:
+        required = required - system.jacobian_operator(state.t, state.q, state.v).transpose_times(lam)
+    report_state("inverse_dynamics", system, state, required)
+    return required
 
 
 @pytree
@@ -146,6 +161,10 @@ def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | 
         state: time (s), coordinates and velocities.
         solver: a saddle-point solver; `LeastSquares()` by default, which allows dependent rows.
 
+    Warns:
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
+            `state_status` there.
+
     One factorization and nv + nc right-hand sides; differentiable.
 
     References:
@@ -163,4 +182,5 @@ def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | 
     eye_f, eye_r = jnp.eye(size, dtype=state.q.dtype), jnp.eye(rows, dtype=state.q.dtype)
     from_force = jax.vmap(lambda f: column(f, jnp.zeros((rows,), f.dtype)), out_axes=1)(eye_f)
     from_bias = jax.vmap(lambda r: column(jnp.zeros((size,), r.dtype), r), out_axes=1)(eye_r)
+    report_state("kkt_inverse", system, state, from_force)
     return KKTInverse(L11=from_force[0], L12=from_bias[0], L21=from_force[1], L22=from_bias[1])

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.planar import Frame
 from jaxdae.geometry.trigonometry import cos_sin
+from jaxdae.state_checks import report_state
 from jaxdae.system import AnySystem, State, checked_state, uniform_motion
 from jaxdae.typing import Coordinates as Q
 from jaxdae.typing import Leaf
@@ -91,6 +92,8 @@ class BodyPoint:
 
     `named` keeps the lengths that the mechanism has then. Where lengths are differentiated or differ from world to world, make the output
     of the mechanism that is simulated, inside of the function.
+
+    The output does not know the constraints, so that it does not check q; `jaxdae.state_status` does.
     """
 
     body: int = static()
@@ -202,12 +205,18 @@ def output_rate(system: AnySystem, output: Callable[[Any], Any], state: State) -
 
 
 def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State) -> OutputMotion:
-    """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`."""
+    """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`.
+
+    Warns:
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
+            `jaxdae.state_status` there.
+    """
     state = checked_state(state)
     seen = _of_time(output)
     place = uniform_motion(system, state.t, state.q, state.v)
     zero, one = jnp.zeros_like(state.t), jnp.ones_like(state.t)
     (y, rate), (_, bias) = jax.jvp(lambda s: jax.jvp(lambda r: seen(*place(r)), (s,), (one,)), (zero,), (one,))
+    report_state("output_motion", system, state, y)
     return OutputMotion(y, rate, output_jacobian(system, state, output), bias)
 
 

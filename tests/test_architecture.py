@@ -48,6 +48,7 @@ FLOORS = {
     "linearization": 2,
     "masks": 2,
     "stabilization": 2,
+    "state_checks": 2,
     "system": 2,
     "terms": 2,
     "wrapper": 2,

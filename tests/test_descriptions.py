@@ -365,6 +365,7 @@ def test_bodies_without_inertia_that_something_holds_back(parts):
     assert np.linalg.eigvalsh(mechanism.mass_matrix(q))[0] > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_rows_and_traced_numbers_may_do_without_inertia():
     """With rows M may be singular: bodies without mass move as the others let them; what is traced is not known."""
     bodies, joints = hinged(0.0, (0, 0, 0))

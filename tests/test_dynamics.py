@@ -11,6 +11,9 @@ from small_systems import Everything, central, everything, everywhere, oscillati
 import jaxdae as jd
 from jaxdae.system import as_dense_mass
 
+# Most states here are random, to reach all terms.
+pytestmark = pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
+
 SOLVERS = {name: catalogue.SOLVERS[name].solver for name in ("dense_kkt", "schur_complement")}
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 U = jnp.array([0.4, -1.2, 0.3, 0.8])

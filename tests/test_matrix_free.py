@@ -77,6 +77,7 @@ class TestForwardDynamics:
             # Second derivatives reach 100; condition numbers are below 100.
             np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
 
+    @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     @pytest.mark.parametrize("block", [1, 3])
     @methods
     def test_preconditioners_change_nothing(self, method, block):

@@ -92,6 +92,7 @@ class TestDerivedTerms:
 class TestRetraction:
     """Flywheels in cosines and sines (nq = 4, nv = 2) against the same in angles."""
 
+    @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     @pytest.mark.parametrize(("angles", "rates"), [((0.4, -0.9), (1.3, 0.6)), ((0.4, -0.9), (0.0, 0.0)), ((0.0, 0.0), (0.5, 0.2))])
     def test_terms_and_dynamics_agree(self, angles, rates):
         systems, states = wheels(), wheels_states(angles, rates, 0.7)

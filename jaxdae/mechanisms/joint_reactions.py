@@ -27,6 +27,7 @@ from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.graph import holds
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.state_checks import report_state
 from jaxdae.system import State
 from jaxdae.typing import Rows
 
@@ -74,6 +75,10 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
     Raises:
         ValueError: not one multiplier for each row.
 
+    Warns:
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
+            `state_status` there.
+
     Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
     """
     rows, lam = len(mechanism.names.rows), jnp.asarray(lam)
@@ -93,6 +98,7 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
         frames, turned = fr.frames_of(np.concatenate(bodies), motion.frame), jax.vmap(lambda frame, vector: frame.components_of(vector))
         # In the plane a torque is the same in all axes.
         force, torque = turned(frames, force), torque if torque.ndim == 1 else turned(frames, torque)
+    report_state("reactions", mechanism, state, force, torque)
     return Reactions(sum(names, ()), force, torque)
 
 

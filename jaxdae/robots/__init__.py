@@ -4,6 +4,7 @@ from jaxdae.robots.exchange import from_mujoco, from_pinocchio, to_mujoco, to_pi
 from jaxdae.robots.graph import Ignored, Keyframe, matrix_quaternion, quaternion_matrix
 from jaxdae.robots.link_outputs import CenterOfMass, LinkPlace
 from jaxdae.robots.loading import ENDINGS, load
+from jaxdae.robots.postures import Posture
 from jaxdae.robots.quantities import (
     center_of_mass,
     center_of_mass_jacobian,
@@ -31,6 +32,7 @@ __all__ = [
     "LinkPlace",
     "Loop",
     "MeshFile",
+    "Posture",
     "Report",
     "Robot",
     "RobotFileError",

@@ -33,6 +33,7 @@ from jaxdae.robots.graph import (
 )
 from jaxdae.robots.inertia import columns
 from jaxdae.robots.parallel import EXACT, reduced
+from jaxdae.robots.postures import Posture
 from jaxdae.robots.report import Carried, LinkFrame, Loop, Report, Robot
 from jaxdae.robots.source import Source
 from jaxdae.spelling import brief
@@ -118,7 +119,7 @@ def assembled(source: Source, graph: Graph, options: Options, others: Sequence[A
         report = dataclasses.replace(report, notes=(*report.notes, text))
     if not bodies:
         report = dataclasses.replace(report, notes=(*report.notes, "nothing moves: base='floating' makes the root a free body"))
-    start = dict(report.keyframes["home"].positions) if "home" in report.keyframes else _start(moving, graph)
+    start = Posture(report.keyframes["home"].positions if "home" in report.keyframes else _start(moving, graph))
     names = tuple(joint.name for joint in (*loops, *further))
     return Robot(Description(space=SPACE, bodies=bodies, joints=made, forces=forces, gravity=gravity, loops=names), start, report)
 
@@ -400,7 +401,7 @@ def _keyframes(graph: Graph, frames: Mapping[str, LinkFrame], free: Mapping[str,
             elif joint.kind is not js.Weld:
                 positions[joint.name], rates[joint.name] = float(qpos[at_q]), float(qvel[at_v])
                 at_q, at_v = at_q + 1, at_v + 1
-        found[name] = Keyframe(positions, rates, tuple(float(x) for x in controls[:inputs]))
+        found[name] = Keyframe(Posture(positions), Posture(rates), tuple(float(x) for x in controls[:inputs]))
     return found
 
 

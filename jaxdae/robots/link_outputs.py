@@ -1,7 +1,8 @@
 """Links and the mass center as outputs of feedback laws, by name: y(q) for `jaxdae.control`, `jaxdae.tuning` and plots.
 
 The place of a point of a link is c + R p, with the place c and the rotation R of the body that the link is a part of, and p in the frame
-of that body; see `jaxdae.robots.quantities`. Rates, Jacobians and what accelerations leave follow by autodiff, as for all outputs.
+of that body; see `jaxdae.robots.quantities`, also for the warning at coordinates that violate the constraints. Rates, Jacobians and what
+accelerations leave follow by autodiff, as for all outputs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.robots.quantities import center_of_mass, found_frame
 from jaxdae.robots.report import Report
 from jaxdae.spelling import brief
+from jaxdae.state_checks import report_coordinates
 from jaxdae.typing import Coordinates, Leaf
 
 
@@ -58,7 +60,9 @@ class LinkPlace:
     def __call__(self, q: Coordinates) -> Array:
         """Returns y (3,)."""
         body = jax.tree.map(lambda entry: entry[self.body], self.mechanism.frames(q))
-        return body.point(self.point).array()
+        place = body.point(self.point).array()
+        report_coordinates("LinkPlace", self.mechanism, q, place)
+        return place
 
 
 @pytree

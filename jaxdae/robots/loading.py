@@ -17,6 +17,7 @@ from jaxdae.robots.closing import closed_start, in_graph
 from jaxdae.robots.files import Folders
 from jaxdae.robots.graph import Graph
 from jaxdae.robots.limits import MOST_LINKS, MOST_LOOPS
+from jaxdae.robots.postures import Posture
 from jaxdae.robots.report import Robot
 from jaxdae.robots.sdf import read_sdf
 from jaxdae.robots.source import RobotFileError, Source
@@ -96,7 +97,7 @@ def load(
     beyond = [name for name, limits in found.report.limits.items() if _is_beyond(start.get(name), limits)]
     if beyond:
         notes = (*notes, f"the start is beyond the limits of: {join_first(beyond)}")
-    return found._replace(start=start, report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
+    return found._replace(start=Posture(start), report=dataclasses.replace(found.report, notes=(*found.report.notes, *notes)))
 
 
 def _is_beyond(value: Any, limits: Mapping[str, float]) -> bool:

@@ -7,6 +7,10 @@ axes L in the frame of the body, has
 
 and its acceleration is the derivative of its velocity along the motion with v' = a. Momentum is that of all bodies: linear m v, angular
 (c - com) x m v + R I omega about the common mass center com. All of them are functions of arrays: `jit`, `vmap` and `grad` apply.
+
+Called with concrete arrays, each function warns (`jaxdae.StateWarning`) if the state violates the constraints, such as at an open loop or
+with a mimic joint that did not follow. Functions of q check the rows of position level that do not depend on time. Under `jit`, `vmap` and
+`grad` nothing is checked; use `jaxdae.state_status` there.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.report import LinkFrame, Report
 from jaxdae.spelling import brief
+from jaxdae.state_checks import report_coordinates, report_state
 from jaxdae.system import State
 from jaxdae.typing import Coordinates, Velocity
 
@@ -55,13 +60,18 @@ def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) 
 
     Raises:
         ValueError: an unknown name.
+
+    Warns:
+        StateWarning: the coordinates violate the constraints, see the module.
     """
     frame = found_frame(report, name)
     if frame.body == GROUND:
         return jnp.asarray(frame.place, q.dtype), jnp.asarray(frame.rotation, q.dtype)
     k = mechanism.body_names.index(frame.body)
     places, rotations, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
-    return places[k] + rotations[k] @ jnp.asarray(frame.place, q.dtype), rotations[k] @ jnp.asarray(frame.rotation, q.dtype)
+    place, rotation = places[k] + rotations[k] @ jnp.asarray(frame.place, q.dtype), rotations[k] @ jnp.asarray(frame.rotation, q.dtype)
+    report_coordinates("link_frame", mechanism, q, place)
+    return place, rotation
 
 
 def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str) -> Array:
@@ -75,6 +85,9 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
 
     Raises:
         ValueError: an unknown name.
+
+    Warns:
+        StateWarning: the state violates the constraints, see the module.
     """
     frame = found_frame(report, name)
     if frame.body == GROUND:
@@ -82,7 +95,9 @@ def link_velocity(report: Report, mechanism: Mechanism, state: State, name: str)
     k = mechanism.body_names.index(frame.body)
     _, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
     arm = jnp.asarray(frame.place, state.q.dtype)
-    return jnp.concatenate([velocities[k] + rotations[k] @ jnp.cross(omegas[k], arm), rotations[k] @ omegas[k]])
+    found = jnp.concatenate([velocities[k] + rotations[k] @ jnp.cross(omegas[k], arm), rotations[k] @ omegas[k]])
+    report_state("link_velocity", mechanism, state, found)
+    return found
 
 
 def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> Array:
@@ -94,7 +109,9 @@ def link_jacobian(report: Report, mechanism: Mechanism, q: Coordinates, name: st
     def velocity(v: Array) -> Array:
         return link_velocity(report, mechanism, State(jnp.zeros((), q.dtype), q, v), name)
 
-    return jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    found = jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    report_coordinates("link_jacobian", mechanism, q, found)
+    return found
 
 
 def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Velocity, name: str) -> Array:
@@ -107,13 +124,17 @@ def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Vel
         q = mechanism.retract(state.q, h * state.v)
         return link_velocity(report, mechanism, State(state.t, q, state.v + h * a), name)
 
-    return jax.jvp(ahead, (jnp.zeros_like(state.t),), (jnp.ones_like(state.t),))[1]
+    found = jax.jvp(ahead, (jnp.zeros_like(state.t),), (jnp.ones_like(state.t),))[1]
+    report_state("link_acceleration", mechanism, state, found)
+    return found
 
 
 def center_of_mass(mechanism: Mechanism, q: Coordinates) -> Array:
     """Returns the mass center of all bodies (3,) in m."""
     places, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
-    return mechanism.mass @ places / jnp.sum(mechanism.mass)
+    found = mechanism.mass @ places / jnp.sum(mechanism.mass)
+    report_coordinates("center_of_mass", mechanism, q, found)
+    return found
 
 
 def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
@@ -122,7 +143,9 @@ def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
     def velocity(v: Array) -> Array:
         return mechanism.mass @ _bodies(mechanism, q, v)[2] / jnp.sum(mechanism.mass)
 
-    return jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    found = jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
+    report_coordinates("center_of_mass_jacobian", mechanism, q, found)
+    return found
 
 
 def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
@@ -132,14 +155,24 @@ def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
     own = inertia * omegas if inertia.ndim == 2 else jnp.einsum("nij,nj->ni", inertia, omegas)
     arms = places - jnp.sum(masses * places, axis=0) / jnp.sum(masses)
     spin = jnp.cross(arms, masses * velocities) + jnp.einsum("nij,nj->ni", rotations, own)
-    return jnp.concatenate([jnp.sum(masses * velocities, axis=0), jnp.sum(spin, axis=0)])
+    found = jnp.concatenate([jnp.sum(masses * velocities, axis=0), jnp.sum(spin, axis=0)])
+    report_state("centroidal_momentum", mechanism, state, found)
+    return found
 
 
 def nonlinear_effects(mechanism: Mechanism, state: State) -> Array:
     """Returns h (nv,) with M a + h = tau + J^T lam: Coriolis, centrifugal and gravity forces less what springs, dampers and forces do."""
-    return -mechanism.force(state.t, state.q, state.v, jnp.zeros((mechanism.n_inputs,), state.q.dtype))
+    found = _effects(mechanism, state)
+    report_state("nonlinear_effects", mechanism, state, found)
+    return found
 
 
 def inverse_dynamics(mechanism: Mechanism, state: State, a: Any) -> Array:
     """Returns tau = M a + h (nv,) in N and N m: what has to act beside springs, dampers and constraint forces."""
-    return mechanism.mass_operator(state.q).times(jnp.asarray(a)) + nonlinear_effects(mechanism, state)
+    found = mechanism.mass_operator(state.q).times(jnp.asarray(a)) + _effects(mechanism, state)
+    report_state("inverse_dynamics", mechanism, state, found)
+    return found
+
+
+def _effects(mechanism: Mechanism, state: State) -> Array:
+    return -mechanism.force(state.t, state.q, state.v, jnp.zeros((mechanism.n_inputs,), state.q.dtype))

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdae.mechanisms import GROUND, Description
 from jaxdae.robots.graph import Ignored, Keyframe
+from jaxdae.robots.postures import Posture
 from jaxdae.spelling import join_first, shorten
 
 _LONGEST = 2000
@@ -149,10 +150,11 @@ class Robot(NamedTuple):
     Attributes:
         description: of the mechanism, with the joints' names and the names of links for bodies.
         start: the coordinates of joints at the start by name, as `joint_state` takes them, in rad and m: those of the state `home` where
-            the file has one, else those of the pose of the file, or what mimic joints have there.
+            the file has one, else those of the pose of the file, or what mimic joints have there. A dictionary that remembers these
+            numbers through `start | {...}`.
         report: what became of the file.
     """
 
     description: Description
-    start: dict[str, float]
+    start: Posture
     report: Report
