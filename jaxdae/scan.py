@@ -40,7 +40,7 @@ def scan_steps(
 
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:
         count, at, carried, info, before = carry
-        before = None if examine is None else jax.lax.stop_gradient(at.v)
+        before = None if examine is None else jax.lax.stop_gradient(at.state.v)
         # Time from the count, not by summation: in single precision the sum would drift.
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
         new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
@@ -92,7 +92,7 @@ def scan_steps(
     shapes = jax.eval_shape(step, point, memory, status, first_input)
     axes = device_axes(shapes)
     info = dataclasses.replace(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[2]), status=status)
-    before = None if examine is None else jnp.full_like(jax.lax.stop_gradient(point.v), jnp.inf)
+    before = None if examine is None else jnp.full_like(jax.lax.stop_gradient(point.state.v), jnp.inf)
     carry = (jnp.zeros((), jnp.int32), *varying((point, memory, info, before), axes))
     blocks = _grouped(inputs, steps // save_every)
     if segment < save_every or segment == 0:

@@ -188,6 +188,9 @@ class Joint(Element):
     acting: ClassVar[str] = ""
     """What acts between the bodies of a joint that has no coordinate, in words."""
 
+    unread: ClassVar[dict[str, tuple[str, ...]]] = {"rad": ("point_a", "point_b", "angle"), "m": ("axes_b", "angle")}
+    """The fields that a coordinate in rad, and one in m, do not depend on."""
+
     prescribes: ClassVar[bool] = False
     """Whether the row makes a coordinate of another joint a function of time."""
 
@@ -224,6 +227,13 @@ class Joint(Element):
     def room(self, a: Any, b: Any, t: Any) -> Rows:
         """Returns by how much the joint is within its `limits`, in their order."""
         return ()
+
+    def measuring(self, number: int) -> Joint:
+        """Return an element of a group with the fields that one of its coordinates depends on, without names and bodies."""
+        fields = {field.name: field.metadata.get("static") for field in dataclasses.fields(self)}
+        unread = self.unread[list(self.coordinates.values())[number]]
+        without = [name for name in (*unread, *self.elements()) if name in fields]
+        return dataclasses.replace(self, **{name: () for name, static in fields.items() if static}, **dict.fromkeys(without))
 
     def elements(self) -> dict[str, Any]:
         """Returns what acts along the coordinates of an element of a group, by the names of the fields."""

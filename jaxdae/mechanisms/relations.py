@@ -14,7 +14,6 @@ q itself, with all its turns; other coordinates are measured between the frames 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -281,8 +280,7 @@ def groups_of(
 def measured_coordinate(placed: Any, number: int) -> Measured:
     """Returns a coordinate of one joint, an element of a group."""
     unit = list(placed.coordinates.values())[number]
-    inner = dataclasses.replace(placed, name=(), a=(), b=(), **dict.fromkeys(placed.elements()))
-    return Measured(inner, number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
+    return Measured(placed.measuring(number), number, placed.a, placed.b, unit == "rad" and not placed.counts_turns)
 
 
 def stacked_coordinates(single: Sequence[Any]) -> Any:

@@ -105,8 +105,9 @@ class Cylindrical(Facing, OnAxis, Movable):
         return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), *parts.tilt(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slide along the axis in m and the angle in rad."""
-        return parts.slide(self, a, b), parts.turn(self, a, b)
+        """Returns the slide along the axis in m and the angle in rad; zero for one without the fields that it depends on."""
+        slide = jnp.zeros_like(a.x) if self.point_a is None else parts.slide(self, a, b)
+        return slide, jnp.zeros_like(a.x) if self.axes_b is None else parts.turn(self, a, b)
 
 
 @pytree
@@ -119,6 +120,7 @@ class Screw(Facing, OnAxis, Movable):
     rows: ClassVar[dict[str, str]] = {"x": "m", "y": "m", "tilt_x": "rad", "tilt_y": "rad", "thread": "m"}
     coordinates: ClassVar[dict[str, str]] = {"angle": "rad"}
     counts_turns: ClassVar[bool] = True
+    unread: ClassVar[dict[str, tuple[str, ...]]] = {"rad": ("axes_b",)}
 
     lead: Number = fields.number(
         "the way along the axis a radian; positive for a right-handed thread,",
@@ -250,8 +252,10 @@ class Planar(Facing, OnAxis, Movable):
         return parts.slide(self, a, b), *parts.tilt(self, a, b)
 
     def coordinate(self, a: Frame, b: Frame, t: Any) -> Rows:
-        """Returns the slides along x and y of the joint in m, and the angle about its z in rad."""
-        return parts.slide(self, a, b, 0), parts.slide(self, a, b, 1), parts.turn(self, a, b)
+        """Returns the slides along x and y of the joint in m, and the angle about its z in rad; zero for one without its fields."""
+        zero = jnp.zeros_like(a.x)
+        slides = (zero, zero) if self.point_a is None else (parts.slide(self, a, b, 0), parts.slide(self, a, b, 1))
+        return *slides, zero if self.axes_b is None else parts.turn(self, a, b)
 
 
 @pytree

@@ -1,0 +1,163 @@
+"""Every leaf of a mechanism acts, in both coordinate forms, and is addressed by the names of the description."""
+
+from typing import Any
+
+import catalogue
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import spatial_joints
+
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+from jaxdae.mechanisms import spatial as js
+
+
+def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
+    """Return the paths of leaves that change neither a term of the equation, an energy, a frame, a load, nor the status."""
+
+    @jax.jit
+    def outputs(some: Any) -> Any:
+        t, q, v = state.t, state.q, state.v
+        lam = jnp.linspace(1.0, 2.0, some.constraint_bias(t, q, v).shape[0])
+        found = [
+            some.mass_matrix(q),
+            some.force(t, q, v, u),
+            some.constraint(t, q),
+            some.velocity_constraint(t, q, v),
+            some.constraint_bias(t, q, v),
+            some.potential_energy(t, q),
+            some.kinetic_energy(q, v),
+            list(some.frames(q)),
+            jax.tree.leaves(jm.reactions(some, state, lam, u)),
+            () if (status := some.condition(t, q)) is None else status.astype(float),
+        ]
+        return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(found)])
+
+    before, dead = np.asarray(outputs(mechanism)), []
+    rng = np.random.default_rng(5)
+    for path in jd.leaf_paths(mechanism):
+        leaf = np.asarray(jd.get_leaf(mechanism, path))
+        # Small changes first, then values at which limits act.
+        for changed in (leaf + 0.1 * rng.normal(size=leaf.shape), 0.0 * np.nan_to_num(leaf), -np.nan_to_num(leaf) - 1.0):
+            after = np.asarray(outputs(jd.set_leaf(mechanism, path, jnp.asarray(changed))))
+            if not np.allclose(after, before, rtol=1e-9, atol=1e-12, equal_nan=True):
+                break
+        else:
+            dead.append(path)
+    return dead
+
+
+FORMS = {"absolute": jm.Absolute(), "joints": jm.Joints()}
+
+
+def generic_state(mechanism, q):
+    rng = np.random.default_rng(0)
+    xi, v = rng.normal(size=(2, len(mechanism.names.velocities)))
+    return jd.State(jnp.asarray(0.3), mechanism.retract(q, 0.3 * jnp.asarray(xi)), jnp.asarray(v))
+
+
+def spatial_forces(joint):
+    """Return the forces of the catalogue that act between the bodies or along this joint."""
+    every = [force for forces in spatial_joints.FORCES.values() for force in forces if not isinstance(force, js.Bushing)]
+    bushing = js.Bushing("rubber", "left", "right", (0.2, -0.5, 0.4), stiffness=(1.0, 2.0, 3.0), rotational_stiffness=(0.4, 0.5, 0.6))
+    return [bushing, *(force for force in every if getattr(force, "joint", joint) == joint)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_leaf_of_a_planar_mechanism_is_dead(form):
+    joints = [*catalogue.JOINTS, *catalogue.MOTIONS]
+    mechanism, q = jm.planar_mechanism(catalogue.BODIES, joints, catalogue.FORCES, coordinates=FORMS[form])
+    assert dead_leaves(mechanism, generic_state(mechanism, q)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("joint", ["revolute", "cylindrical", "universal"])
+def test_no_leaf_of_forces_in_space_is_dead(joint, form):
+    hinge = spatial_joints.FREE[joint].joint(joint, "left", "right")
+    mechanism, q = jm.spatial_mechanism(spatial_joints.BODIES, [hinge], spatial_forces(joint), coordinates=FORMS[form])
+    # The least force of an actuator acts for one sign of its input, the largest one for the other.
+    found = [set(dead_leaves(mechanism, generic_state(mechanism, q), sign * jnp.ones(2))) for sign in (-3.0, 3.0)]
+    assert set.intersection(*found) == set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_no_leaf_of_a_joint_in_space_is_dead(form):
+    dead = {}
+    for key, free in spatial_joints.FREE.items():
+        mechanism, q = jm.spatial_mechanism(spatial_joints.BODIES, [free.joint(key, "left", "right")], coordinates=FORMS[form])
+        dead[key] = dead_leaves(mechanism, generic_state(mechanism, q))
+    # The ends of a curve act at the ends only, by OUT_OF_RANGE.
+    dead["point_on_curve"] = [path for path in dead["point_on_curve"] if not path.endswith(("first", "last"))]
+    assert {key: paths for key, paths in dead.items() if paths} == {}
+
+
+def hinge(form, **numbers):
+    body = jm.Body("arm", 1.0, 0.1, pose=(0.5, 0.0, 0.0))
+    joint = jm.Revolute("A", "ground", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0), damping=0.3, **numbers)
+    return jm.planar_mechanism([body], [joint], coordinates=FORMS[form])
+
+
+def test_parameters_of_tree_joints_change_the_motion():
+    mechanism, q = hinge("joints")
+    state = jd.State(0.0, q, jnp.ones(1))
+    longer = jd.set_leaf(mechanism, "carrying.revolute.point_b", jnp.array([[-2.0, 0.0]]))
+    np.testing.assert_allclose(longer.mass_matrix(q), 0.1 + 2.0**2, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(longer.frames(q).x, 2.0, rtol=0, atol=1e-15)
+    damped = jd.set_leaf(mechanism, "joints.A.damping", 100.0)
+    np.testing.assert_allclose(jd.forward_dynamics(damped, state)[0], -(9.81 * 0.5 + 100.0) / 0.35, rtol=1e-14)
+
+
+def test_a_batch_varies_parameters_of_tree_joints():
+    mechanism, q = hinge("joints")
+    lengths = jnp.array([0.5, 1.0, 2.0])
+    points = jnp.stack([-lengths, jnp.zeros(3)], axis=1)[:, None]
+    worlds = jd.set_leaf(mechanism, "carrying.revolute.point_b", points)
+    axes = jd.batch_axes(worlds, "carrying.revolute.point_b")
+    state = jd.State(0.0, jnp.tile(q, (3, 1)), jnp.zeros((3, 1)))
+    method = jd.RungeKutta.rk4()
+    ends = jd.batch_rollout(worlds, method, state, dt=1e-3, steps=20, save_every=20, in_axes=(axes, None, 0, None)).state.q[:, -1]
+    for end, point in zip(ends, points, strict=True):
+        alone = jd.set_leaf(mechanism, "carrying.revolute.point_b", point)
+        np.testing.assert_allclose(
+            end, jd.rollout(alone, method, jd.State(0.0, q, 0 * q), dt=1e-3, steps=20).state.q[-1], rtol=0, atol=1e-15
+        )
+    # I q'' = -m g l - c q' from rest, as long as cos q = 1.
+    inertia, t = 0.1 + lengths**2, 0.02
+    expected = -9.81 * lengths / 0.3 * (t - inertia / 0.3 * -jnp.expm1(-0.3 * t / inertia))
+    np.testing.assert_allclose(ends[:, 0], expected, rtol=1e-5)
+
+
+def test_gradients_reach_the_parameters_of_tree_joints():
+    mechanism, q = hinge("joints")
+    state = jd.State(0.0, q, jnp.ones(1))
+
+    def end(length):
+        longer = jd.set_leaf(mechanism, "joints.A.point_b", jnp.stack([-length, 0.0 * length]))
+        return jd.rollout(longer, jd.RungeKutta.rk4(), state, dt=1e-2, steps=20).state.q[-1, 0]
+
+    slope = (end(jnp.asarray(0.5 + 1e-5)) - end(jnp.asarray(0.5 - 1e-5))) / 2e-5
+    np.testing.assert_allclose(jax.grad(end)(jnp.asarray(0.5)), slope, rtol=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_names_of_a_description_address_its_parameters(form):
+    mechanism, _ = hinge(form)
+    for path, value in {
+        "bodies.arm.mass": 3.0,
+        "bodies.arm.inertia": 0.7,
+        "joints.A.damping": 9.0,
+        "joints.A.point_b": [-0.7, 0.1],
+    }.items():
+        changed = jd.set_leaf(mechanism, path, jnp.asarray(value))
+        np.testing.assert_array_equal(jd.get_leaf(changed, path), value)
+    group = "carrying" if form == "joints" else "joints"
+    assert jax.tree.leaves(jd.batch_axes(mechanism, "joints.A.damping")) == [0]
+    assert getattr(jd.batch_axes(mechanism, "joints.A.damping"), group)["revolute"].damping == 0
+    with pytest.raises(KeyError, match=r"joints\.A\.friction: no such parameter, or zero for every revolute"):
+        jd.get_leaf(mechanism, "joints.A.friction")
+    with pytest.raises(KeyError, match="no 'Z' in dict"):
+        jd.get_leaf(mechanism, "joints.Z.damping")

@@ -1,0 +1,102 @@
+"""Steps beyond the stability limit: the status UNSTABLE, and `stable_step` against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdae as jd
+from jaxdae import mechanisms as jm
+
+LOAD, INERTIA, SPEED = 9.81 * 0.3, 0.011 + 0.3**2, 0.01
+"""Of an arm of 1 kg whose mass center is 0.3 m from its hinge, and the speed of the friction law."""
+
+
+def arm(coordinates=jm.Joints(), forces=(), **numbers):
+    body = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0))
+    mechanism, q = jm.planar_mechanism(
+        [body], [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), **numbers)], forces, coordinates=coordinates
+    )
+    return mechanism, jd.State(0.0, q, jnp.zeros(len(mechanism.names.velocities)))
+
+
+EXPLICIT = {
+    "rk4": (jd.Projected(jd.RungeKutta.rk4()), 2.785),
+    "heun": (jd.RungeKutta.heun(), 2.0),
+    "semi_implicit_euler": (jd.Projected(jd.SemiImplicitEuler()), 2.0),
+    "taylor": (jd.Taylor(), 2.0),
+}
+
+
+@pytest.mark.parametrize("method", [*(["rk4"]), *(pytest.param(name, marks=pytest.mark.long) for name in EXPLICIT if name != "rk4")])
+def test_friction_that_holds_is_correct_or_unstable(method):
+    integrator, limit = EXPLICIT[method]
+    correct = {5.0: -0.006753, 20.0: -0.001482, 200.0: -0.000147}  # Radau at 1e-10 on I q'' = -m g r cos q - f tanh(q' / 0.01).
+    run = jax.jit(lambda m, s, dt: jd.rollout(m, integrator, s, dt=dt, steps=200, save_every=200))
+    for friction in correct:
+        mechanism, state = arm(friction=friction)
+        status = run(mechanism, state, 1e-3).info.status[-1]
+        assert status == (jd.Status.UNSTABLE if 1e-3 * friction / SPEED / INERTIA > limit else jd.Status.OK)
+    mechanism, state = arm(friction=20.0)
+    end = jd.rollout(mechanism, integrator, state, dt=5e-5, steps=20_000, save_every=20_000)
+    assert end.info.status[-1] == jd.Status.OK
+    np.testing.assert_allclose(end.state.q[-1, 0], correct[20.0], rtol=0, atol=2e-6)
+
+
+def test_friction_is_found_where_a_joint_comes_to_rest():
+    mechanism, state = arm(friction=20.0)
+    state = jd.State(0.0, jnp.tile(state.q, (3, 1)), jnp.array([[0.0], [5.0], [-3.0]]))
+    found = jd.batch_rollout(mechanism, jd.Projected(jd.RungeKutta.rk4()), state, dt=1e-3, steps=1000, save_every=50).info.status
+    assert found[0, 0] == jd.Status.UNSTABLE
+    assert list(found[1:, 0]) == [jd.Status.OK] * 2  # They slide.
+    assert list(found[:, -1]) == [jd.Status.UNSTABLE] * 3
+
+
+@pytest.mark.parametrize("save_every", [1, 20, 50, 100])
+def test_resolved_motions_are_not_called_unstable(save_every):
+    # A load above the friction slides through its largest slope, at steps of 2.5 times the limit there.
+    mechanism, state = arm(friction=2.9)
+    moved = jd.rollout(mechanism, jd.RungeKutta.rk4(), jd.State(0.0, state.q, state.v + 2.0), dt=2e-3, steps=100, save_every=save_every)
+    assert not np.any(moved.info.status)
+
+
+def test_feedback_beyond_the_limit_is_unstable_from_the_start():
+    mechanism, state = arm(jm.Absolute())
+
+    @jax.jit
+    def status(method):
+        return jd.rollout(mechanism, method, state, dt=1e-3, steps=5).info.status[0]
+
+    cases = [
+        # lambda = -alpha twice: R(-h alpha) of RK4 has magnitude 1 at 2.785, that of Euler's methods at 2 and 0.828.
+        (lambda gains: jd.RungeKutta.rk4(stabilization=gains), 2750.0, 2820.0),
+        (lambda gains: jd.ExplicitEuler(stabilization=gains), 1980.0, 2020.0),
+        (lambda gains: jd.SemiImplicitEuler(stabilization=gains), 820.0, 840.0),
+    ]
+    for method, stable, unstable in cases:
+        found = [int(status(method(jd.Baumgarte(jnp.asarray(gain), jnp.asarray(gain))))) for gain in (stable, unstable)]
+        assert found == [jd.Status.OK, jd.Status.UNSTABLE]
+    implicit = jd.BackwardEuler()
+    assert status(implicit) == jd.Status.OK
+
+
+def test_stable_step_matches_closed_forms():
+    rk4 = jd.Projected(jd.RungeKutta.rk4())
+    for coordinates in (jm.Joints(), jm.Absolute()):
+        rate = 20.0 / SPEED / INERTIA
+        mechanism, state = arm(coordinates, friction=20.0)
+        # Modes may grow by 10 % a step: |R(-2.83)| = 1.1 for RK4, |1 - 2.1| for Euler.
+        np.testing.assert_allclose(jd.stable_step(mechanism, state, rk4) * rate, 2.83, rtol=0.01)
+        np.testing.assert_allclose(jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * rate, 2.1, rtol=0.01)
+    mechanism, state = arm(forces=[jm.TorsionalSpring("coil", "ground", "arm", stiffness=1e4)])
+    np.testing.assert_allclose(jd.stable_step(mechanism, state, jd.SemiImplicitEuler()) * (1e4 / INERTIA) ** 0.5, 2.0, rtol=0.01)
+    mechanism, state = arm()
+    assert jd.stable_step(mechanism, state, rk4, longest=0.3) == 0.3
+
+
+def test_stable_step_refuses_what_it_cannot_judge():
+    mechanism, state = arm()
+    with pytest.raises(ValueError, match="longest must be positive, got 0"):
+        jd.stable_step(mechanism, state, jd.RungeKutta.rk4(), longest=0.0)
+    with pytest.raises(ValueError, match="accelerations near this state are not finite"):
+        jd.stable_step(mechanism, jd.State(0.0, state.q * jnp.nan, state.v), jd.RungeKutta.rk4())
