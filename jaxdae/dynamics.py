@@ -50,8 +50,9 @@ def forward_dynamics(
         u: input (nu,), passed on to `system.force`; None where the system has none.
         solver: a saddle-point solver; by default `LeastSquares()` if the rows of a mechanism are redundant by its description, else
             `SchurComplement()`.
-        stabilization: what is added to the acceleration row; `NoStabilization()` by default. With any explicit value the state is not
-            checked, because feedback is for states that violate the constraints.
+        stabilization: what is added to the acceleration row; `NoStabilization()` by default. With any
+            explicit value the state is not checked, because feedback is for states that violate the
+            constraints.
         compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is rigid.
         linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
 
@@ -64,8 +65,9 @@ def forward_dynamics(
         ValueError: shapes that do not fit; numbers that have no meaning, such as a negative compliance.
 
     Warns:
-        StateWarning: the state violates the constraints, or the result is not finite; the message names the rows and the cause. Checked
-            for concrete arguments only, not under `jit`, `vmap` and `grad`; use `state_status` there.
+        StateWarning: the state violates the constraints, or the result is not finite; the message names the
+            rows and the cause. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
+            `state_status` there.
 
     Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
     """
@@ -123,8 +125,8 @@ def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | N
         u: input (nu,).
 
     Warns:
-        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
-            `state_status` there.
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
+            `jit`, `vmap` and `grad`; use `state_status` there.
     """
     state = checked_state(state)
     check_fit(system, state)
@@ -162,8 +164,8 @@ def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | 
         solver: a saddle-point solver; `LeastSquares()` by default, which allows dependent rows.
 
     Warns:
-        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
-            `state_status` there.
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
+            `jit`, `vmap` and `grad`; use `state_status` there.
 
     One factorization and nv + nc right-hand sides; differentiable.
 

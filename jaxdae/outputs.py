@@ -208,8 +208,8 @@ def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State)
     """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`.
 
     Warns:
-        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
-            `jaxdae.state_status` there.
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
+            `jit`, `vmap` and `grad`; use `jaxdae.state_status` there.
     """
     state = checked_state(state)
     seen = _of_time(output)

@@ -1,8 +1,9 @@
-"""Checks of single states on the host: violated constraints, and the causes of accelerations that are not finite.
+"""Checks of single states on the host: violated constraints, and causes of results that are not finite.
 
-Functions that evaluate one instant, such as `forward_dynamics`, compute plausible numbers at states that violate the constraints: a loop
-that is open, or a mimic joint that did not follow its driver. Called with concrete arrays, they warn. Under `jit`, `vmap` and `grad`
-nothing can be reported, and `state_status` returns the same verdict as an array.
+Functions that evaluate one instant, such as `forward_dynamics`, compute plausible numbers at states that
+violate the constraints: a loop that is open, or a mimic joint that did not follow its driver. Called with
+concrete arrays, they warn. Under `jit`, `vmap` and `grad` nothing can be reported, and `state_status` returns
+the same verdict as an array.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def state_status(system: AnySystem, state: State, *, tolerance: Any = None) -> C
         tolerance: as `start_tolerance` of `rollout`; 1e-5 by default, 3.5e-4 in single precision.
 
     Returns:
-        OK; INCONSISTENT_START if a row of position or velocity level is violated, or if a quaternion does not have length 1; or the
-        condition of the system, such as OFF_TERRAIN. Rows that are NaN pass.
+        OK; INCONSISTENT_START if a row of position or velocity level is violated, or if a quaternion does not
+        have length 1; or the condition of the system, such as OFF_TERRAIN. Rows that are NaN pass.
 
     Raises:
         TypeError: `system` or `state` has the wrong type.
@@ -55,7 +56,9 @@ def state_status(system: AnySystem, state: State, *, tolerance: Any = None) -> C
 
 
 def report_state(function: str, system: AnySystem, state: State, *results: Any) -> None:
-    """Warn if a state violates the constraints; do nothing under `jit`, `vmap` and `grad`. Call it directly from the public function.
+    """Warn if a state violates the constraints; do nothing under `jit`, `vmap` and `grad`.
+
+    Call it directly from the public function: the warning points to the caller of that function.
 
     Args:
         function: the name of the public function.
@@ -68,7 +71,7 @@ def report_state(function: str, system: AnySystem, state: State, *results: Any) 
 
 
 def report_coordinates(function: str, system: AnySystem, q: Coordinates, *results: Any) -> None:
-    """Warn if coordinates violate the rows of position level that do not depend on time; arguments as of `report_state`."""
+    """Warn if coordinates violate rows of position level that do not depend on time, see `report_state`."""
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((system, q, results))):
         return
     q = jnp.asarray(q)
@@ -107,7 +110,7 @@ def _violations(system: AnySystem, state: State) -> str:
         units = [f"{unit}/s" if unit and k < len(g) else unit for k, unit in enumerate(names.row_units)]
         rates = np.asarray(velocity_residual(rows, state), float)
         found += list(zip(rates, [f"rate of {name}" for name in names.rows], units, strict=True))
-    # Residuals in the units of the coordinates: a row of J with small entries makes a small residual of a large error.
+    # Residuals in the units of the coordinates: small entries in J make small residuals of large errors.
     scale = np.asarray(rows.jacobian_operator(state.t, state.q, state.v).row_sizes(), float)
     scale = np.where(scale > 1e-8 * max(1.0, scale.max(initial=0.0)), scale, 1.0)
     sizes = np.nan_to_num(np.abs([value for value, _, _ in found])) / np.concatenate([scale[: len(g)], scale])[: len(found)]
@@ -121,7 +124,7 @@ def _violations(system: AnySystem, state: State) -> str:
 
 
 def report_nonfinite(function: str, system: AnySystem, state: State, u: Any, solver: Any, results: Any) -> None:
-    """Warn with the cause if accelerations or multipliers are not finite; do nothing under `jit`, `vmap` and `grad`.
+    """Warn with the cause if accelerations or multipliers are not finite; do nothing under `jit` and so on.
 
     Args:
         function: the name of the public function.

@@ -76,8 +76,8 @@ def reactions(mechanism: Mechanism, state: State, lam: Rows, u: Any = None, *, b
         ValueError: not one multiplier for each row.
 
     Warns:
-        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
-            `state_status` there.
+        StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
+            `jit`, `vmap` and `grad`; use `state_status` there.
 
     Differentiable. Where rows depend on each other, single multipliers are not determined by mechanics, and neither are the reactions.
     """

@@ -1,8 +1,8 @@
 """Links and the mass center as outputs of feedback laws, by name: y(q) for `jaxdae.control`, `jaxdae.tuning` and plots.
 
 The place of a point of a link is c + R p, with the place c and the rotation R of the body that the link is a part of, and p in the frame
-of that body; see `jaxdae.robots.quantities`, also for the warning at coordinates that violate the constraints. Rates, Jacobians and what
-accelerations leave follow by autodiff, as for all outputs.
+of that body; see `jaxdae.robots.quantities`, also for the warning at coordinates that violate the
+constraints. Rates, Jacobians and what accelerations leave follow by autodiff, as for all outputs.
 """
 
 from __future__ import annotations

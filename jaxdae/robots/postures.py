@@ -1,4 +1,4 @@
-"""Joint positions by name that remember the stored ones, so that `joint_state` knows which of them a user replaced."""
+"""Joint positions by name that remember the stored numbers; `joint_state` thus knows the replaced ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 @jax.tree_util.register_pytree_node_class
 class Posture(dict[str, Any]):
-    """The positions of a start or a keyframe by joint, in rad and m: a dictionary that remembers its original numbers.
+    """The positions of a start or a keyframe by joint, in rad and m; a dictionary with its original numbers.
 
-    `start | {"driver": 0.3}` replaces numbers and keeps the originals in `stored`. `joint_state` therefore moves the followers of the
-    driver, although the dictionary names them.
+    `start | {"driver": 0.3}` replaces numbers and keeps the originals in `stored`. `joint_state` therefore
+    moves the followers of the driver, although the dictionary names them.
 
     Attributes:
         stored: the original numbers.
@@ -30,7 +30,7 @@ class Posture(dict[str, Any]):
         return Posture({**self, **others}, self.stored) if isinstance(others, Mapping) else NotImplemented
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Return the numbers as leaves of a pytree, and the names and the original numbers as its structure."""
+        """Return the numbers as leaves, and the names and the original numbers as the structure."""
         names = tuple(sorted(self))
         return tuple(self[name] for name in names), (names, tuple(sorted(self.stored.items())))
 

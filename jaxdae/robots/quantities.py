@@ -8,9 +8,10 @@ axes L in the frame of the body, has
 and its acceleration is the derivative of its velocity along the motion with v' = a. Momentum is that of all bodies: linear m v, angular
 (c - com) x m v + R I omega about the common mass center com. All of them are functions of arrays: `jit`, `vmap` and `grad` apply.
 
-Called with concrete arrays, each function warns (`jaxdae.StateWarning`) if the state violates the constraints, such as at an open loop or
-with a mimic joint that did not follow. Functions of q check the rows of position level that do not depend on time. Under `jit`, `vmap` and
-`grad` nothing is checked; use `jaxdae.state_status` there.
+Called with concrete arrays, each function warns (`jaxdae.StateWarning`) if the state violates the
+constraints, such as at an open loop or with a mimic joint that did not follow. Functions of q check the rows
+of position level that do not depend on time. Under `jit`, `vmap` and `grad` nothing is checked; use
+`jaxdae.state_status` there.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ class Robot(NamedTuple):
     Attributes:
         description: of the mechanism, with the joints' names and the names of links for bodies.
         start: the coordinates of joints at the start by name, as `joint_state` takes them, in rad and m: those of the state `home` where
-            the file has one, else those of the pose of the file, or what mimic joints have there. A dictionary that remembers these
-            numbers through `start | {...}`.
+            the file has one, else those of the pose of the file, or what mimic joints have there. A
+            dictionary that remembers these numbers through `start | {...}`.
         report: what became of the file.
     """
 

@@ -1,4 +1,4 @@
-"""States of robots by the names of joints. Joints that follow others, such as mimic joints, move with their drivers."""
+"""States of robots by the names of joints; joints that follow others move with their drivers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def joint_state(mechanism: Mechanism, q: Coordinates, positions: Mapping[str, An
         rates: in rad/s and m/s, in the same way; zero where not named.
 
     Raises:
-        ValueError: a name without coordinates, or another count of numbers; a follower without its driver, if the relation between them is
-            not affine with a nonzero slope.
+        ValueError: a name without coordinates, or another count of numbers; a follower without its driver, if
+            the relation between them is not affine with a nonzero slope.
 
-    A relation between two coordinates of the tree (a mimic joint, an equality of MJCF, a `Relation`) sets the follower from its driver,
-    the rate by the slope of the polynomial, along chains as well:
+    A relation between two coordinates of the tree (a mimic joint, an equality of MJCF, a `Relation`) sets the
+    follower from its driver, the rate by the slope of the polynomial, along chains as well:
 
-    - A follower that is not named follows. A follower that has its original number counts as not named: in `start | {"driver": 0.3}`, and
-      in the same expression with a keyframe, the follower follows. The original numbers are those of the file. In a plain dictionary they
-      are those of q, with its followers at their drivers, and zero rates.
-    - If you name a follower but not its driver, the driver moves, and its other followers follow. In `start | {"follower": 0.1}` the
-      driver counts as not named.
-    - If you name both, both keep your numbers. If these violate the relation, functions such as `jaxdae.forward_dynamics` warn.
+    - A follower that is not named follows. A follower that has its original number counts as not named: in
+      `start | {"driver": 0.3}`, and in the same expression with a keyframe, the follower follows. The
+      original numbers are those of the file. In a plain dictionary they are those of q, with its followers at
+      their drivers, and zero rates.
+    - If you name a follower but not its driver, the driver moves, and its other followers follow. In
+      `start | {"follower": 0.1}` the driver counts as not named.
+    - If you name both, both keep your numbers. If these violate the relation, functions such as
+      `jaxdae.forward_dynamics` warn.
 
     Loops, and relations of sums or of coordinates of joints that close loops, are not closed: call
     `jaxdae.initialize(mechanism, state.q, state.v)`.
@@ -186,7 +188,7 @@ class _Link(NamedTuple):
 
 
 def _links(mechanism: Mechanism) -> list[_Link]:
-    """Return the relations between coordinates of the tree, drivers first; of several with one follower the first."""
+    """Return the relations between coordinates of the tree, drivers first, one for each follower."""
     dtype, links = mechanism.mass.dtype, dict[int, _Link]()
     for group in mechanism.relations.values():
         first, second = group.first, group.second
@@ -209,7 +211,7 @@ def _links(mechanism: Mechanism) -> list[_Link]:
 
 
 def _known(numbers: Any, dtype: Any) -> Any:
-    """Return numbers as a NumPy array if they are concrete, else as a traced array. NumPy arrays stay concrete inside `jit`."""
+    """Return concrete numbers as a NumPy array, which stays concrete inside `jit`, else a traced array."""
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
     return jnp.asarray(numbers, dtype) if traced else np.asarray(numbers, dtype)
 
