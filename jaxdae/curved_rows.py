@@ -10,7 +10,8 @@ the saddle-point system
     [ H  -J^T ] [ dx' ]   [ W (f - x') ]
     [ J    C  ] [ lam ] = [    -r      ]        H = W - d(J^T lam)/dx',
 
-in which H contains the curvature of the rows. The search starts at f and has two phases:
+in which H contains the curvature of the rows. `NullSpace()` solves it, because H needs to be positive definite on the null space of J only,
+and because rows may depend on each other. The search starts at f and has two phases:
 
 1. Restoration: Gauss-Newton steps of least norm |dx'|_W, shortened until the residual decreases, lead to the rows.
 2. Newton steps as above lead along the rows to the nearest velocity. The multipliers in H are those of the projection at the current x'.
@@ -27,10 +28,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdae._pytree import pytree
 from jaxdae.linearization import Linearization
-from jaxdae.saddle_point import DenseKKT, NullSpace
+from jaxdae.saddle_point import NullSpace
 from jaxdae.saddle_point.derivative import solve_saddle_point
 from jaxdae.system import AnySystem, State, default_tolerance, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -57,8 +59,26 @@ class Curved:
 
 
 def has_affine_rows(system: AnySystem, at: State) -> bool:
-    """Return whether all rows are known to be affine in the velocities: the system says so, or it has no velocity-level rows."""
-    return system.affine_rows or jax.eval_shape(system.velocity_constraint, at.t, at.q, at.v).shape[0] == 0
+    """Return whether all rows are known to be affine in the velocities: the system says so, or their derivatives do not depend on them."""
+    if system.affine_rows:
+        return True
+
+    def derivative(v: Velocity, change: Velocity) -> Any:
+        return jax.jvp(lambda x: system.velocity_constraint(at.t, at.q, x), (v,), (change,))[1]
+
+    program = jax.make_jaxpr(derivative)(at.v, at.v)
+    return not any(_dependent(program.jaxpr, [True, False]))
+
+
+def _dependent(program: Any, given: list[bool]) -> list[bool]:
+    """Return which outputs of a traced program may depend on the given inputs."""
+    found = {id(variable) for variable, is_given in zip(program.invars, given, strict=True) if is_given}
+    for equation in program.eqns:
+        inputs = [id(variable) in found for variable in equation.invars]
+        inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
+        outputs = [any(inputs)] * len(equation.outvars) if inner is None else _dependent(inner.jaxpr, inputs)
+        found |= {id(variable) for variable, depends in zip(equation.outvars, outputs, strict=True) if depends}
+    return [id(variable) in found for variable in program.outvars]
 
 
 def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows) -> tuple[Velocity, Rows, Curved]:
@@ -72,7 +92,6 @@ def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity,
         lam: its multipliers.
     """
     bent, flat = _bends(*jax.lax.stop_gradient((rows, at, here, v, lam)))
-    needs_full_rank = jax.eval_shape(here.factors.inconsistent, lam) is None
 
     def refined() -> tuple[Velocity, Rows, Any]:
         start = jax.lax.stop_gradient(_Problem(rows, at, here.mass.as_dense(), here.compliance, bent))
@@ -80,7 +99,7 @@ def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity,
         x, mu = jax.lax.stop_gradient((found, multipliers))
         problem = _Problem(rows, at, here.mass.as_dense(), here.compliance, bent)
         for _ in range(2):
-            before, (x, mu) = x, problem.newton(x, mu, DenseKKT() if needs_full_rank else NullSpace())
+            before, (x, mu) = x, problem.newton(x, mu)
         small = jnp.max(jnp.abs(x - before)) <= default_tolerance(x.dtype) * (1.0 + jnp.max(jnp.abs(x)))
         return x, mu, minimum & small
 
@@ -103,7 +122,7 @@ def _bends(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Ro
         return jax.vjp(lambda y: velocity_residual(rows, State(at.t, at.q, y)), x)[1](lam)[0]
 
     turned = jnp.max(jnp.abs(pulled(v) - pulled(at.v))) > limit * (1.0 + jnp.sum(jnp.abs(lam)))
-    probe = at.v + size * jnp.cos(1.0 + jnp.arange(v.shape[0])).astype(v.dtype)
+    probe = at.v + size * jnp.asarray(np.cos(1.0 + np.arange(v.shape[0])), v.dtype)
     return (error(v) | turned) & jnp.all(jnp.isfinite(v)), ~error(probe)
 
 
@@ -138,22 +157,22 @@ class _Problem:
 
         return jax.hessian(along)(x)
 
-    def step(self, solver: Any, matrix: Any, x: Velocity, f: Velocity | None) -> tuple[Velocity, Rows]:
+    def step(self, matrix: Any, x: Velocity, f: Velocity | None) -> tuple[Velocity, Rows]:
         """Return dx' and multipliers of a saddle point with this matrix and first right-hand side."""
         jacobian = self.rows.jacobian_operator(self.at.t, self.at.q, x).as_dense()
         soft = jnp.zeros((jacobian.shape[0],), x.dtype) if self.compliance is None else self.compliance
         matrix = jnp.where(self.active, matrix, jnp.eye(x.shape[0], dtype=x.dtype))
         jacobian, soft = jnp.where(self.active, jacobian, 0.0), jnp.where(self.active, soft, 1.0)
-        return solve_saddle_point(solver, matrix, jacobian, f, -self.residual(x), soft)
+        return solve_saddle_point(NullSpace(), matrix, jacobian, f, -self.residual(x), soft)
 
-    def newton(self, x: Velocity, lam: Rows, solver: Any) -> tuple[Velocity, Rows]:
+    def newton(self, x: Velocity, lam: Rows) -> tuple[Velocity, Rows]:
         """Return velocity and multipliers after a Newton step."""
-        change, lam = self.step(solver, self.weight - self.bend(x, lam), x, self.weight @ (self.at.v - x))
+        change, lam = self.step(self.weight - self.bend(x, lam), x, self.weight @ (self.at.v - x))
         return x + change, lam
 
     def solved(self) -> tuple[Velocity, Rows, Any]:
         """Return velocity, multipliers, and whether Newton steps ended at a minimum."""
-        solver, eps = NullSpace(), float(jnp.finfo(self.at.v.dtype).eps)
+        eps = float(jnp.finfo(self.at.v.dtype).eps)
         hard: Any = True if self.compliance is None else self.compliance == 0.0
 
         def opening(x: Velocity) -> Any:
@@ -161,8 +180,8 @@ class _Problem:
 
         def restore(carry: Any) -> Any:
             count, x, size, _ = carry
-            change = self.step(solver, self.weight, x, None)[0]
-            lengths = 0.5 ** jnp.arange(_SHORTEST, dtype=x.dtype)
+            change = self.step(self.weight, x, None)[0]
+            lengths = jnp.asarray(0.5 ** np.arange(_SHORTEST), x.dtype)
             sizes = jax.vmap(lambda length: opening(x + length * change))(lengths)
             # The first one that decreases the residual; argmax of nothing but False is 0.
             k = jnp.argmax(sizes < (1.0 - 0.1 * lengths) * size)
@@ -176,8 +195,8 @@ class _Problem:
         def improve(carry: Any) -> Any:
             count, x, *_ = carry
             wish = self.weight @ (self.at.v - x)
-            projected, lam = self.step(solver, self.weight, x, wish)
-            change, mu = self.step(solver, self.weight - self.bend(x, lam), x, wish)
+            projected, lam = self.step(self.weight, x, wish)
+            change, mu = self.step(self.weight - self.bend(x, lam), x, wish)
             regular = jnp.all(jnp.isfinite(change))
             change, mu = jnp.where(regular, change, projected), jnp.where(regular, mu, lam)
             return count + 1, x + change, mu, jnp.max(jnp.abs(change)), regular

@@ -10,7 +10,8 @@ unknown combination of the constraint gradients, so that, with J = [dc/dx; dw/dx
 
     x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b).
 
-for rows that are affine in x' (for others see `jaxdae.curved_rows`). x' is the velocity nearest to the rate among those that are feasible. The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
+for rows that are affine in x'; `jaxdae.curved_rows` solves others. x' is the velocity nearest to the rate among those that are feasible.
+The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
 the identity as weight W of the distance; a system whose coordinates mix meters and radians may say otherwise (`mass_matrix`).
 
 In `State(t, q, v)` of such a system q is x, and v is x', an output: steps begin from t and q alone.
@@ -108,8 +109,8 @@ def kinematic_velocity(
 
     Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' take one factorization, and have
     derivatives of every order. For other rows Newton's iteration finds a velocity of locally least distance, with derivatives up to the
-    third order. `affine_rows = True` in the class of the system saves the check. `kinematic_status` says whether the rows hold and leave
-    any motion.
+    third order. JAX's program of the rows shows whether they are affine; `affine_rows = True` in the class of the system says so.
+    `kinematic_status` says whether the rows hold and leave any motion.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -121,8 +122,8 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
 
     SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
     each other, so that no velocity satisfies all of them, or where they leave no freedom: the velocity is zero then, although the rate is
-    not. NOT_CONVERGED where Newton's iteration for rows that are not affine in x' finds no nearest velocity. SINGULAR also where the rate is
-    a stationary point of such rows, which has no unique nearest velocity: rate zero with |x'|^2 = 1.
+    not. NOT_CONVERGED where Newton's iteration for rows that are not affine in x' finds no nearest velocity. SINGULAR also
+    where the rate is a stationary point of such rows: the rate zero has no unique nearest velocity with |x'|^2 = 1.
 
     Args:
         system: the kinematic system.
@@ -184,7 +185,7 @@ def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity
     system = located(system.at_input(u), state.q, solver)
     at = _at_rate(system, state, u)
     v, _, here, curved = _nearest(system, at, solver)
-    left = jnp.any(_left(velocity_residual(system, at), at.v, v, here))
+    left: Any = jnp.any(_left(velocity_residual(system, at), at.v, v, here))
     if curved is not None:
         left = jnp.where(curved.bent, ~(curved.settled & _met(system, at, v, here)), left)
     return jnp.where(left, jnp.nan, v)
@@ -219,6 +220,8 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
     met = _met(system, at, v, here)
     if curved is not None:
         conflict, met = conflict & ~curved.bent, met & curved.settled
+        # The rate is the cause of such a velocity.
+        found |= ~jnp.all(jnp.isfinite(wanted))
     status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
     told: Any = jnp.where(found, status, Status.SINGULAR)
     return told.astype(jnp.int32)

@@ -74,7 +74,7 @@ class AnySystem(abc.ABC):
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
     affine_rows: ClassVar[bool] = False
-    """Whether all velocity-level rows are affine in the velocities; True saves a `KinematicSystem` the check."""
+    """Whether all velocity-level rows are affine in the velocities; a `KinematicSystem` finds out unless it is True."""
 
     @property
     def default_solver(self) -> SaddlePointSolver:

@@ -44,6 +44,7 @@ FLOORS = {
     "assembly": 2,
     "consistency": 2,
     "dynamics": 2,
+    "curved_rows": 2,
     "kinematic": 2,
     "linearization": 2,
     "masks": 2,

@@ -27,15 +27,15 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
+from jaxdae.mechanisms.half_turns import condition, counted
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.labels import Labels
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
-from jaxdae.mechanisms.relations import Relations, with_turns
+from jaxdae.mechanisms.relations import Relations
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.small_matrix import UNROLLED_UP_TO
-from jaxdae.status import Status
 from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
@@ -177,40 +177,11 @@ class Mechanism(Labels, System):
         Relations and efforts of angles that are measured between bodies in space end near half a turn with OUT_OF_RANGE: such angles
         forget full turns, and rows and efforts would jump there.
         """
-        return self._condition(t, q, list(self._jumping()))
+        return condition(self, t, q, forces=True)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the `condition` of joints and relations alone, for systems in which springs and other forces do not act."""
-        return self._condition(t, q, [])
-
-    def _condition(self, t: Scalar, q: Coordinates, turning: list[Callable[..., Any]]) -> Count | None:
-        limited = list(self._groups({key: group for key, group in self.joints.items() if group.limits}))
-        turning = [*(partial(group.lost, self.coordinates) for group in self.relations.values() if group.forgets), *turning]
-        if not limited and not turning:
-            return None
-        motion, found = self.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
-        for lost in turning:
-            found = jnp.where(jnp.any(lost(motion, q, t)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
-        for group, pair in limited:
-            room = fr.values(type(group).room, group, pair, motion, t)
-            for k, status in enumerate(group.limits.values()):
-                beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
-                found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
-        return found
-
-    def _jumping(self) -> Iterator[Callable[..., Any]]:
-        """Yield functions (motion, q, t) that return whether efforts are near a jump by a full turn, where they may have one."""
-        if self.tendons is not None and self.tendons.lengths.forgets:
-            yield partial(self.tendons.lost, self.coordinates)
-
-        def lost(group: Any, pair: Pairs, places: Any, motion: Kinematics, q: Coordinates, t: Scalar) -> Any:
-            return (places < 0) & group.lost(fr.values(type(group).coordinate, group, pair, motion, t))
-
-        for groups, turns in ((self.joints, {}), (self.forces, dict(self.turns))):
-            for key, group in groups.items():
-                places = np.asarray(turns.get(key, (-1,) * len(group.a)))
-                if group.forgets and np.any(places < 0):
-                    yield partial(lost, group, Pairs(group.a, group.b, len(self.body_names)), places)
+        return condition(self, t, q, forces=False)
 
     def at(self, q: Coordinates, place: Any = None) -> Mechanism:
         """Returns the mechanism, which knows where its bodies are at q."""
@@ -373,7 +344,7 @@ class Mechanism(Labels, System):
         for key, group in self.forces.items():
             pair = Pairs(group.a, group.b, len(self.body_names))
             s, rate, block = _measured(group, pair, motion, t)
-            s = self._counted(key, group, s, q)
+            s = counted(self, key, s, q)
             a, b = fr.ends(pair, motion)
             efforts = jax.vmap(type(group).effort)(group, s, rate, a, b, self._inputs(group, u, q))
             wrenches.append(self.virtual_work(block, pair, efforts))
@@ -385,13 +356,6 @@ class Mechanism(Labels, System):
         for wrench in wrenches[1:]:
             total = jax.tree.map(jnp.add, total, wrench)
         return total
-
-    def _counted(self, key: str, group: Any, s: Any, q: Coordinates) -> Any:
-        """Return the measured coordinates (k, rows) of a group of forces with full turns: those in q, or those nearest to `nearest`."""
-        places = dict(self.turns).get(key)
-        if places is None and group.nearest is None:
-            return s
-        return with_turns(s, q, places or (-1,) * len(group.a), group.nearest)
 
     def virtual_work(self, block: Blocks, pair: Pairs, efforts: Any) -> Any:
         """Returns the wrenches on all bodies of efforts (k, rows) on measures with these derivatives."""
@@ -407,7 +371,7 @@ class Mechanism(Labels, System):
             if group.quasi:
                 continue
             pair = Pairs(group.a, group.b, len(self.body_names))
-            s = self._counted(key, group, fr.values(type(group).coordinate, group, pair, motion, t), q)
+            s = counted(self, key, fr.values(type(group).coordinate, group, pair, motion, t), q)
             total = total + jnp.sum(jax.vmap(type(group).energy)(group, s))
         for group, pair in self._groups({key: group for key, group in self.joints.items() if group.springs}):
             total = total + elements.energy(group, pair, motion, t)

@@ -165,7 +165,7 @@ class Tendons:
         found = jnp.zeros(length.shape, bool)
         for part, weights in zip(self.lengths.parts, self.lengths.weights, strict=True):
             if part.forgets:
-                angle = part.values(coordinates, motion, q, t)
+                angle, weights = part.values(coordinates, motion, q, t), weights.astype(q.dtype)
                 half: Any = jnp.copysign(jnp.pi, angle)
                 before = length[:, None] + weights * (half - angle)
                 jump = self.spring[:, :1] * (stretches(before) - stretches(before - 2.0 * half * weights))

@@ -1,0 +1,68 @@
+"""Ends of the range of a mechanism: limits of joints, and angles between frames in space near half a turn.
+
+Such angles forget full turns. Relations, springs, servos and tendons that depend on them would jump at half a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.relations import with_turns
+from jaxdae.status import Status
+from jaxdae.typing import Coordinates, Count, Scalar
+
+
+def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Count | None:
+    """Return the first status of a joint or effort that is out of its range, OK if all are in range; None if none has a range.
+
+    Args:
+        mechanism: the mechanism.
+        t: time in s.
+        q: coordinates (nq,).
+        forces: whether springs, servos and tendons act.
+    """
+    limited = [group for group in mechanism.joints.values() if group.limits]
+    related = [partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets]
+    turning = [*related, *_jumping(mechanism)] if forces else related
+    if not limited and not turning:
+        return None
+    motion, found = mechanism.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
+    for lost in turning:
+        found = jnp.where(jnp.any(lost(motion, q, t)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
+    for group in limited:
+        room = fr.values(type(group).room, group, Pairs(group.a, group.b, len(mechanism.body_names)), motion, t)
+        for k, status in enumerate(group.limits.values()):
+            beyond = (found == Status.OK) & ~jnp.all(room[:, k] > 0.0)
+            found = jnp.where(beyond, jnp.asarray(status, jnp.int32), found)
+    return found
+
+
+def _jumping(mechanism: Any) -> Iterator[Callable[..., Any]]:
+    """Yield functions (motion, q, t) that return whether efforts are near a jump by a full turn, for groups that may have one."""
+    if mechanism.tendons is not None and mechanism.tendons.lengths.forgets:
+        yield partial(mechanism.tendons.lost, mechanism.coordinates)
+
+    def lost(group: Any, places: Any, motion: Kinematics, q: Coordinates, t: Scalar) -> Any:
+        pair = Pairs(group.a, group.b, len(mechanism.body_names))
+        return (places < 0) & group.lost(fr.values(type(group).coordinate, group, pair, motion, t))
+
+    for groups, turns in ((mechanism.joints, {}), (mechanism.forces, dict(mechanism.turns))):
+        for key, group in groups.items():
+            places = np.asarray(turns.get(key, (-1,) * len(group.a)))
+            if group.forgets and np.any(places < 0):
+                yield partial(lost, group, places)
+
+
+def counted(mechanism: Any, key: str, s: Any, q: Coordinates) -> Any:
+    """Return the measured coordinates (k, rows) of a group of forces with full turns: those in q, or those nearest to `nearest`."""
+    group, places = mechanism.forces[key], dict(mechanism.turns).get(key)
+    if places is None and group.nearest is None:
+        return s
+    return with_turns(s, q, places or (-1,) * len(group.a), group.nearest)
