@@ -48,7 +48,7 @@ def forward_dynamics(
         system: the mechanical system.
         state: time (s), coordinates and velocities.
         u: input (nu,), passed on to `system.force`; None where the system has none.
-        solver: a saddle-point solver; by default `LeastSquares()` if the rows of a mechanism are redundant by its description, else
+        solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are redundant by its description, else
             `SchurComplement()`.
         stabilization: what is added to the acceleration row; `NoStabilization()` by default. With any
             explicit value the state is not checked, because feedback is for states that violate the

@@ -78,7 +78,7 @@ class AnySystem(abc.ABC):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """The saddle-point solver wherever none is named: `SchurComplement()`, and `LeastSquares()` for rows known to be redundant."""
+        """The saddle-point solver wherever none is named: `SchurComplement()`, and `LeastSquares(1e-5)` for rows known to be redundant."""
         return SchurComplement()
 
     @property

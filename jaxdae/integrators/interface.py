@@ -17,7 +17,7 @@ from jaxdae.masks import hard_rows
 from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
-from jaxdae.status import Status
+from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State, default_tolerance, shortest_scale, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
@@ -205,4 +205,4 @@ def closed_step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, it
     """Return the report of a step that solves for the position-level rows: NOT_CONVERGED if it leaves them open, see `is_open`."""
     info = step_info(system, state, a, lam, iterations, status)
     left = is_open(system, info.violation, state.q, default_tolerance(state.q.dtype))
-    return dataclasses.replace(info, status=jnp.where(left & (status == Status.OK), Status.NOT_CONVERGED, status).astype(jnp.int32))
+    return dataclasses.replace(info, status=first_failure(status, jnp.where(left, Status.NOT_CONVERGED, Status.OK)))

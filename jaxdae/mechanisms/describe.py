@@ -230,10 +230,11 @@ class Joint(Element):
 
     def measuring(self, number: int) -> Joint:
         """Return an element of a group with the fields that one of its coordinates depends on, without names and bodies."""
-        fields = {field.name: field.metadata.get("static") for field in dataclasses.fields(self)}
+        joint: Any = self
+        fields = {field.name: field.metadata.get("static") for field in dataclasses.fields(joint)}
         unread = self.unread[list(self.coordinates.values())[number]]
         without = [name for name in (*unread, *self.elements()) if name in fields]
-        return dataclasses.replace(self, **{name: () for name, static in fields.items() if static}, **dict.fromkeys(without))
+        return dataclasses.replace(joint, **{name: () for name, static in fields.items() if static}, **dict.fromkeys(without))
 
     def elements(self) -> dict[str, Any]:
         """Returns what acts along the coordinates of an element of a group, by the names of the fields."""

@@ -36,7 +36,7 @@ from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.small_matrix import UNROLLED_UP_TO
-from jaxdae.system import System, velocity_rows_bias, velocity_rows_jacobian
+from jaxdae.system import System, default_tolerance, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -90,8 +90,8 @@ class Mechanism(Labels, System):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares()` where the description has redundant rows, else `SchurComplement()`."""
-        return LeastSquares() if self.redundant else super().default_solver
+        """`LeastSquares(1e-5)` where the description has redundant rows, else `SchurComplement()`."""
+        return LeastSquares(default_tolerance(self.mass.dtype)) if self.redundant else super().default_solver
 
     @property
     def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -101,7 +101,8 @@ class Mechanism(Labels, System):
         groups, mass, inertia = jax.lax.stop_gradient(((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia))
         arms = [arm for group in groups for arm in joint_arms(group, len(self.body_names))]
         moments = jnp.max(jnp.abs(inertia).reshape(len(self.body_names), -1), axis=1)
-        gyration = jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / jnp.where(mass > 0.0, mass, 1.0)), 0.0))
+        weight: Any = jnp.where(mass > 0.0, mass, 1.0)
+        gyration = jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / weight), 0.0))
         size = jnp.max(jnp.concatenate([jnp.zeros((1,), mass.dtype), *arms]))
         size = jnp.where(size > 0.0, size, gyration)
         return jnp.where(size > 0.0, size, 1.0)

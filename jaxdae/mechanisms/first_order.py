@@ -34,7 +34,7 @@ from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
-from jaxdae.system import State
+from jaxdae.system import State, default_tolerance
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 from jaxdae.wrapper import SameCoordinates
 
@@ -82,10 +82,10 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """`LeastSquares()` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
+        """`LeastSquares(1e-5)` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
         rows = len(self.mechanism.row_names) + len(self.order)
         redundant = self.mechanism.redundant or rows > len(self.mechanism.form.velocity_names)
-        return LeastSquares() if redundant else super().default_solver
+        return LeastSquares(default_tolerance(self.mechanism.mass.dtype)) if redundant else super().default_solver
 
     @property
     def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

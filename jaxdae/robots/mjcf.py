@@ -64,7 +64,7 @@ def read_mjcf(path: pathlib.Path, folders: Folders) -> tuple[Source, Graph]:
     try:
         mujoco: Any = importlib.import_module("mujoco")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install jaxdae[robots]") from error
+        raise ModuleNotFoundError("MJCF is read by MuJoCo's compiler: pip install '.[robots]' in a clone of jaxdae") from error
     source = Source(path)
     files = prepared(path, folders, source.library)
     spec, model, notes = compiled(mujoco, path, files)

@@ -45,7 +45,7 @@ from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_
 from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
 from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds, has_frames_last
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied, multiplied, summed_at
-from jaxdae.mechanisms.coordinates.tree_parameters import parameter_axes, tree_parameters
+from jaxdae.mechanisms.coordinates.tree_parameters import parameter_axes, with_tree_parameters
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
@@ -99,8 +99,8 @@ class TreeCoordinates(BodyCoordinates):
     known: Any = None
 
     def of_joints(self, groups: Mapping[str, Any]) -> TreeCoordinates:
-        """Return the coordinates with the parameters of the stacked joints of the tree."""
-        return _of_joints(self, dict(groups))
+        """Return the coordinates with the parameters of the stacked joints."""
+        return with_tree_parameters(self, dict(groups))
 
     def axes_of_joints(self, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> TreeCoordinates:
         """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
@@ -444,11 +444,6 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
 
 
 _near_with_rule.defjvp(_near_jvp, symbolic_zeros=True)
-
-
-@jax.jit
-def _of_joints(form: TreeCoordinates, groups: dict[str, Any]) -> TreeCoordinates:
-    return dataclasses.replace(form, **tree_parameters(form.space, form.structure, groups))
 
 
 @jax.jit

@@ -15,6 +15,7 @@ For a joint that the tree passes from b to a, exchange A and B, reverse the orde
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,12 @@ def tree_parameters(space: Plane | Space, structure: Structure, groups: Mapping[
     return {"fixed": fixed, "held": held, "turning": turning, "sliding": sliding} | {
         name: _along(structure, groups, name, 1.0 if name == "friction_speed" else 0.0) for name in _elements(groups)
     }
+
+
+@jax.jit
+def with_tree_parameters(form: Any, groups: dict[str, Any]) -> Any:
+    """Return the coordinates of a tree with their parameters; compiled as a unit, so that all users share one trace."""
+    return dataclasses.replace(form, **tree_parameters(form.space, form.structure, groups))
 
 
 def parameter_axes(space: Plane | Space, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
