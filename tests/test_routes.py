@@ -92,6 +92,7 @@ class TestFormulas:
         np.testing.assert_allclose(info.lam, inner.lam, **ROUND_OFF)
 
     @each_metric
+    @pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
     def test_projected_derivative(self, metric):
         system, at = everything(), dataclasses.replace(consistent(), v=consistent().v + jnp.array([0.1, -0.2, 0.3, 0.1]))
         new, _, info = step(jd.ProjectedDerivative(jd.ExplicitEuler(), metric), system, at)

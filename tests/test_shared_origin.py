@@ -66,6 +66,7 @@ def test_derivatives_are_those_of_what_is_computed():
     np.testing.assert_allclose(gradient, exact, rtol=0, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_a_step_goes_on_from_corrected_positions_with_dynamics_at_the_estimate():
     system, method, h = double_pendulum(), jd.SemiImplicitEuler(), 1e-2
     integrator = of_points(jd.Projected(method, SHARED))

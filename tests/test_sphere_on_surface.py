@@ -77,6 +77,7 @@ def test_a_ball_climbs_in_an_upright_pipe():
     np.testing.assert_allclose(at[:, :2], RHO * np.stack([np.cos(SPEED * t), np.sin(SPEED * t)], axis=1), rtol=0, atol=5e-8)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_on_a_plane_it_is_a_rolling_sphere():
     at, slope = (0.1, -0.2, 0.3), np.array([0.3, -0.2, 1.0])
     unit = slope / np.linalg.norm(slope)

@@ -259,6 +259,7 @@ def test_derivatives_in_slip_and_steering_at_zero_and_at_a_right_angle():
     np.testing.assert_allclose(jax.jacfwd(front_row)(0.5 * np.pi), [0.0, -1.0, -2.5], rtol=0, atol=1e-15)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 def test_no_slip_is_the_mechanism_of_a_skate_to_the_last_bit():
     bodies = [jm.Body("blade", 1.5, 0.3, (0.2, 0.1, 0.7))]
     q, v = jnp.asarray([0.2, 0.1, 0.7]), jnp.asarray([0.5, 0.6, 1.3])
