@@ -187,21 +187,24 @@ def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity
     v, _, here, curved = _nearest(system, at, solver)
     left: Any = jnp.any(_left(velocity_residual(system, at), at.v, v, here))
     if curved is not None:
-        left = jnp.where(curved.bent, ~(curved.settled & _met(system, at, v, here)), left)
+        left = jnp.where(curved.bent, ~(curved.settled & _met(system, at, v, *_limits(v, here))), left)
     return jnp.where(left, jnp.nan, v)
 
 
-def _met(system: Any, at: State, v: Velocity, here: Linearization) -> Any:
-    """Return whether a velocity meets all hard rows of a system ()."""
+def _limits(v: Velocity, here: Linearization) -> tuple[Any, Any]:
+    """Return the residual () that counts as zero, and which rows are hard (nc,)."""
     limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
-    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+    return limit, jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+
+
+def _met(system: Any, at: State, v: Velocity, limit: Any, hard: Any) -> Any:
+    """Return whether a velocity meets all hard rows of a system ()."""
     return ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
 
 
 def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
     """Returns which hard rows (nc,) a velocity does not hold that is to correct a wanted one, whose residual is given."""
-    limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
-    hard = jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
+    limit, hard = _limits(v, here)
     return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
 
 
@@ -209,6 +212,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
     """Returns what became of the wanted velocity at a state, v being the feasible one."""
     wanted, residual = at.v, velocity_residual(system, at)
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
+    limit, hard = _limits(v, here)
     conflict = jnp.any(_left(residual, wanted, v, here))
     if curved is not None:
         # The linearization at a rate where curved rows are stationary has no solution, whatever the rows ask for.
@@ -217,7 +221,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
         blocked, reliable = _freedom(wanted, v, here)
         conflict |= blocked
         found &= reliable
-    met = _met(system, at, v, here)
+    met = _met(system, at, v, limit, hard)
     if curved is not None:
         conflict, met = conflict & ~curved.bent, met & curved.settled
         # The rate is the cause of such a velocity.
