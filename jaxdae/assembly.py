@@ -45,7 +45,8 @@ from jaxdae.openings import openings
 from jaxdae.prepared import prepared
 from jaxdae.saddle_point.singular_values import svd
 from jaxdae.status import SimulationError, Status
-from jaxdae.system import AnySystem, State, check_fit, check_system, checked, scales, velocity_residual
+from jaxdae.system import AnySystem, State, check_fit, check_system, checked, velocity_residual
+from jaxdae.tolerances import scales
 from jaxdae.typing import Leaf
 
 _ITERATIONS = 200

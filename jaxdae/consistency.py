@@ -31,7 +31,8 @@ import numpy as np
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, scales, velocity_residual
+from jaxdae.system import AnySystem, State, velocity_residual
+from jaxdae.tolerances import scales
 
 
 def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:

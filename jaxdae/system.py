@@ -68,9 +68,9 @@ class AnySystem(abc.ABC):
     known_place: Any = None
     """What terms at one q share, for `at` of another one who is at the same q; None where there is nothing that it pays to keep."""
     resists: ClassVar[bool] = True
-    """Whether forces may depend on coordinates or velocities so steeply that an explicit step is too long for them."""
+    """Whether forces may be too steep for an explicit step."""
     characteristic_length: Any = 1.0
-    """In m: tolerances of lengths and of rows in m are relative to it. Mechanisms have their own."""
+    """In m; tolerances of lengths are relative to it."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
     affine_rows: ClassVar[bool] = False
@@ -292,24 +292,6 @@ def velocity_residual(system: AnySystem, state: State) -> Rows:
     rate = checked("constraint(t, q)", system.constraint_rate(t, q, v), (None,), q.dtype)
     w = checked("velocity_constraint(t, q, v)", system.velocity_constraint(t, q, v), (None,), q.dtype)
     return jnp.concatenate([rate, w])
-
-
-def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) -> Any:
-    """Return the characteristic sizes (count,) of quantities with these units: `system.characteristic_length` for m and m/s, else 1.
-
-    Args:
-        system: the system.
-        units: such as `system.names.row_units`; missing ones count as 1.
-        count: number of quantities.
-        dtype: of the result.
-    """
-    is_length = np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * count)][:count], bool)
-    return jnp.where(is_length, jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
-
-
-def shortest_scale(system: AnySystem, dtype: Any) -> Any:
-    """Return min(1, characteristic length) (), the scale of tolerances of mixed quantities."""
-    return jnp.minimum(jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
 
 
 def default_tolerance(dtype: Any) -> float:

@@ -52,6 +52,7 @@ FLOORS = {
     "state_checks": 2,
     "system": 2,
     "terms": 2,
+    "tolerances": 2,
     "wrapper": 2,
     "integrators": 3,
     "guard": 4,

@@ -18,7 +18,8 @@ from jaxdae.requirements import came, check_requirements, offers
 from jaxdae.saddle_point.interface import SOLVER_TEXT, is_solver
 from jaxdae.stabilization import STABILIZATION_TEXT, is_stabilization
 from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, default_tolerance, shortest_scale, velocity_residual
+from jaxdae.system import AnySystem, State, default_tolerance, velocity_residual
+from jaxdae.tolerances import shortest_scale
 from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 

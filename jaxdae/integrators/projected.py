@@ -35,7 +35,8 @@ from jaxdae.linearization import Linearization, Point, linearize, located
 from jaxdae.requirements import offers
 from jaxdae.stabilization import Origin, PositionProjection, Projection
 from jaxdae.status import Status, first_failure
-from jaxdae.system import AnySystem, State, default_tolerance, shortest_scale
+from jaxdae.system import AnySystem, State, default_tolerance
+from jaxdae.tolerances import shortest_scale
 from jaxdae.typing import Count
 
 

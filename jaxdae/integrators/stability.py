@@ -38,7 +38,8 @@ from jaxdae.integrators.method import of_points, roles_of
 from jaxdae.integrators.motion import motion
 from jaxdae.stabilization import Baumgarte
 from jaxdae.status import Status
-from jaxdae.system import AnySystem, State, scales
+from jaxdae.system import AnySystem, State
+from jaxdae.tolerances import scales
 
 _MIXED = 0.1
 _GROWTH = 1.01

@@ -108,7 +108,7 @@ class TreeCoordinates(BodyCoordinates):
 
     @property
     def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether q (+) xi is q + xi: where no link takes any orientation."""
+        """Whether q (+) xi is q + xi."""
         return BALL not in self.structure.kinds
 
     @property
@@ -186,8 +186,7 @@ class TreeCoordinates(BodyCoordinates):
         first = np.isin(shape.column_links, shape.roots)
         seen = [jnp.where(first, 0.0, entry) if k < count else entry for k, entry in enumerate(moving)]
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        lists = list(dict.fromkeys(wanted))
-        pushed = dict(zip(lists, self._linearly_pushed(seen, lists), strict=True))
+        pushed = dict(zip(lists := list(dict.fromkeys(wanted)), self._linearly_pushed(seen, lists), strict=True))
         links, bodies, columns = (screw(*pushed[of]) for of in wanted)
         origins = self._linearly_pushed([jnp.where(first, entry, 0.0) for entry in moving[:count]], [shape.body_links])[0]
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
