@@ -177,8 +177,6 @@ class AnySystem(abc.ABC):
         """
         return None
 
-    # Derived terms.
-
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
         """Returns v^T M v / 2 in J."""
         return 0.5 * jnp.sum(v * small_matrix.matvec(self.mass_matrix(q), v))
