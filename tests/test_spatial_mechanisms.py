@@ -145,7 +145,7 @@ def moved(key, numbers):
     point, axes = (np.asarray(joint.point_a), np.eye(3)) if "point_a" in joint.kinds() else (np.zeros(3), np.eye(3))
     behind = np.eye(3)
     if "axes_a" in joint.kinds():
-        axes, behind = np.asarray(joint.axes_a), np.asarray(joint.axes_b)
+        axes, behind = np.asarray(joint.axes_a), np.eye(3) if joint.axes_b is None else np.asarray(joint.axes_b)
     turn, place = FREE[key].motion(*numbers)
     left = TURNS["left"].as_matrix()
     right = left @ axes @ turn.as_matrix() @ behind.T
@@ -499,9 +499,9 @@ def test_places_in_the_world_and_in_the_bodies_are_the_same(key):
     joint, _, _ = element_of(f"{key} left")
     names = {field.name for field in dataclasses.fields(joint)} & {"point_a", "point_b", "axes_a", "axes_b", "length", "offset"}
     unset = dict.fromkeys({"at", "at_a", "at_b", "axis", "second", "pinion_axis"} & {field.name for field in dataclasses.fields(joint)})
-    told = dataclasses.replace(
-        KINDS[key](f"{key} left", "left", "right"), **unset, **{name: np.asarray(getattr(joint, name)) for name in names}
-    )
+    # Points on lines and planes have no axes in b, which matter in a tree only.
+    given = {name: np.eye(3) if getattr(joint, name) is None else np.asarray(getattr(joint, name)) for name in names}
+    told = dataclasses.replace(KINDS[key](f"{key} left", "left", "right"), **unset, **given)
     elsewhere = [BODIES[0], dataclasses.replace(BODIES[1], place=(0.0, 0.0, 0.0), quaternion=(0.1, 0.5, 0.5, 0.7))]
     mechanism, _ = jm.spatial_mechanism(elsewhere, [told])
     (group,) = mechanism.joints.values()

@@ -260,4 +260,4 @@ def test_what_rounding_of_far_coordinates_leaves_is_no_failure():
     ):
         at = cast(state([place, 0.0]), dtype)
         info = jd.StepInfo(at.v, at.v[:1], jnp.asarray(6e-5, dtype), jnp.zeros((), dtype), jnp.zeros((), int), jnp.zeros((), int))
-        assert projection_status(jd.Projection(), info, at) == expected
+        assert projection_status(oscillator(), jd.Projection(), info, at) == expected

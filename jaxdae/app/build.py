@@ -288,6 +288,8 @@ def _closed(name: str, options: dict[str, Any], solver: Any) -> Any:
 
 
 def _solver(section: dict[str, Any]) -> Any:
+    if section["type"] == "default":
+        return None
     options = {key: value for key, value in section.items() if key != "type" and value is not None}
     if section["type"] == "null_space":
         kind = options.pop("decomposition")

@@ -160,8 +160,11 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
         return []
     method, law = laws.unsampled(integrator)
     longest = max(1.0, 10.0 * config.dt)
-    with precision(config):
-        limit = jaxdae.stable_step(system, state, method, law, longest=longest)
+    try:
+        with precision(config):
+            limit = jaxdae.stable_step(system, state, method, law, longest=longest)
+    except ValueError as error:
+        return [f"{'stable step':<28}unknown: {str(error).removeprefix('stable_step: ')}"]
     if limit >= longest:
         return [f"{'stable step':<28}above {longest:.3g} s"]
     verdict = (

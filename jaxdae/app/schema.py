@@ -214,9 +214,13 @@ class Adaptive(Section):
 
 
 class Solver(Section):
-    """How accelerations and multipliers are solved for: auto chooses by rank and conditioning at the start of the nominal world."""
+    """How accelerations and multipliers are solved for.
 
-    type: Literal["auto", "dense_kkt", "schur_complement"] = Field(description="the method")
+    default takes least_squares if loops or axles are redundant by their structure, else schur_complement; auto chooses by rank and
+    conditioning at the start of the nominal world.
+    """
+
+    type: Literal["default", "auto", "dense_kkt", "schur_complement"] = Field(description="the method")
 
 
 class _Ranked(Section):
@@ -357,7 +361,7 @@ class Config(Section):
             Field(discriminator="type"),
         ],
         BeforeValidator(written_out),
-    ] = Field(default=Solver(type="schur_complement"), description="a solver's name, or {type: ..., options}")
+    ] = Field(default=Solver(type="default"), description="a solver's name, or {type: ..., options}")
     stabilization: Annotated[
         Annotated[NoStabilization | Baumgarte | MultiplierFeedback, Field(discriminator="type")],
         BeforeValidator(written_out),

@@ -54,7 +54,6 @@ from jaxdae.integrators.method import Method
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.operators import DenseRows
 from jaxdae.requirements import not_negative, offers
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 from jaxdae.typing import Input, Leaf, Rows, Velocity
@@ -151,7 +150,7 @@ class VelocityStepping(Method):
 
     beta: Leaf = 1.0
     groups: tuple[GoalGroup, ...] = ()
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     constraints: ConstraintOrder = static(one_of=ConstraintOrder, default=ConstraintOrder.LAST)
 
     def requirements(self) -> Any:

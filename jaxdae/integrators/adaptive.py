@@ -32,7 +32,6 @@ from jaxdae.integrators.projected import projection_status
 from jaxdae.integrators.vector_field import VectorField, check_method, check_projection, load_diffrax
 from jaxdae.moving import Moving, zero_tangent
 from jaxdae.requirements import check_requirements, checked_count
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Projection, Stabilization
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
@@ -74,7 +73,7 @@ class Adaptive(Method):
     rtol: Leaf = 1e-8
     atol: Leaf = 1e-8
     projection: Projection | None = Projection()
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     stabilization: Stabilization = NoStabilization()
     pcoeff: Leaf = 0.3
     icoeff: Leaf = 0.4
@@ -149,7 +148,7 @@ def _terms(arguments: Any) -> tuple[Any, Any]:
     """Returns Diffrax's term and solver."""
     diffrax, ours = load_diffrax()
     method, system, state, *_ = arguments
-    field = VectorField(system, method.solver, method.stabilization)
+    field = VectorField(system, method.solver or system.default_solver, method.stabilization)
     term = diffrax.ODETerm(jax.tree_util.Partial(_field, field, state.t))
     clock = jax.tree_util.Partial(jnp.add, state.t)
     return term, ours.ProjectedSolver(method.diffrax_method(), system, method.projection, method.solver, clock)

@@ -10,9 +10,9 @@ from jaxdae._pytree import pytree
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
+from jaxdae.typing import Leaf
 
 
 @pytree
@@ -25,7 +25,7 @@ class ExplicitEuler(PointMethod):
     """
 
     begins_at_estimate: ClassVar[bool] = True
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     stabilization: Stabilization = NoStabilization()
 
     @property
@@ -55,7 +55,7 @@ class SemiImplicitEuler(PointMethod):
     """
 
     begins_at_estimate: ClassVar[bool] = True
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     stabilization: Stabilization = NoStabilization()
 
     @property

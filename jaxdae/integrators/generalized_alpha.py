@@ -36,7 +36,6 @@ from jaxdae.integrators.interface import StepInfo, closed_step_info, convergence
 from jaxdae.integrators.method import Method
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
@@ -97,7 +96,7 @@ class GeneralizedAlpha(Method):
     """
 
     rho_inf: Leaf = 0.8
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:

@@ -32,8 +32,8 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.runge_kutta import Tableau, amplifying_rate, combine
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, applied_force, velocity_residual
+from jaxdae.typing import Leaf
 
 _S = sqrt(6.0)
 HEM4 = Tableau(
@@ -63,7 +63,7 @@ class HalfExplicitRungeKutta(PointMethod):
     """
 
     tableau: Tableau = static(one_of=Tableau, default=HEM4)
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @property
     def damping_limit(self) -> float:

@@ -31,7 +31,6 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Linearization, Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, applied_force
 from jaxdae.typing import Leaf, Rows, Velocity
 
@@ -134,7 +133,7 @@ class BackwardEuler(PointMethod):
         newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
     """
 
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
@@ -156,7 +155,7 @@ class ImplicitMidpoint(PointMethod):
     """
 
     symmetric: ClassVar[bool] = True
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:

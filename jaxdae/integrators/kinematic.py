@@ -27,10 +27,9 @@ from jaxdae.integrators.runge_kutta import EULER, MIDPOINT, RK4, Tableau, amplif
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.kinematic import check_kinematic, feasible_velocity, unprojected_rate
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.status import Status, first_failure
 from jaxdae.system import AnySystem, State
-from jaxdae.typing import Coordinates, Velocity
+from jaxdae.typing import Coordinates, Leaf, Velocity
 
 
 @pytree
@@ -56,7 +55,7 @@ class Kinematic(PointMethod):
 
     tableau: Tableau = static(one_of=Tableau, default=RK4)
     projected: bool = static(one_of=bool, default=True)
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @classmethod
     def euler(cls, **kwargs: Any) -> Kinematic:

@@ -27,9 +27,9 @@ from jaxdae.kinematic import check_kinematic, feasible_velocity
 from jaxdae.linearization import linearize
 from jaxdae.newton import DenseNewton, NewtonMethod, is_newton
 from jaxdae.operators import AutodiffRows
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.status import first_failure
 from jaxdae.system import AnySystem, State, velocity_residual, wanted_rate
+from jaxdae.typing import Leaf
 
 
 def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
@@ -64,7 +64,7 @@ class KinematicImplicit(Method):
 
     share: float = static(default=1.0)
     newton: NewtonMethod = DenseNewton(iterations=8)
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @classmethod
     def backward_euler(cls, **kwargs: Any) -> KinematicImplicit:

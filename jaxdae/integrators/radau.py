@@ -49,7 +49,6 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Linearization, Point, factorized, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.system import AnySystem, State, velocity_residual
 from jaxdae.typing import Leaf
 
@@ -186,7 +185,7 @@ class RadauIIA(PointMethod):
     soft or at velocity level.
     """
 
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:

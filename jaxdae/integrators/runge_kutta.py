@@ -28,10 +28,9 @@ from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.integrators.tangent import tangent_rate
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
-from jaxdae.typing import Rows, Velocity
+from jaxdae.typing import Leaf, Rows, Velocity
 
 Slopes = tuple[list[Velocity], list[Velocity]]
 """xi' and a of all stages."""
@@ -135,7 +134,7 @@ class RungeKutta(PointMethod):
 
     begins_at_estimate: ClassVar[bool] = True
     tableau: Tableau = static(one_of=Tableau, default=RK4)
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     stabilization: Stabilization = NoStabilization()
     unroll: bool = static(one_of=bool, default=True)
 

@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae.integrators.interface import largest
-from jaxdae.integrators.method import of_points, roles_of
+from jaxdae.integrators.method import of_points, roles_of, samples_law
 from jaxdae.integrators.motion import motion
 from jaxdae.stabilization import Baumgarte
 from jaxdae.status import Status
@@ -101,8 +101,9 @@ def stability_status(system: AnySystem, integrator: Any, state: State, before: A
 
 
 def may_be_unstable(system: AnySystem, integrator: Any, law: Any) -> bool:
-    """Return whether to look for steps beyond the stability limit: with explicit methods and forces that resist motion."""
-    return damping_limit(integrator) < float("inf") and not system.first_order and (law is not None or system.resists)
+    """Return whether to look for steps beyond the stability limit: explicit methods whose forces may be steep, without a sampled law."""
+    explicit = damping_limit(integrator) < float("inf") and not samples_law(integrator)
+    return explicit and not system.first_order and (law is not None or system.resists)
 
 
 def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -> Any:

@@ -20,9 +20,9 @@ from jaxdae._pytree import pytree, static
 from jaxdae.integrators.interface import StepInfo, stage_dynamics, step_info
 from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.stabilization import NoStabilization, Stabilization
 from jaxdae.system import AnySystem, State
+from jaxdae.typing import Leaf
 
 
 @pytree
@@ -39,7 +39,7 @@ class Taylor(PointMethod):
     """
 
     jerk: bool = static(one_of=bool, default=True)
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     stabilization: Stabilization = NoStabilization()
 
     @property

@@ -55,7 +55,6 @@ from jaxdae.integrators.method import PointMethod
 from jaxdae.linearization import Point, linearize
 from jaxdae.newton import Corrections, DenseNewton, NewtonMethod, is_newton, simplified_newton
 from jaxdae.requirements import not_negative, offers
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import AnySystem, State, applied_force, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
@@ -222,7 +221,7 @@ class Rattle(PointMethod):
     """
 
     symmetric: ClassVar[bool] = True
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     iterations: int = static(default=8)
     velocity_level: bool = static(one_of=bool, default=True)
     tolerance: Leaf = None
@@ -270,7 +269,7 @@ class DiscreteEulerLagrange(PointMethod):
 
     symmetric: ClassVar[bool] = True
     lagrangian: Any = MidpointLagrangian()
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=6)
     velocity_level: bool = static(one_of=bool, default=True)
 

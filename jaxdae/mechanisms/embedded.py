@@ -23,11 +23,10 @@ from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.first_order import KinematicMechanism
 from jaxdae.names import Names
 from jaxdae.operators import DenseMatrix, DiagonalMatrix, MassOperator
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.status import Status
 from jaxdae.system import State, default_tolerance, velocity_residual
-from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Velocity
+from jaxdae.typing import Coordinates, Count, Input, Leaf, Rows, Scalar, Square, Velocity
 from jaxdae.wrapper import SameCoordinates
 
 
@@ -45,7 +44,7 @@ class Embedded(SameCoordinates, KinematicSystem):
     """
 
     system: KinematicSystem
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -104,7 +103,7 @@ class EmbeddedMechanism(KinematicSystem):
 
     mechanism: Mechanism
     frame: KinematicMechanism
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @property
     def n_inputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -251,7 +251,11 @@ class Inner(Kind):
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the joint as an entry of a group."""
-        return value.placed(start.everything, start.numbers).measuring(element.number)
+        inner = value.placed(start.everything, start.numbers)
+        if inner.coordinates:
+            return inner.measuring(element.number)
+        static = [field.name for field in dataclasses.fields(inner) if field.metadata.get("static")]
+        return dataclasses.replace(inner, **dict.fromkeys(static, ()), **dict.fromkeys(inner.elements()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,9 @@ class Number(Bounded):
         """Returns the number as an array ()."""
         if value is None and self.at_start is not None:
             return self.at_start(element, start.frames["a"], start.frames["b"])
-        return real(value)
+        # Known numbers stay known inside of a program, so that groups can go without zeros.
+        with jax.ensure_compile_time_eval() if concrete(value) is not None else contextlib.nullcontext():
+            return real(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

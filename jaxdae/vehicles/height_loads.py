@@ -32,10 +32,9 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
-from jaxdae.typing import Input
+from jaxdae.typing import Input, Leaf
 from jaxdae.vehicles.loads import WithLoads, carrying, loaded_tires, root
 
 
@@ -57,7 +56,7 @@ class HeightLoads(WithLoads):
     """
 
     system: Mechanism
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     iterations: int = static(default=8)
 
     def _rows(self) -> np.ndarray:

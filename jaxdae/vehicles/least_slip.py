@@ -106,7 +106,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
 
     mechanism: Leaf
     driven: tuple[str, ...] = static()
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
 
     @property
     def n_inputs(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]

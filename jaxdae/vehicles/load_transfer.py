@@ -25,7 +25,6 @@ from jax import Array
 from jaxdae._pytree import pytree, static
 from jaxdae.linearization import linearize
 from jaxdae.mechanisms import Mechanism
-from jaxdae.saddle_point import SaddlePointSolver
 from jaxdae.saddle_point.derivative import solve
 from jaxdae.system import State
 from jaxdae.typing import Input, Leaf
@@ -57,7 +56,7 @@ class LoadTransfer(WithLoads):
     system: Mechanism
     height: Leaf
     gravity: Leaf = 9.81
-    solver: SaddlePointSolver | None = None
+    solver: Leaf = None
     iterations: int = static(default=4)
 
     def requirements(self) -> Any:

@@ -194,14 +194,14 @@ def test_a_failed_simulation_ends_with_1_and_keeps_what_there_is(config, tmp_pat
     )
     code, stdout, err = command("run", config, "--out", out, *(x for s in settings for x in ("--set", s)))
     assert code == 1
-    assert "the simulation failed: NONFINITE after t = " in err
+    assert "the simulation failed: UNSTABLE after t = 0 s" in err
     assert "in world " in err
     (folder,) = out.iterdir()
-    assert "3 NONFINITE" in stdout
+    assert "3 UNSTABLE" in stdout
     assert "**The simulation failed:**" in (folder / "report.md").read_text()
     with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
         assert np.all(np.isfinite(data.q.values))
-        assert np.all(data.status.values[:, -1] == 1)
+        assert np.all(data.status.values[:, -1] == jaxdae.Status.UNSTABLE)
 
 
 @pytest.mark.parametrize("subcommand", ["run", "check"])

@@ -26,7 +26,6 @@ import numpy as np
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, VELOCITIES, Structure
 from jaxdae.mechanisms.space import Plane, Space
-from jaxdae.mechanisms.values import real
 
 ALWAYS = ("damping", "armature")
 PAIRS = (("friction", "friction_speed"), ("stiffness", "rest"))
@@ -72,6 +71,12 @@ def parameter_axes(space: Plane | Space, groups: Mapping[str, Any], axes: Mappin
     return {"fixed": frame, "held": frame, "turning": geometry, "sliding": geometry} | elements
 
 
+def dtype_of(groups: Any) -> Any:
+    """Return the precision of the leaves of joints, the default one without leaves."""
+    leaves = jax.tree.leaves(groups)
+    return leaves[0].dtype if leaves else jnp.result_type(float)
+
+
 def _elements(groups: Mapping[str, Any]) -> list[str]:
     """Return the names of the parameters along single velocities that any joint has."""
     given = {name for group in groups.values() for name in group.elements() if getattr(group, name) is not None}
@@ -87,7 +92,7 @@ def _frames(space: Plane | Space, structure: Structure, groups: Mapping[str, Any
     """Return the frames `fixed` of all links in their parents and `held` of all bodies in their links."""
     kind, count, bodies = space.frame, len(structure.joint_names), len(structure.body_links)
     sides = [jax.vmap(lambda joint: joint.joint_frames())(group) for group in groups.values() if group.names]
-    ground = jnp.stack([real(entry)[None] for entry in kind.GROUND])
+    ground = jnp.asarray(kind.GROUND, dtype_of(groups))[:, None]
     on_a, on_b = (jnp.concatenate([*(jnp.stack(side[k]) for side in sides), ground], axis=1) for k in range(2))
     number, backward = on_a.shape[1], np.asarray(structure.backward, bool)
     both = jnp.concatenate([on_a, on_b], axis=1)
@@ -122,7 +127,8 @@ def _welds_by_depth(structure: Structure) -> list[np.ndarray]:
 def _axes(space: Plane | Space, structure: Structure, groups: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the unit rotations and translations of all velocities, in the axes of their links."""
     turning, sliding = _constant_axes(space, structure)
-    turnings, slidings, signs = [real(turning)], [real(sliding)], np.ones(len(turning))
+    dtype = dtype_of(groups)
+    turnings, slidings, signs = [jnp.asarray(turning, dtype)], [jnp.asarray(sliding, dtype)], np.ones(len(turning))
     index, size = np.arange(len(turning)), len(turning)
     starts, links = structure.starts(VELOCITIES), _links_by_joint(structure)
     for group in groups.values():
@@ -150,7 +156,12 @@ def _links_by_joint(structure: Structure) -> dict[str, tuple[list[int], float]]:
 
 def _steps(group: Any) -> list[tuple[Any, Any]]:
     """Return the unit rotations and translations (k, ...) of each step of a group of joints."""
-    return jax.vmap(lambda joint: [(real(step.turning), real(step.sliding)) for step in joint.steps()])(group)
+    dtype = dtype_of(group)
+
+    def of_joint(joint: Any) -> list[tuple[Any, Any]]:
+        return [(jnp.asarray(step.turning, dtype), jnp.asarray(step.sliding, dtype)) for step in joint.steps()]
+
+    return jax.vmap(of_joint)(group)
 
 
 def _constant_axes(space: Plane | Space, structure: Structure) -> tuple[np.ndarray, np.ndarray]:
@@ -172,7 +183,7 @@ def _constant_axes(space: Plane | Space, structure: Structure) -> tuple[np.ndarr
 def _along(structure: Structure, groups: Mapping[str, Any], name: str, default: float) -> Any:
     """Return a parameter of the joints for each velocity (nv,)."""
     starts, links = structure.starts(VELOCITIES), _links_by_joint(structure)
-    values, index, size = [real([default])], np.zeros(len(structure.velocity_names), int), 1
+    values, index, size = [jnp.asarray([default], dtype_of(groups))], np.zeros(len(structure.velocity_names), int), 1
     for group in groups.values():
         value = group.elements().get(name)
         if value is None:
@@ -183,6 +194,6 @@ def _along(structure: Structure, groups: Mapping[str, Any], name: str, default: 
             for c, link in enumerate(own):
                 columns = starts[link] + np.arange(VELOCITIES[structure.kinds[link]])
                 index[columns] = size + per_joint * k + (c if group.coordinates else 0)
-        values.append(real(value).reshape(-1))
+        values.append(value.reshape(-1))
         size += per_joint * len(group.names)
     return jnp.concatenate(values)[index]
