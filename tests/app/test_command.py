@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 
 from jaxdae.app.command import main
+from jaxdae.status import Status
 
 PENDULUM = """
 name: pendulum
@@ -201,7 +202,7 @@ def test_a_failed_simulation_ends_with_1_and_keeps_what_there_is(config, tmp_pat
     assert "**The simulation failed:**" in (folder / "report.md").read_text()
     with xr.open_zarr(folder / "results.zarr", chunks=None) as data:
         assert np.all(np.isfinite(data.q.values))
-        assert np.all(data.status.values[:, -1] == jaxdae.Status.UNSTABLE)
+        assert np.all(data.status.values[:, -1] == Status.UNSTABLE)
 
 
 @pytest.mark.parametrize("subcommand", ["run", "check"])

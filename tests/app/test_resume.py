@@ -121,19 +121,25 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
 
 def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
     """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of the first job."""
-    varied = "{path: joints.hinge.damping, distribution: uniform, low: 1, high: 80}"
+    # The faster the hinge turns, the less a projection reaches the constraints.
+    varied = "{path: forces.motor.torque, distribution: uniform, low: -80, high: -1}"
+    motor = "damping: 0.3}\n  forces:\n    - {type: torque, name: motor, a: ground, b: rod, torque: 40}"
     config = tmp_path / "swing.yaml"
-    config.write_text(SWING.replace("{path: bodies.rod.mass, scatter: 0.1}", varied))
+    config.write_text(
+        SWING.replace("{path: bodies.rod.mass, scatter: 0.1}", varied)
+        .replace("damping: 0.3}", motor)
+        .replace("size: 100,", "size: 100, seed: 2,")
+    )
     made = load(str(config))
     monkeypatch.setattr("jaxdae.app.config.load", lambda *arguments: made)
     code, _, err = command("run", config, "--out", tmp_path / "whole")
-    assert (code, "NOT_CONVERGED after t = 0.28 s in world 78 of 100" in err) == (1, True), err
+    assert (code, "NOT_CONVERGED after t = 0.2 s in world 97 of 100" in err) == (1, True), err
     with xr.open_zarr(only(tmp_path / "whole") / "results.zarr") as data:
         gained, failed = np.diff(data.work.values), data.status.values[:, :-1] != 0
     assert failed.sum() > 100
     assert not gained[failed].any()  # What has failed stands still.
     job = ("run", config, "--out", tmp_path / "shared", "--chunks", 2, "--chunk")
-    told = "8 of worlds 0 to 63 failed: 8 NOT_CONVERGED\n", "7 of worlds 64 to 99 failed: 7 NOT_CONVERGED\n"
+    told = "57 of worlds 0 to 63 failed: 57 NOT_CONVERGED\n", "32 of worlds 64 to 99 failed: 32 NOT_CONVERGED\n"
     for index in (0, 1, 1):
         code, _, err = command(*job, index)
         assert (code, err) == (1, told[index])
