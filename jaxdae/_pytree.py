@@ -166,9 +166,18 @@ def _entry_names(tree: list[Any] | tuple[Any, ...]) -> list[str]:
     return list(getattr(tree, "_fields", ())) or [str(k) for k in range(len(tree))]
 
 
-def _named_leaf(tree: Any, names: list[str]) -> tuple[str, int] | None:
-    """Return the leaf path and the index of an element that a node of a pytree addresses by name, None where it does not."""
-    return tree.named_leaf(names) if hasattr(type(tree), "named_leaf") else None
+def _resolved(tree: Any, path: str) -> tuple[str, int | None]:
+    """Return the path of a leaf or subtree, and an index in it if the path addresses an element by name.
+
+    A node with a method `named_leaf(names)` translates the rest of the path to a leaf path below it and an index, or returns None.
+    """
+    names, node = path.split("."), tree
+    for depth, name in enumerate(names):
+        found = node.named_leaf(names[depth:]) if hasattr(type(node), "named_leaf") else None
+        if found is not None:
+            return ".".join([*names[:depth], found[0]]), found[1]
+        node = _step_into(node, name, path)
+    return path, None
 
 
 def get_leaf(tree: Any, path: str) -> Any:
@@ -182,13 +191,10 @@ def get_leaf(tree: Any, path: str) -> Any:
     Raises:
         KeyError: no such path; the message lists what there is at the place where the path ends.
     """
-    names = path.split(".")
-    for depth, name in enumerate(names):
-        found = _named_leaf(tree, names[depth:])
-        if found is not None:
-            return get_leaf(tree, found[0])[found[1]]
+    path, index = _resolved(tree, path)
+    for name in path.split("."):
         tree = _step_into(tree, name, path)
-    return tree
+    return tree if index is None else tree[index]
 
 
 def set_leaf(tree: Any, path: str, value: Any) -> Any:
@@ -202,10 +208,9 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
     Raises:
         KeyError: no such path.
     """
-    get_leaf(tree, path)  # Its message has the whole path.
-    found = _named_leaf(tree, path.split("."))
-    if found is not None:
-        return set_leaf(tree, found[0], jnp.asarray(get_leaf(tree, found[0])).at[found[1]].set(value))
+    path, index = _resolved(tree, path)  # Its message has the whole path.
+    if index is not None:
+        value = jnp.asarray(get_leaf(tree, path)).at[index].set(value)
     name, _, rest = path.partition(".")
     child = _step_into(tree, name, path)
     new = set_leaf(child, rest, value) if rest else value
@@ -237,17 +242,6 @@ def leaf_paths(tree: Any) -> tuple[str, ...]:
     return tuple(".".join(_key_name(key) for key in path) for path, _ in flat)
 
 
-def _whole_leaf(tree: Any, path: str) -> str:
-    """Return the path of the leaf that contains the element at a path."""
-    names, node = path.split("."), tree
-    for depth, name in enumerate(names):
-        found = _named_leaf(node, names[depth:])
-        if found is not None:
-            return ".".join([*names[:depth], found[0]])
-        node = _step_into(node, name, path)
-    return path
-
-
 def batch_axes(tree: Any, *paths: str) -> Any:
     """Returns `in_axes` for `jax.vmap` or `batch_rollout`: axis 0 at the named leaves, None at all others.
 
@@ -259,6 +253,6 @@ def batch_axes(tree: Any, *paths: str) -> Any:
         KeyError: a path does not exist.
     """
     axes = jax.tree.map(lambda _: None, tree)
-    for path in (_whole_leaf(tree, path) for path in paths):
+    for path in (_resolved(tree, path)[0] for path in paths):
         axes = set_leaf(axes, path, jax.tree.map(lambda _: 0, get_leaf(tree, path)))
     return axes

@@ -26,13 +26,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxdae.masks import hard_rows
 from jaxdae.requirements import requirements_met
 from jaxdae.status import Status
 from jaxdae.system import AnySystem, State, velocity_residual
-from jaxdae.tolerances import scales
+from jaxdae.tolerances import are_lengths, scales
 
 
 def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
@@ -101,14 +100,12 @@ def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: A
         units: of the values.
         values: coordinates or velocities.
     """
-    is_length = np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * values.shape[0])][: values.shape[0]], bool)
-    far = jnp.max(jnp.where(is_length, jnp.abs(values), 0.0), initial=0.0)
+    far = jnp.max(jnp.where(are_lengths(units, values.shape[0]), jnp.abs(values), 0.0), initial=0.0)
     sizes = scales(system, row_units, scale.shape[0], values.dtype)
-    in_meters = np.asarray([unit in ("m", "m/s") for unit in (*row_units, *("",) * scale.shape[0])][: scale.shape[0]], bool)
     eps, largest, size = jnp.finfo(values.dtype).eps, jnp.max(scale, initial=1.0), 1.0 + jnp.max(jnp.abs(values), initial=0.0)
     moves = scale > eps**0.5 * largest
     rounding = jnp.where(moves, 0.0, _ROUNDINGS * eps * largest * size)
-    return jnp.where(in_meters & moves, sizes + far, scale * size), rounding
+    return jnp.where(are_lengths(row_units, scale.shape[0]) & moves, sizes + far, scale * size), rounding
 
 
 def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:

@@ -98,7 +98,7 @@ def kinematic_velocity(
         system: the kinematic system, or a wrapper around one.
         state: time (s) and coordinates; its velocities are not used.
         u: input (nu,), passed on to `system.rate`.
-        solver: a saddle-point solver; that of the system by default.
+        solver: a saddle-point solver; None for the default solver of the system.
 
     Returns:
         x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate. NaN where a solver that needs
@@ -129,7 +129,7 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
         system: the kinematic system.
         state: time (s) and coordinates.
         u: input (nu,).
-        solver: a saddle-point solver; that of the system by default.
+        solver: a saddle-point solver; None for the default solver of the system.
 
     `diagnose(system, state)` names the rows.
     """

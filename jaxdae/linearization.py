@@ -63,7 +63,7 @@ def linearize(
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities; velocities matter for constraints that are not affine in them.
-        solver: a saddle-point solver; that of the system by default.
+        solver: a saddle-point solver; None for the default solver of the system.
         compliance: scalar or (nc,), added to that of the system.
         weight: a matrix in place of the mass matrix.
     """

@@ -10,6 +10,11 @@ import numpy as np
 from jaxdae.system import AnySystem
 
 
+def are_lengths(units: tuple[str, ...], count: int) -> np.ndarray:
+    """Return whether each of `count` quantities is in m or m/s; missing units count as others."""
+    return np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * count)][:count], bool)
+
+
 def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) -> Any:
     """Return the characteristic sizes (count,) of quantities with these units: `system.characteristic_length` for m and m/s, else 1.
 
@@ -19,8 +24,7 @@ def scales(system: AnySystem, units: tuple[str, ...], count: int, dtype: Any) ->
         count: number of quantities.
         dtype: of the result.
     """
-    is_length = np.asarray([unit in ("m", "m/s") for unit in (*units, *("",) * count)][:count], bool)
-    return jnp.where(is_length, jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
+    return jnp.where(are_lengths(units, count), jnp.asarray(system.characteristic_length, dtype), jnp.ones((), dtype))
 
 
 def shortest_scale(system: AnySystem, dtype: Any) -> Any:

@@ -51,7 +51,7 @@ class Integrator(Protocol):
     """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.
 
     Fields `solver` and `stabilization`, where a method has them, are those of its dynamics; wrappers such as `Projected` then solve with
-    that solver, and with that of the system where there is none.
+    that solver, without one with the default solver of the system.
 
     A method of order two whose step backward undoes its step forward has a class attribute `symmetric = True`: `Composition` takes no
     other.

@@ -30,7 +30,7 @@ class Roles(NamedTuple):
     """How an integrator solves for accelerations; what is solved around it is solved likewise.
 
     Attributes:
-        solver: a saddle-point solver; None for that of the system.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
     """
 

@@ -28,7 +28,7 @@ def motion(
         system: the system.
         state: time (s), coordinates and velocities.
         u: input (nu,), a feedback law, or None.
-        solver: a saddle-point solver; that of the system where there is none.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row, of systems with forces.
     """
     given = input_at(u, state, system)
@@ -57,7 +57,7 @@ def with_feasible_velocity(system: AnySystem, state: State, u: Any, solver: Sadd
         system: the system.
         state: the state.
         u: input (nu,), a feedback law, or None.
-        solver: a saddle-point solver; that of the system where there is none.
+        solver: a saddle-point solver; None for the default solver of the system.
     """
     if not system.first_order:
         return state, jnp.asarray(Status.OK, jnp.int32)

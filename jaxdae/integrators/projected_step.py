@@ -56,7 +56,7 @@ class ProjectedStep(PointWrapping):
         integrator: any integrator; `Kinematic(projected=False)` is the notes' for x' = f.
         point: where in the step tangent planes are taken, as a fraction of it: 0 at its start, the notes', 1/2 in its middle.
         metric: W, see `Metric`; the notes' is `Metric.EUCLIDEAN`, which a kinematic system has by default.
-        solver: a saddle-point solver; None for that of the integrator (of the system where it has none).
+        solver: a saddle-point solver; None for the solver of the integrator, else the default solver of the system.
     """
 
     integrator: Integrator

@@ -52,7 +52,7 @@ def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, 
 
     Args:
         system: the mechanical system.
-        solver: a saddle-point solver; that of the system by default.
+        solver: a saddle-point solver; None for the default solver of the system.
         stabilization: what is added to the acceleration row; `NoStabilization()` by default.
 
     The result is a pytree: gradients with respect to the system, the gains and `args` (the input u, a feedback law of (t, state), or None)
@@ -103,7 +103,7 @@ def projected_solver(
             evaluate it anew after the projection.
         system: the mechanical system.
         projection: what is projected. None keeps quaternions at unit length and projects nothing.
-        solver: the saddle-point solver of projections that name none; that of the system by default.
+        solver: the saddle-point solver of projections without a solver; None for the default solver of the system.
 
     Raises:
         ImportError: Diffrax is not installed.

@@ -232,7 +232,7 @@ class Joint(Element):
         """Return an element of a group with the fields that one of its coordinates depends on, without names and bodies."""
         joint: Any = self
         fields = {field.name: field.metadata.get("static") for field in dataclasses.fields(joint)}
-        unread = self.unread[list(self.coordinates.values())[number]]
+        unread = self.unread[list(self.coordinates.values())[number]] if self.coordinates else ()
         without = [name for name in (*unread, *self.elements()) if name in fields]
         return dataclasses.replace(joint, **{name: () for name, static in fields.items() if static}, **dict.fromkeys(without))
 

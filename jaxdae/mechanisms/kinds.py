@@ -251,11 +251,7 @@ class Inner(Kind):
 
     def placed(self, value: Any, element: Any, start: Start) -> Any:
         """Returns the joint as an entry of a group."""
-        inner = value.placed(start.everything, start.numbers)
-        if inner.coordinates:
-            return inner.measuring(element.number)
-        static = [field.name for field in dataclasses.fields(inner) if field.metadata.get("static")]
-        return dataclasses.replace(inner, **dict.fromkeys(static, ()), **dict.fromkeys(inner.elements()))
+        return value.placed(start.everything, start.numbers).measuring(getattr(element, "number", 0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

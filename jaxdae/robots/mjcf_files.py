@@ -203,13 +203,17 @@ class _Model:
             copy.children += self._merged(child, origin, chain, line, depth + 1)
         return [copy]
 
+    def _included_place(self, name: str, origin: _Origin) -> str:
+        """Return the path of an included file. MuJoCo looks in the folder of the main file, then in that of the including file."""
+        place = os.path.normpath(os.path.join(self.home, name))
+        if origin.included is not None and not os.path.exists(place):
+            return os.path.normpath(os.path.join(origin.included, name))
+        return place
+
     def _included(self, node: Node, origin: _Origin, chain: Sequence[pathlib.Path], line: int | None, depth: int) -> list[Node]:
         """Return the elements of an included file."""
         name = node.attributes.get("file", "")
-        # MuJoCo looks beside the main file first, then beside the file that includes.
-        place = os.path.normpath(os.path.join(self.home, name))
-        if origin.included is not None and not os.path.exists(place):
-            place = os.path.normpath(os.path.join(origin.included, name))
+        place = self._included_place(name, origin)
         found = self._found(name, place)
         if isinstance(found, str):
             self.reading.wrong(origin.file, node.line, f"<include> {found}")
@@ -280,9 +284,7 @@ class _Model:
     def _attach(self, node: Node, origin: _Origin, line: int) -> None:
         """Replace the file of a <model> by a buffer."""
         name = node.attributes.get("file", "")
-        place = os.path.normpath(os.path.join(self.home, name))
-        if origin.included is not None and not os.path.exists(place):
-            place = os.path.normpath(os.path.join(origin.included, name))
+        place = self._included_place(name, origin)
         found = self._found(name, place)
         if isinstance(found, str):
             self.reading.wrong(origin.file, line, f"<model> {found}")
