@@ -323,6 +323,7 @@ def test_angles_in_degrees(tmp_path):
     wrong = [
         *({"rpy": text} for text in ("0 90 0", "45 0 0", "0 0 -180", "10 0 0", "0 0 22.5", "0 57.29578 0")),
         *({"limits": ends} for ends in (("-180", "180"), ("-90", "90"), ("0", "120"), ("-166", "166"), ("-22.5", "15"), ("-360", "360"))),
+        *({"limits": ends} for ends in (("-169.9", "169.9"), ("-57.29578", "1"), ("-12.6051", "22"), ("0", "343.77"))),
         *({"offset": text} for text in ("90", "-45", "180")),
     ]
     right = [
@@ -330,6 +331,7 @@ def test_angles_in_degrees(tmp_path):
         *({"limits": ends} for ends in (("-6.28", "6.28"), ("-12.57", "12.57"), ("-12.566370614", "12.566370614"), ("-18.85", "18.85"))),
         *({"limits": ends} for ends in (("-100", "100"), ("-1000", "1000"), ("-1e16", "1e16"), ("-10", "10"), ("-12", "12"))),
         *({"limits": ends} for ends in (("-31.4159", "31.4159"), ("-3.14", "3.14"), ("-inf", "inf"))),
+        *({"limits": ends} for ends in (("-15.7", "15.7"), ("-25.133", "25.13"), ("-62.832", "62.83"), ("0", "1e4"))),
         *({"offset": text} for text in ("1.5708", "-3.14159", "6.2832", "0.5")),
     ]
     for ending, write in (("urdf", Hinge.urdf), ("sdf", Hinge.sdf)):
@@ -353,6 +355,7 @@ def test_angles_of_mjcf(tmp_path):
     """Degrees with angle="radian", and radians with angle="degree", the default."""
     pytest.importorskip("mujoco")
     body = '<body euler="{1}"><joint type="{2}" range="{0}" limited="true"/><geom size=".1"/></body>'.format
+    spring = '<body><joint springref="{0}" stiffness="1"/><geom size=".1"/></body>'.format
     for angle, text, expected in (
         ("radian", body("-180 180", "0 0 0", "hinge"), "the range of joint 'joint0' is -180 180 rad; if these are degrees"),
         ("radian", body("-1 1", "0 90 0", "hinge"), "euler of <body> is 0 90 0 rad; if these are degrees, write 0 1.5708 0"),
@@ -362,6 +365,10 @@ def test_angles_of_mjcf(tmp_path):
         ("degree", body("-3.14159 3.14159", "0 0 0", "hinge"), "is -3.14159 3.14159 degrees; if these are radians, write -180 180"),
         ("degree", body("-90 90", "0 1.5708 0", "hinge"), "euler of <body> is 0 1.5708 0 degrees"),
         ("degree", body("-3 3", "0 1 2", "hinge"), ""),
+        ("radian", spring("90"), "springref of joint 'joint0' is 90 rad; if these are degrees, write 1.5708"),
+        ("radian", spring("1.5708"), ""),
+        ("degree", spring("1.5708"), "springref of joint 'joint0' is 1.5708 degrees; if these are radians, write 90.0002"),
+        ("degree", spring("90"), ""),
     ):
         found = doubts(written(tmp_path, {"r.xml": mjcf(text, f'<compiler angle="{angle}"/>')}))
         assert expected in found, (angle, text, found)
@@ -372,3 +379,17 @@ def test_published_files_have_no_doubtful_angles():
     for folder in (pathlib.Path(__file__).parent / "reference" / "models", pathlib.Path(__file__).parents[1] / "configs" / "models"):
         for path in sorted(folder.glob("*.*df")):
             assert not doubts(path)
+
+
+def test_angles_of_equalities_and_keyframes_are_in_radians(tmp_path):
+    """MuJoCo does not convert these, whatever the unit of the file."""
+    pytest.importorskip("mujoco")
+    links = "".join(f'<body name="{name}"><joint name="{name}"/><geom size=".1"/></body>' for name in "jk")
+    for offset, angle in (("0.5", "1.5708"), ("90", "0"), ("-45", "0"), ("0", "-120"), ("0", "30")):
+        more = f'<equality><joint joint1="k" joint2="j" polycoef="{offset} 1 0 0 0"/></equality>'
+        more += f'<keyframe><key qpos="{angle} 0"/></keyframe>'
+        found = doubts(written(tmp_path, {"r.xml": f"<mujoco><worldbody>{links}</worldbody>{more}</mujoco>"}))
+        expected = [f"polycoef of the equality of joint 'k' is {offset} rad; if these are degrees"] * (abs(float(offset)) > 1.0)
+        expected += [f"qpos of a keyframe of joint 'j' is {angle} rad; if these are degrees"] * (abs(float(angle)) > 2.0)
+        assert all(text in found for text in expected)
+        assert bool(found) == bool(expected)

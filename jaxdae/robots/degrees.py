@@ -21,6 +21,8 @@ _MOST = 3600.0
 """The largest angle of an orientation in degrees."""
 _COMMON = (math.pi / 4.0, math.pi / 2.0, math.pi, 2.0 * math.pi)
 _ROUNDED = 1e-3
+_OF_HALF_TURNS = 0.02
+"""The rounding of a number of half turns."""
 
 
 def orientation_in_degrees(angles: Iterable[float]) -> bool:
@@ -29,10 +31,15 @@ def orientation_in_degrees(angles: Iterable[float]) -> bool:
 
 
 def limits_in_degrees(limits: Iterable[float]) -> bool:
-    """Return whether limits of a joint in rad are degrees: multiples of 0.5 beyond two turns, except powers of ten."""
-    return any(
-        _TWO_TURNS < abs(limit) <= _LARGEST and (2.0 * limit).is_integer() and not math.log10(abs(limit)).is_integer() for limit in limits
-    )
+    """Return whether limits of a joint in rad are degrees: beyond two turns, except multiples of pi and powers of ten."""
+    return any(_TWO_TURNS < abs(limit) <= _LARGEST and not _has_no_unit(abs(limit)) for limit in limits)
+
+
+def _has_no_unit(limit: float) -> bool:
+    """Return whether a limit in rad is half turns, or a power of ten that stands for "no limit"."""
+    half_turns = limit / math.pi
+    is_rounded = (2.0 * limit).is_integer()
+    return math.log10(limit).is_integer() or (not is_rounded and abs(half_turns - round(half_turns)) <= _OF_HALF_TURNS)
 
 
 def angles_in_radians(angles: Iterable[float]) -> bool:
@@ -55,12 +62,25 @@ def doubt(what: str, angles: Iterable[float], degrees: bool) -> str:
 
 
 class Hinge(NamedTuple):
-    """A hinge of a compiled MJCF model, with angles in rad."""
+    """A hinge of a compiled MJCF model, with angles in rad.
+
+    Attributes:
+        name: its name.
+        line: its line in the file.
+        ends: its range, empty if it has none.
+        reference: its `ref`.
+        spring: its `springref`, zero without stiffness.
+        offsets: the constants of the equalities that it follows, in rad in every file.
+        postures: its angles in keyframes, in rad in every file.
+    """
 
     name: str
     line: int
     ends: Sequence[float]
     reference: float
+    spring: float
+    offsets: Sequence[float]
+    postures: Sequence[float]
 
 
 def doubt_mjcf(source: Source, root: Node, hinges: Sequence[Hinge]) -> None:
@@ -82,11 +102,17 @@ def doubt_mjcf(source: Source, root: Node, hinges: Sequence[Hinge]) -> None:
             if wrong(angles):
                 source.doubt(node.line, doubt(f"{key} of <{node.tag}>", angles, degrees))
     for hinge in hinges:
-        ends, (reference,) = ([math.degrees(x) if degrees else x for x in angles] for angles in (hinge.ends, [hinge.reference]))
+        ends, references = ([math.degrees(x) if degrees else x for x in angles] for angles in (hinge.ends, (hinge.reference, hinge.spring)))
+        name = brief(hinge.name)
         if (angles_in_radians if degrees else limits_in_degrees)(ends):
-            source.doubt(hinge.line, doubt(f"the range of joint {brief(hinge.name)}", ends, degrees))
-        if wrong([reference]):
-            source.doubt(hinge.line, doubt(f"ref of joint {brief(hinge.name)}", [reference], degrees))
+            source.doubt(hinge.line, doubt(f"the range of joint {name}", ends, degrees))
+        for key, angle in zip(("ref", "springref"), references, strict=True):
+            if wrong([angle]):
+                source.doubt(hinge.line, doubt(f"{key} of joint {name}", [angle], degrees))
+        for what, angles in (("polycoef of the equality", hinge.offsets), ("qpos of a keyframe", hinge.postures)):
+            doubtful = [angle for angle in angles if orientation_in_degrees([angle])]
+            if doubtful:
+                source.doubt(hinge.line, doubt(f"{what} of joint {name}", doubtful[:1], degrees=False))
 
 
 def _numbers(text: str, count: int) -> list[float]:

@@ -156,17 +156,20 @@ class _Reading:
         return next((line for line in known if line), 0)
 
     def hinges(self) -> list[Hinge]:
-        """Return the hinges of the model, and the range of each if it has one."""
-        model = self.model
+        """Return the hinges of the model, with the angles of each."""
+        model, places = self.model, self.model.jnt_qposadr
+        following = np.flatnonzero((model.eq_type == self.mujoco.mjtEq.mjEQ_JOINT) & (model.eq_active0 != 0))
         return [
             Hinge(
                 self.joints[k],
                 self._at("joints", k),
-                [float(x) for x in model.jnt_range[k]] if model.jnt_limited[k] else [],
-                float(model.qpos0[model.jnt_qposadr[k]]),
+                model.jnt_range[k].tolist() if model.jnt_limited[k] else [],
+                float(model.qpos0[places[k]]),
+                float(model.qpos_spring[places[k]]) if model.jnt_stiffness[k] else 0.0,
+                model.eq_data[following[model.eq_obj1id[following] == k], 0].tolist(),
+                model.key_qpos[:, places[k]].tolist(),
             )
-            for k in range(model.njnt)
-            if model.jnt_type[k] == self.mujoco.mjtJoint.mjJNT_HINGE
+            for k in np.flatnonzero(model.jnt_type == self.mujoco.mjtJoint.mjJNT_HINGE).tolist()
         ]
 
     def graph(self, path: pathlib.Path, missing: list[str], doubts: list[str]) -> Graph:
