@@ -23,6 +23,8 @@ from catalogue import RANK
 from scipy.spatial.transform import Rotation
 
 import jaxdae as jd
+import jaxdae.mechanisms as jm
+from jaxdae.mechanisms import spatial as js
 
 SOLVERS = {name: row.tolerant for name, row in catalogue.SOLVERS.items() if row.any_rank}
 # A direct solver and an iterating one.
@@ -244,3 +246,90 @@ def test_sensitivity_of_the_parallelogram(design, name):
     for direction in directions:
         above, below = (float(value_and_sensitivity(changed(flat + s * h * direction), method)[0]) for s in (1.0, -1.0))
         np.testing.assert_allclose(gradient @ direction, (above - below) / (2.0 * h), rtol=1e-6)
+
+
+# The default solver.
+
+
+def _pins(*pins):
+    """Returns hinges in the plane from (name, first body, second body, x, y)."""
+    return [jm.Revolute(name, a, b, at=(x, y)) for name, a, b, x, y in pins]
+
+
+def _bodies(**places):
+    return [jm.Body(name, 1.0, 0.1, (*place, 0.0)) for name, place in places.items()]
+
+
+_RING = [(np.cos(angle), np.sin(angle)) for angle in 2.0 * np.pi / 7.0 * np.arange(7)]
+_WITH_ONE_MORE = {
+    "three hinges that are geared pairwise": (
+        _bodies(a=(0.5, 0.0), b=(1.5, 0.3), c=(2.5, -0.2)),
+        [
+            *_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0), ("C", "ground", "c", 2, 0)),
+            *(jm.Relation(f"{one}{other}", one, other, (0.0, 1.0)) for one, other in ("AB", "BC")),
+        ],
+        jm.Relation("AC", "A", "C", (0.0, 1.0)),
+    ),
+    "a tendon relation that is another one twice": (
+        _bodies(a=(0.5, 0.0), b=(1.5, 0.3)),
+        [*_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)), jm.TendonRelation("t", ("A", "B"), (1.0, 1.0))],
+        jm.TendonRelation("u", ("A", "B"), (2.0, 2.0)),
+    ),
+    "a parallelogram with equal crank angles": (
+        _bodies(a=(0.0, 0.5), b=(1.0, 0.5), t=(0.5, 1.0)),
+        _pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0), ("C", "a", "t", 0, 1), ("D", "b", "t", 1, 1)),
+        jm.Relation("equal", "A", "B", (0.0, 1.0)),
+    ),
+    "a ring of seven hinges, one of them twice": (
+        _bodies(**{f"b{k}": np.mean(_RING[k : k + 2], axis=0) for k in range(6)}),
+        _pins(*((f"J{k}", f"b{k - 1}" if k else "ground", f"b{k}" if k < 6 else "ground", *_RING[k]) for k in range(7))),
+        *_pins(("again", "b2", "b3", *_RING[3])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name if not k else pytest.param(name, marks=pytest.mark.long) for k, name in enumerate(_WITH_ONE_MORE)])
+def test_the_default_solver_takes_rows_that_repeat_others(name):
+    """A joint or a relation that changes nothing: the accelerations are those without it."""
+    bodies, joints, further = _WITH_ONE_MORE[name]
+    for coordinates in (jm.Absolute(), jm.Joints()):
+        found = []
+        for elements in (joints, [*joints, further]):
+            mechanism, q = jm.planar_mechanism(bodies, elements, coordinates=coordinates)
+            assert isinstance(mechanism.default_solver, jd.LeastSquares if len(elements) > len(joints) else jd.SchurComplement)
+            a, _ = jd.forward_dynamics(mechanism, jd.State(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities))))
+            found.append(dict(zip(mechanism.names.velocities, np.asarray(a), strict=True)))
+        assert found[0].keys() == found[1].keys()
+        np.testing.assert_allclose([found[1][key] for key in found[0]], list(found[0].values()), rtol=0, atol=1e-10)
+
+
+def test_mobile_legs_do_not_hide_a_redundant_loop():
+    """A four-bar of hinges in space with three legs between balls, each of which adds the mobility of its spin."""
+    bodies = [js.Body(name, 1.0, (0.1, 0.2, 0.3), place) for name, place in (("a", (0, 0.5, 0)), ("t", (0.5, 1, 0)), ("b", (1, 0.5, 0)))]
+    pins = (("A", "ground", "a", (0, 0, 0)), ("B", "a", "t", (0, 1, 0)), ("C", "t", "b", (1, 1, 0)), ("D", "ground", "b", (1, 0, 0)))
+    joints = [js.Revolute(name, a, b, axis=(0, 0, 1), at=at) for name, a, b, at in pins]
+    for k in range(3):
+        low, high = np.array([0.5, 0.3 * k, 1.0]), np.array([0.2 * k, 1.0, 0.1 * k])
+        lower, upper = f"lower{k}", f"upper{k}"
+        bodies += [js.Body(name, 1.0, (0.1, 0.2, 0.3), 0.5 * (low + high)) for name in (lower, upper)]
+        joints += [js.Ball(f"S{k}", "ground", lower, at=low), js.Ball(f"T{k}", "t", upper, at=high)]
+        joints.append(js.Prismatic(f"P{k}", lower, upper, axis=high - low, at=low))
+    for coordinates in (jm.Absolute(), jm.Joints()):
+        assert isinstance(jm.spatial_mechanism(bodies, joints, coordinates=coordinates)[0].default_solver, jd.LeastSquares)
+
+
+def test_relations_that_take_a_freedom_each_keep_the_default_solver():
+    """A joint that is held, one that follows it, a crank that follows a loop, and two loops that are coupled."""
+    held = [jm.TendonRelation("hold", ("A",), (1.0,)), jm.Relation("follow", "B", "A", (0.0, 1.0))]
+    cases = [(_bodies(a=(0.5, 0.0), b=(1.5, 0.0)), [*_pins(("A", "ground", "a", 0, 0), ("B", "ground", "b", 1, 0)), *held])]
+    loops, linkage = [], []
+    for k in range(2):
+        a, b, t, x = f"a{k}", f"b{k}", f"t{k}", 5.0 * k
+        loops += _bodies(**{a: (x, 0.5), b: (x + 2.0, 0.5), t: (x + 1.0, 1.0)})
+        pins = ("A", "ground", a, x, 0), ("B", "ground", b, x + 2, 0), ("C", a, t, x, 1), ("D", b, t, x + 2, 1)
+        linkage += _pins(*((f"{name}{k}", *rest) for name, *rest in pins))
+    cases.append((loops, [*linkage, jm.Relation("couple", "A0", "A1", (0.0, 1.0))]))
+    crank = _pins(("X", "ground", "x", 9, 0))
+    cases.append((loops[:3] + _bodies(x=(9.5, 0.0)), [*linkage[:4], *crank, jm.Relation("follow", "X", "A0", (0.0, 1.0))]))
+    for bodies, joints in cases:
+        assert isinstance(jm.planar_mechanism(bodies, joints)[0].default_solver, jd.SchurComplement)

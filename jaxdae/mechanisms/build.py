@@ -253,7 +253,11 @@ def built(caller: str, description: Description, coordinates: Any, *, moved: boo
         forces=force_groups,
         tendons=over_joints,
         turns=_turns(forces, force_groups, own),
-        redundant=overconstrained(joints, {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0}),
+        redundant=overconstrained(
+            joints,
+            {body.name: _freedoms(body, space) for body in bodies} | {GROUND: 0},
+            [*((one.joint, one.other) for one in relations), *((*one.joints, *one.others) for one in related)],
+        ),
     )
     return made, q, drive_groups
 

@@ -160,7 +160,7 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
     return edges
 
 
-def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int]) -> bool:
+def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related: Sequence[Sequence[str]] = ()) -> bool:
     """Return whether some loops have so many rows that these depend on each other if the loops move.
 
     The Chebychev-Gruebler-Kutzbach count of the loops that share joints, without prescribed motions,
@@ -168,30 +168,86 @@ def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int]) -> bool:
         mobility = sum of the freedoms of their bodies, except the one nearest to the ground - sum of the rows of their joints.
 
     Loops with mobility <= 0, or with more prescribed motions than mobility, move because of their geometry only: Bennett's and Bricard's
-    linkages, planar linkages of hinges in space, parallelograms with three cranks. A truss without mobility counts as well. Also counted
-    are bodies with two lateral rows of wheels, whose axles are usually parallel.
+    linkages, planar linkages of hinges in space, parallelograms with three cranks. A truss without mobility counts as well. A single loop
+    with mobility < 0 has redundant rows, whatever the mobility of the loops around it. Also counted are bodies with two lateral rows of
+    wheels, whose axles are usually parallel, and relations, each of which takes one freedom.
 
     Args:
         joints: resolved joints with bodies `a` and `b`.
         freedoms: of free bodies by name.
+        related: the names of the joints of each relation.
     """
     lateral = [joint.b for joint in joints if "lateral" in joint.velocity_rows]
     if len(set(lateral)) < len(lateral):
         return True
     holding = [joint for joint in joints if joint.rows and not joint.prescribes]
     prescribed = [joint for joint in joints if joint.prescribes]
-    for loops in _loops_sharing_joints(holding):
-        bodies = dict.fromkeys(name for joint in loops for name in (joint.a, joint.b))
-        nearest = GROUND if GROUND in bodies else max(bodies, key=lambda name: freedoms[name])
-        mobility = sum(freedoms[name] for name in bodies if name != nearest) - sum(len(joint.rows) for joint in loops)
+    cycles = [[holding[k] for k in cycle] for cycle in _cycles(holding)]
+    between: dict[frozenset[str], list[Any]] = {}
+    for joint in holding:
+        between.setdefault(frozenset((joint.a, joint.b)), []).append(joint)
+    parallel = [pair for pair in between.values() if len(pair) > 1]
+    if any(_mobility(loop, freedoms) < 0 for loop in (*cycles, *parallel)):
+        return True
+    sets = [_Set(_mobility(loops, freedoms), {joint.name for joint in loops}) for loops in _sharing_joints(cycles)]
+    for group in sets:
+        bodies = {name for joint in joints if joint.name in group.names for name in (joint.a, joint.b)}
         driven = sum(joint.a in bodies and joint.b in bodies for joint in prescribed)
-        if mobility <= 0 or mobility < driven:
+        if group.mobility <= 0 or group.mobility < driven:
             return True
+    looped = {name for group in sets for name in group.names}
+    sets += [_Set(len(joint.coordinates), {joint.name}) for joint in joints if joint.name not in looped]
+    return _overrelated(sets, related)
+
+
+class _Set(NamedTuple):
+    """Joints that move together.
+
+    Attributes:
+        mobility: the number of their freedoms.
+        names: the names of the joints.
+    """
+
+    mobility: int
+    names: set[str]
+
+
+def _overrelated(sets: list[_Set], related: Sequence[Sequence[str]]) -> bool:
+    """Return whether relations leave a set of joints no freedom, except by holding a single joint.
+
+    Three hinges that are geared pairwise, or a parallelogram with equal crank angles, move because of their numbers only.
+    """
+    for names in sorted(map(set, related), key=len):
+        touched = [one for one in sets if one.names & names]
+        total = sum(one.mobility for one in touched) - 1
+        if total < 0 or (total == 0 and len(touched) == 1 and len(names) > 1):
+            return True
+        sets = [one for one in sets if not one.names & names] + [_Set(total, set().union(*(one.names for one in touched)))]
     return False
 
 
-def _loops_sharing_joints(joints: Sequence[Any]) -> list[list[Any]]:
-    """Return the joints in loops, in groups of loops that share joints (the biconnected components of the graph of bodies)."""
+def _mobility(joints: Sequence[Any], freedoms: Mapping[str, int]) -> int:
+    """Return the mobility of loops by the count of their rows."""
+    bodies = dict.fromkeys(name for joint in joints for name in (joint.a, joint.b))
+    nearest = GROUND if GROUND in bodies else max(bodies, key=lambda name: freedoms[name])
+    return sum(freedoms[name] for name in bodies if name != nearest) - sum(len(joint.rows) for joint in joints)
+
+
+def _sharing_joints(cycles: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the joints of loops that share joints (the biconnected components of the graph of bodies)."""
+    groups: list[dict[str, Any]] = []
+    for cycle in cycles:
+        merged = {joint.name: joint for joint in cycle}
+        apart = [group for group in groups if not group.keys() & merged.keys()]
+        for group in groups:
+            if group.keys() & merged.keys():
+                merged = group | merged
+        groups = [*apart, merged]
+    return [list(group.values()) for group in groups]
+
+
+def _cycles(joints: Sequence[Any]) -> list[list[int]]:
+    """Return the indices of the joints of each loop: a joint that closes it, and the way in a spanning forest of the bodies."""
     up: dict[str, tuple[str, int]] = {}  # The parent of a body in a spanning forest, and the joint to it.
     depth: dict[str, int] = {}
     around: dict[str, list[tuple[str, int]]] = {}
@@ -208,23 +264,16 @@ def _loops_sharing_joints(joints: Sequence[Any]) -> list[list[Any]]:
                 if other not in depth:
                     depth[other], up[other] = depth[body] + 1, (body, k)
                     queue.append(other)
-    group = list(range(len(joints)))
-
-    def found(k: int) -> int:
-        while group[k] != k:
-            group[k] = group[group[k]]
-            k = group[k]
-        return k
-
     in_tree = {k for _, k in up.values()}
-    closing = [k for k in range(len(joints)) if k not in in_tree and joints[k].a != joints[k].b]
-    for k in closing:
+    cycles = []
+    for k in range(len(joints)):
         a, b = joints[k].a, joints[k].b
+        if k in in_tree or a == b:
+            continue
+        cycle = [k]
         while a != b:
             a, b = (a, b) if depth[a] >= depth[b] else (b, a)
             a, own = up[a]
-            group[found(own)] = found(k)
-    loops: dict[int, list[Any]] = {}
-    for k, joint in enumerate(joints):
-        loops.setdefault(found(k), []).append(joint)
-    return [loops[k] for k in dict.fromkeys(map(found, closing))]
+            cycle.append(own)
+        cycles.append(cycle)
+    return cycles
