@@ -75,7 +75,11 @@ class _Known:
         self._thing = thing
 
     def __getattr__(self, name: str) -> Any:
-        return _known(getattr(self._thing, name))
+        value: Any = getattr(self._thing, name)
+        # JAX promotes truth values to numbers, and `True >= 0` holds.
+        if (isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_) and name in _fields(type(self._thing))[0]:
+            raise TypeError(f"{name} must be a number, got {value}")
+        return _known(value)
 
 
 def _known(x: Any) -> Any:

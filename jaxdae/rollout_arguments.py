@@ -145,7 +145,7 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
 
 def check_dt(dt: Any) -> None:
     """Raises where dt is no positive number; where it is traced, its value is not looked at."""
-    if not isinstance(dt, int | float | np.number | np.ndarray | jax.Array):
+    if not _is_number(dt):
         raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
     if jnp.ndim(dt) != 0:
         raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
@@ -165,8 +165,13 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
     """
     if tolerance is None:
         return default_tolerance(dtype)
-    if not isinstance(tolerance, int | float | np.number | np.ndarray | jax.Array):
+    if not _is_number(tolerance):
         raise TypeError(f"start_tolerance must be a number, got {tolerance!r}")
     if not isinstance(tolerance, Tracer) and (jnp.ndim(tolerance) != 0 or not tolerance >= 0):
         raise ValueError(f"start_tolerance must be a number that is not negative, got {tolerance}")
     return tolerance
+
+
+def _is_number(x: Any) -> bool:
+    """Return whether something is a number or an array of numbers. Booleans are not numbers."""
+    return isinstance(x, int | float | np.number | np.ndarray | jax.Array) and jnp.result_type(x) != np.bool_

@@ -230,6 +230,38 @@ def test_bodies_vehicles_and_gains_of_no_meaning(message):
     assert message in str(caught.value)
 
 
+def test_truth_values_are_no_numbers_of_methods():
+    """Gains, tolerances, lengths of vehicles, the step and the tolerance of the start."""
+    mechanism, q = jm.planar_mechanism([ARM], [])
+    start = jd.State(ZERO, q, jnp.zeros(3))
+    with without_typechecker():
+        for thing, name in (
+            (jd.Baumgarte(True, 1.0), "alpha"),
+            (jd.Baumgarte(1.0, np.bool_(True)), "beta"),
+            (jd.MultiplierFeedback(1.0, jnp.array(True)), "beta"),
+            (jd.PositionProjection(tolerance=True), "tolerance"),
+            (jv.LoadTransfer(None, True), "height"),
+            (jv.KinematicSingleTrack(True), "wheelbase"),
+        ):
+            with pytest.raises(TypeError, match=f"{name} must be a number, got True"):
+                check_requirements("method", thing)
+        for given in ({"dt": True}, {"dt": jnp.array(True)}, {"dt": 0.1, "start_tolerance": True}):
+            with pytest.raises(TypeError, match=f"{list(given)[-1]} must be a number"):
+                jd.rollout(mechanism, jd.RungeKutta(), start, steps=1, **given)
+
+
+def test_gears_have_a_ratio():
+    """A gear of ratio zero would hold its second wheel."""
+    wheels = [jm.Body(name, 1.0, 0.1) for name in "ab"]
+    with pytest.raises(DescriptionError, match="joint 'g': ratio must not be zero, got 0"):
+        jm.planar_mechanism(wheels, [jm.Gear("g", "a", "b", 0.0)])
+    wheels = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
+    x, y = np.eye(3)[:2]
+    for kind in (js.Gear, js.BevelGear):
+        with pytest.raises(DescriptionError, match="joint 'g': ratio must not be zero, got 0"):
+            jm.spatial_mechanism(wheels, [kind("g", "a", "b", axis_a=x, axis_b=y, ratio=0)])
+
+
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
 @pytest.mark.parametrize(
     ("space", "start"), [("plane", 0.5), *(pytest.param(*case, marks=pytest.mark.long) for case in (("space", 0.0), ("axes", 0.5)))]
