@@ -63,9 +63,12 @@ def _attempt(arguments: Any) -> tuple[Point, Any, StepInfo]:
     """Returns (point, memory, info) of the step. Compiled as a unit, so that JAX traces and differentiates it once."""
     system, integrator, point, memory, _, u, dt = arguments
     new, memory, info = of_points(integrator).advance(system, point, memory, u, dt)
-    condition = system.condition(new.state.t, new.state.q)
+    condition, jumps = system.condition(new.state.t, new.state.q), system.jumps(point.state, new.state)
     if condition is not None:
         info = dataclasses.replace(info, status=first_failure(info.status, condition))
+    if jumps is not None:
+        jumped = jnp.where(jumps, Status.OUT_OF_RANGE, Status.OK).astype(info.status.dtype)
+        info = dataclasses.replace(info, status=first_failure(info.status, jumped))
     return _still(new), memory, info
 
 

@@ -171,10 +171,11 @@ class AnySystem(abc.ABC):
         return jnp.zeros((), q.dtype)
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
-        """Returns a `Status` () that ends a rollout where the system has no meaning any more; None, the default, where it always has one.
+        """Return the `Status` () at a start and after a step; None, the default, if it is always OK."""
+        return None
 
-        Asked of every start and after every step: a wheel that left its map, say.
-        """
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether rows or forces jump in a step (); None, the default, if they never do."""
         return None
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:

@@ -13,7 +13,7 @@ from typing import Any
 from jaxdae.names import Names, Sizes
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.system import AnySystem, System
+from jaxdae.system import AnySystem, State, System
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -89,6 +89,10 @@ class Wrapper(System):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the system inside."""
         return self.system.condition(t, q)
+
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether rows or forces of the system inside jump in a step."""
+        return self.system.jumps(before, after)
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns q (+) xi of the system inside."""

@@ -560,6 +560,29 @@ def test_efforts_that_jump_are_out_of_range():
             assert mechanism.condition(ZERO, turned) == jaxdae.Status[outcome], (name, off)
 
 
+def test_steps_do_not_skip_jumps():
+    """A step of 2 rad over the zone around the jump, in both directions, and steps of 2 rad elsewhere."""
+    for name, (element, numbers, _) in JUMPING.items():
+        mechanism, q = _hinge(element, jm.Absolute(), **numbers)
+        at = jnp.stack([mechanism.retract(q, jnp.zeros(6).at[5].set(_jump(name) + off)) for off in (-3.0, -1.0, 1.0, 3.0)])
+        jumps = jax.vmap(lambda a, b, m=mechanism: m.jumps(jaxdae.State(ZERO, a, jnp.zeros(6)), jaxdae.State(ZERO, b, jnp.zeros(6))))
+        np.testing.assert_array_equal(jumps(at[jnp.array([0, 1, 2, 2, 3])], at[jnp.array([1, 2, 1, 3, 2])]), [0, 1, 1, 0, 0], err_msg=name)
+        mechanism, q = _hinge(element, jm.Joints(), **numbers)
+        state = jaxdae.State(ZERO, q, jnp.zeros(1))
+        assert mechanism.jumps(state, state) is None
+
+
+def test_a_rollout_of_long_steps_ends_at_the_jump():
+    """2 rad a step from 0: the status of the second step, from 2 to 4 rad, is OUT_OF_RANGE; in joint coordinates turns count."""
+    spring = js.JointForce("e", "A", stiffness=1e-3)
+    for coordinates, good in ((jm.Absolute(), 1), (jm.Joints(), 3)):
+        mechanism, q = _hinge(spring, coordinates)
+        v = jnp.zeros(len(mechanism.names.velocities)).at[-1].set(200.0)
+        found = jaxdae.rollout(mechanism, jaxdae.SemiImplicitEuler(), jaxdae.State(ZERO, q, v), dt=0.01, steps=3)
+        expected = [jaxdae.Status.OK] * good + [jaxdae.Status.OUT_OF_RANGE] * (3 - good)
+        np.testing.assert_array_equal(found.info.status, expected)
+
+
 def test_efforts_that_do_not_depend_on_the_angle_have_no_range():
     for name, (element, numbers) in CONSTANT.items():
         mechanism, q = _hinge(element, jm.Absolute(), **numbers)

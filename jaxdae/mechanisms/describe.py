@@ -295,8 +295,13 @@ class Force(Element):
         """The angles (k,) in rad to the nearest turn of which a group measures angles between frames; None if it measures no turns."""
         return None
 
-    def lost(self, s: Array) -> Array:
-        """Return whether efforts of a group are near a jump by a full turn (k,), from the measured coordinates (k, rows)."""
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether efforts of a group end at a jump by a full turn (k,).
+
+        Args:
+            s: the measured coordinates (k, rows).
+            ends: a function that returns whether an angle in [-pi, pi] rad comes to half a turn, or passes it.
+        """
         raise NotImplementedError(f"{type(self).__name__}.lost")
 
     def adds_to(self, joint: Joint) -> Joint:

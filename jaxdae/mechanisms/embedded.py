@@ -85,6 +85,10 @@ class Embedded(SameCoordinates, KinematicSystem):
         """Returns the condition of the system inside."""
         return self.system.condition(t, q)
 
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether relations of the system inside jump in a step."""
+        return self.system.jumps(before, after)
+
 
 @pytree
 class EmbeddedMechanism(KinematicSystem):
@@ -206,6 +210,11 @@ class EmbeddedMechanism(KinematicSystem):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the mechanism."""
         return self.mechanism.condition(t, q[: -self._freedoms])
+
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether rows or efforts of the mechanism jump in a step."""
+        k = self._freedoms
+        return self.mechanism.jumps(*(State(state.t, state.q[:-k], state.v[:-k]) for state in (before, after)))
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
         """Returns x (+) xi."""

@@ -27,7 +27,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.absolute import absolute_form
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms
-from jaxdae.mechanisms.half_turns import condition, counted
+from jaxdae.mechanisms.half_turns import condition, counted, jumps
 from jaxdae.mechanisms.joints import elements
 from jaxdae.mechanisms.labels import Labels
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
@@ -36,7 +36,7 @@ from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
 from jaxdae.small_matrix import UNROLLED_UP_TO
-from jaxdae.system import System, default_tolerance, velocity_rows_bias, velocity_rows_jacobian
+from jaxdae.system import State, System, default_tolerance, velocity_rows_bias, velocity_rows_jacobian
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 
@@ -179,6 +179,10 @@ class Mechanism(Labels, System):
         forget full turns, and rows and efforts would jump there.
         """
         return condition(self, t, q, forces=True)
+
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether an angle on which rows or efforts depend passed half a turn in a step; None if none forgets full turns."""
+        return jumps(self, before, after, forces=True)
 
     def row_condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Return the `condition` of joints and relations alone, for systems in which springs and other forces do not act."""

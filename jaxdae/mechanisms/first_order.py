@@ -30,6 +30,7 @@ from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.build import Description, built, check_is_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.half_turns import jumps
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
@@ -169,6 +170,10 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
         """Returns the condition of the mechanism, such as wheels beyond their terrain."""
         return self.mechanism.row_condition(t, q)
+
+    def jumps(self, before: State, after: State) -> Any:
+        """Return whether an angle on which relations depend passed half a turn in a step; None if none forgets full turns."""
+        return jumps(self.mechanism, before, after, forces=False)
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
         """Returns the rows of joints at position level (ng,), in m and rad."""

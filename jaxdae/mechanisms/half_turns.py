@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.mechanisms import measures as fr
+from jaxdae.mechanisms.joints.spatial_parts import near_half_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.mechanisms.relations import with_turns
 from jaxdae.status import Status
+from jaxdae.system import State
 from jaxdae.typing import Coordinates, Count, Scalar
 
 
@@ -28,14 +30,12 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
         q: coordinates (nq,).
         forces: whether springs, servos and tendons act.
     """
-    limited = [group for group in mechanism.joints.values() if group.limits]
-    related = [partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets]
-    turning = [*related, *_jumping(mechanism)] if forces else related
+    limited, turning = [group for group in mechanism.joints.values() if group.limits], _turning(mechanism, forces)
     if not limited and not turning:
         return None
     motion, found = mechanism.coordinates.at_rest(q), jnp.asarray(Status.OK, jnp.int32)
     for lost in turning:
-        found = jnp.where(jnp.any(lost(motion, q, t)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
+        found = jnp.where(jnp.any(lost(motion, q, t, near_half_turn)), jnp.asarray(Status.OUT_OF_RANGE, jnp.int32), found)
     for group in limited:
         room = fr.values(type(group).room, group, Pairs(group.a, group.b, len(mechanism.body_names)), motion, t)
         for k, status in enumerate(group.limits.values()):
@@ -44,14 +44,50 @@ def condition(mechanism: Any, t: Scalar, q: Coordinates, *, forces: bool) -> Cou
     return found
 
 
+def jumps(mechanism: Any, before: State, after: State, *, forces: bool) -> Any:
+    """Return whether an angle passes half a turn in a step of less than half a turn (), None if no angle matters.
+
+    Args:
+        mechanism: the mechanism.
+        before: the state before the step.
+        after: the state after the step.
+        forces: whether springs, servos and tendons act.
+    """
+    turning = _turning(mechanism, forces)
+    if not turning:
+        return None
+    angles: list[Any] = []
+
+    def store(angle: Any) -> Any:
+        angles.append(angle)
+        return jnp.zeros_like(angle, bool)
+
+    def passes(angle: Any) -> Any:
+        return jnp.abs(angle - angles.pop(0)) > jnp.pi
+
+    start, end = (mechanism.coordinates.at_rest(state.q) for state in (before, after))
+    for lost in turning:
+        lost(start, before.q, before.t, store)
+    return jnp.any(jnp.stack([jnp.any(lost(end, after.q, after.t, passes)) for lost in turning]))
+
+
+def _turning(mechanism: Any, forces: bool) -> list[Callable[..., Any]]:
+    """Return functions (motion, q, t, ends) of rows and efforts that depend on angles without full turns.
+
+    They return whether `ends(angle)` holds for an angle at which they would jump.
+    """
+    related = [partial(group.lost, mechanism.coordinates) for group in mechanism.relations.values() if group.forgets]
+    return [*related, *_jumping(mechanism)] if forces else related
+
+
 def _jumping(mechanism: Any) -> Iterator[Callable[..., Any]]:
-    """Yield functions (motion, q, t) that return whether efforts are near a jump by a full turn, for groups that may have one."""
+    """Yield the functions of efforts that may jump, see `_turning`."""
     if mechanism.tendons is not None and mechanism.tendons.lengths.forgets:
         yield partial(mechanism.tendons.lost, mechanism.coordinates)
 
-    def lost(group: Any, places: Any, motion: Kinematics, q: Coordinates, t: Scalar) -> Any:
+    def lost(group: Any, places: Any, motion: Kinematics, q: Coordinates, t: Scalar, ends: Any) -> Any:
         pair = Pairs(group.a, group.b, len(mechanism.body_names))
-        return (places < 0) & group.lost(fr.values(type(group).coordinate, group, pair, motion, t))
+        return (places < 0) & group.lost(fr.values(type(group).coordinate, group, pair, motion, t), ends)
 
     for groups, turns in ((mechanism.joints, {}), (mechanism.forces, dict(mechanism.turns))):
         for key, group in groups.items():

@@ -26,7 +26,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, BodyTerm, Terms, VelocityTerm
 from jaxdae.mechanisms.joints.relation import Relation, joint_coordinate
-from jaxdae.mechanisms.joints.spatial_parts import near_half_turn, nearest_turn
+from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Leaf
@@ -200,15 +200,15 @@ class Relations:
         """Whether full turns are forgotten on a side where they may matter."""
         return self.second.forgets or (self.first.forgets and not self.first.wraps)
 
-    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns whether an angle comes to half a turn, behind which the row would ask for something else (k,)."""
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
+        """Return whether an angle ends at half a turn, behind which the row would ask for something else (k,)."""
         arguments = coordinates, motion, q, t
         if not self.second.wraps:  # Sums of coordinates.
-            return self.first.near_half_turn(*arguments) | self.second.near_half_turn(*arguments)
+            return self.first.lost(*arguments, ends) | self.second.lost(*arguments, ends)
         x = self.followed(*arguments)
         jump = self.polynomial(x) - self.polynomial(x - 2.0 * jnp.pi * jnp.sign(x))
         jump = nearest_turn(jump) if self.first.wraps else jump
-        return near_half_turn(x) & (jnp.abs(jump) > 1e-6)
+        return ends(x) & (jnp.abs(jump) > 1e-6)
 
     def residual(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
         """Returns the rows (k,) in m or rad."""

@@ -27,7 +27,6 @@ from jaxdae._pytree import pytree, static
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.relation import TendonRelation
-from jaxdae.mechanisms.joints.spatial_parts import near_half_turn
 from jaxdae.mechanisms.measures import Kinematics
 from jaxdae.mechanisms.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.values import real, vector
@@ -55,12 +54,12 @@ class Sums:
         """Whether there are angles among the coordinates that forget full turns."""
         return any(part.forgets for part in self.parts)
 
-    def near_half_turn(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Returns whether an angle that forgets full turns comes to half a turn (k,)."""
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
+        """Return whether an angle that forgets full turns ends at half a turn (k,)."""
         near = jnp.zeros((self.count,), bool)
         for part, weights in zip(self.parts, self.weights, strict=True):
             if part.forgets:
-                turned = near_half_turn(part.values(coordinates, motion, q, t))
+                turned = ends(part.values(coordinates, motion, q, t))
                 near |= jnp.any((weights != 0.0) & turned, axis=1)
         return near
 
@@ -154,8 +153,8 @@ class Tendons:
         t, q, _ = state
         return self.acting(coordinates, motion, state, u) @ self.lengths.rows(coordinates, motion, q, t)
 
-    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Array:
-        """Return whether an angle is near half a turn, where it jumps by a full turn and the effort jumps with it (k,)."""
+    def lost(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any, ends: Any) -> Array:
+        """Return whether an angle ends at half a turn, where it jumps by a full turn and the effort jumps with it (k,)."""
         feedback = self.bias[:, 1] != 0.0
         if self.gain is not None:
             feedback |= self.gain[:, 1] != 0.0
@@ -170,7 +169,7 @@ class Tendons:
                 before = length[:, None] + weights * (half - angle)
                 jump = self.spring[:, :1] * (stretches(before) - stretches(before - 2.0 * half * weights))
                 depends = (weights != 0.0) & (feedback[:, None] | (jump != 0.0))
-                found |= jnp.any(near_half_turn(angle) & depends, axis=1)
+                found |= jnp.any(ends(angle) & depends, axis=1)
         return found
 
     def energy(self, coordinates: BodyCoordinates, motion: Kinematics, q: Any, t: Any) -> Scalar:

@@ -15,7 +15,7 @@ from jaxdae.mechanisms import describe, fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Rows
 from jaxdae.mechanisms.forces.motors import NO_RATIO
 from jaxdae.mechanisms.forces.shared import Driven
-from jaxdae.mechanisms.joints.spatial_parts import forgets_turns, near_half_turn
+from jaxdae.mechanisms.joints.spatial_parts import forgets_turns
 from jaxdae.mechanisms.kinds import Known, unknown_coordinate
 from jaxdae.mechanisms.space import SPACE, Plane, Space
 from jaxdae.mechanisms.values import concrete
@@ -118,12 +118,12 @@ class CoordinateActuator(Driven):
         """Whether the group measures angles that forget full turns."""
         return forgets_turns(self.joint, self.number[0])
 
-    def lost(self, s: Array) -> Array:
-        """Return whether an angle that the effort depends on is near half a turn (k,)."""
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether an angle that the effort depends on ends at half a turn (k,)."""
         feedback = self.bias[:, 1] != 0.0
         if self.gain is not None:
             feedback |= self.gain[:, 1] != 0.0
-        return near_half_turn(s[:, 0]) & feedback & (self.least_force < self.most_force)
+        return ends(s[:, 0]) & feedback & (self.least_force < self.most_force)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""

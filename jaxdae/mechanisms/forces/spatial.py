@@ -190,9 +190,9 @@ class CoordinateForce(SpatialDriven):
         """The rest positions (k,) in rad of springs on angles that forget full turns."""
         return self.rest if self.forgets else None
 
-    def lost(self, s: Array) -> Array:
-        """Return whether an angle is near half a turn from the rest position of its spring (k,)."""
-        return parts.near_half_turn(parts.nearest_turn(s[:, 0] - self.rest)) & (self.stiffness != 0.0)
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether an angle ends half a turn from the rest position of its spring (k,)."""
+        return ends(parts.nearest_turn(s[:, 0] - self.rest)) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the torque in N m or the force in N."""
@@ -343,9 +343,9 @@ class RotationalSpring(SpatialForce):
         """True: the rotation vector jumps to its negative at half a turn."""
         return True
 
-    def lost(self, s: Array) -> Array:
-        """Return whether rotations are near half a turn (k,)."""
-        return parts.near_half_turn(jnp.sqrt(2.0 * s[:, 0])) & (self.stiffness != 0.0)
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether rotations are near half a turn (k,); the angle alone does not show whether a step passes it."""
+        return ends(jnp.sqrt(2.0 * s[:, 0])) & (self.stiffness != 0.0)
 
     def effort(self, s: Array, rate: Array, a: Frame, b: Frame, u: Any) -> Array:
         """Returns the derivative of the energy with the other sign, in N m."""

@@ -22,7 +22,7 @@ from jaxdae._pytree import pytree
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.describe import Joint, Number
-from jaxdae.mechanisms.joints.spatial_parts import near_half_turn, nearest_turn
+from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.mechanisms.values import is_there
 
@@ -106,10 +106,10 @@ class WithElements(Joint):
         """Whether a group has springs on angles that forget full turns."""
         return self.stiffness is not None and not self.counts_turns and "rad" in self.coordinates.values()
 
-    def lost(self, s: Array) -> Array:
-        """Return whether an angle is near half a turn from the rest position of its spring (k,), from coordinates (k, coordinates)."""
+    def lost(self, s: Array, ends: Any) -> Array:
+        """Return whether an angle ends half a turn from the rest position of its spring (k,), from coordinates (k, coordinates)."""
         turning = np.asarray([unit == "rad" for unit in self.coordinates.values()])
-        return jnp.any(turning & near_half_turn(self.stretch(s)) & (self.each(self.stiffness) != 0.0), axis=1)
+        return jnp.any(turning & ends(self.stretch(s)) & (self.each(self.stiffness) != 0.0), axis=1)
 
 
 def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Array:

@@ -93,7 +93,7 @@ def nearest_turn(angle: Any) -> Any:
 
 
 NEAR_HALF_TURN = 0.2
-"""Distance from half a turn, in rad, at which a rollout ends with OUT_OF_RANGE: steps with smaller angles do not skip this zone."""
+"""Distance from half a turn, in rad, at which a rollout ends with OUT_OF_RANGE."""
 
 
 def near_half_turn(angle: Any) -> Any:
