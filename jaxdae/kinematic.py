@@ -268,7 +268,10 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     small = float(jnp.finfo(v.dtype).eps) ** 0.5
     stopped = size(left) <= small
     blocked = stopped & (size(v) <= small * size(wanted)) & jnp.any(wanted != 0.0)
-    return blocked, stopped | (size(projected(left) - left) <= 1e-3 * size(left))
+    reliable = stopped | (size(projected(left) - left) <= 1e-3 * size(left))
+    if here.compliance is not None:  # What soft rows leave, they reduce again.
+        reliable |= jnp.any((here.compliance > 0.0) & (here.jacobian.row_sizes() > 0.0))
+    return blocked, reliable
 
 
 @jax.jit

@@ -862,6 +862,21 @@ class TestCurvedRows:
             ends = [[velocity(jnp.array(self.WANTED + s * e)) for e in 1e-5 * np.eye(3)] for s in (1.0, -1.0)]
             np.testing.assert_allclose(jax.jacrev(velocity)(jnp.array(self.WANTED)), np.subtract(*ends).T / 2e-5, rtol=0, atol=1e-8)
 
+    def test_soft_rows(self):
+        """min (x' - f)^2 / 2 + r^2 / (2 C): for r = |x'|^2 - 1 and x' along f, x' - f + 2 x' r / C = 0."""
+        wanted, compliance = np.array([2.0, 0.0, 0.0]), 0.5
+        v, lam, status = self.found(jd.Soft(curved("quadratic", wanted), jnp.array([compliance])))
+        assert status == jd.Status.OK
+        (expected,) = (root.real for root in np.roots([2.0 / compliance, 0.0, 1.0 - 2.0 / compliance, -2.0]) if abs(root.imag) < 1e-9)
+        np.testing.assert_allclose(v, [expected, 0.0, 0.0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(lam, [-(expected**2 - 1.0) / compliance], rtol=1e-12)
+        # An affine row: the slip x' - slide is w C / (1 + C).
+        skate = jd.Soft(Skate(jnp.asarray(0.0)), jnp.array([compliance]))
+        at = jd.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3))
+        u = jnp.array([1.0, 0.3, 0.2])
+        assert jd.kinematic_status(skate, at, u) == jd.Status.OK
+        np.testing.assert_allclose(jd.kinematic_velocity(skate, at, u)[0], [1.0, 0.1, 0.2], rtol=0, atol=1e-14)
+
     def test_a_system_knows_whether_its_rows_are_affine(self):
         cases = (wind(), jnp.zeros(2), True), (Car(PARALLEL), jnp.zeros(3), True), (curved("coupled", np.ones(3)), jnp.zeros(3), False)
         for system, at, affine in cases:
