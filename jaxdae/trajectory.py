@@ -30,6 +30,7 @@ from jaxdae.batching.layout import Layout, Placement
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
+from jaxdae.fused import fused_over_worlds
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
@@ -217,7 +218,8 @@ def batch_rollout(
     placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
     carried, stored = jax.tree.flatten(memory)
     carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
-    return _batch_rollout(placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
+    run = _batch_rollout if layout.kernel is None else _fused_batch_rollout
+    return run(placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
 
 
 # The scan.
@@ -225,9 +227,17 @@ def batch_rollout(
 
 @partial(jax.jit, static_argnums=7)
 def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
-    check_fit(system, state)
     dt = jnp.asarray(dt, state.q.dtype)
     asked = (system, integrator, state, controls, dt)
+    found = _one_world(*asked, memory, tolerance, plan)
+    failed = found.info.status != Status.OK
+    states, info = undefined_if_failed(asked, (found.state, found.info), failed)
+    return Trajectory(states, info, undefined_if_failed(asked, found.memory, failed[-1]))
+
+
+def _one_world(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
+    """Return the trajectory of one world, whose derivatives after a failure are those of its last good state."""
+    check_fit(system, state)
     system, integrator, controls = prepared((system, integrator, controls))
     still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
     status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
@@ -235,9 +245,7 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
     begun = integrator.init(system, state)
     memory = begun if memory is None else checked_memory(memory, begun)
     (states, info), memory = advance(system, integrator, state, controls, dt, memory, status, plan)
-    failed = info.status != Status.OK
-    states, info = undefined_if_failed(asked, (states, info), failed)
-    return Trajectory(states, info, undefined_if_failed(asked, memory, failed[-1]))
+    return Trajectory(states, info, memory)
 
 
 def advance(
@@ -295,6 +303,35 @@ def _batch_rollout(
 
     found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
     return jax.tree.map(placement.cut, found)
+
+
+@partial(jax.jit, static_argnums=(4, 5, 6, 7))
+def _fused_batch_rollout(
+    leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
+) -> Trajectory:
+    """Return what `_batch_rollout` returns, by a kernel that runs the program of one world; by XLA if it cannot become a kernel."""
+    last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
+    carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+    real = jnp.asarray(jax.tree.unflatten(structure, leaves)[2].q).dtype
+
+    def one(leaves: list[Any], memory: Any, dt: Any, tolerance: Any) -> Trajectory:
+        system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
+        state = State(jnp.asarray(state.t, real), jnp.asarray(state.q), jnp.asarray(state.v))
+        return _one_world(system, integrator, state, controls, jnp.asarray(dt, real), memory, tolerance, plan)
+
+    of_leaves = [None if k is None else -1 for k in axes]
+    of_memory = [-1] * len(jax.tree.leaves(carried))
+    kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None])
+    if kernel is None:
+        return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan)
+    stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
+    shared = [x for x, k in zip(last, axes, strict=True) if k is None]
+
+    def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
+        each, same = iter(stacked), iter(shared)
+        return kernel([next(same if k is None else each) for k in axes], carried, dt, tolerance)
+
+    return jax.tree.map(placement.cut, placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance)))
 
 
 def _together(

@@ -33,6 +33,15 @@ class Remainder(enum.Enum):
     """It is an error."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Fused:
+    """Selects fused kernels in a `Layout`: one kernel per rollout, on CPUs, from the program of one world.
+
+    A program that cannot become a kernel runs by XLA, with a `jaxdae.fused.FallbackWarning` that states the reason. So do all programs
+    on GPUs and TPUs.
+    """
+
+
 @pytree
 class Layout:
     """Where the worlds of a batch run.
@@ -44,6 +53,8 @@ class Layout:
             worlds in double precision, of eight in single. None: all of them on an accelerator; on a CPU as many as keep what a step
             computes in the cache, see `placement`.
         remainder: what is done with worlds that do not divide, see `Remainder`.
+        kernel: `Fused()` to run each world through one kernel with the time loop inside; None for a batch by XLA. See
+            docs/fused.md. A kernel takes the worlds of a device in vectors and ignores `chunk`.
 
     No result depends on it beyond round-off, and on like hardware none depends in any bit on how many worlds a chunk has. The programs for
     several devices, or several chunks, may contract other products and sums to fused multiply-adds than that for one; see `docs/layout.md`.
@@ -52,6 +63,7 @@ class Layout:
     mesh: jax.sharding.Mesh | None = static(default=None)
     chunk: int | None = static(default=None)
     remainder: Remainder = static(one_of=Remainder, default=Remainder.PAD)
+    kernel: Fused | None = static(default=None)
 
     def placement(self, worlds: int, nv: int, dtype: Any) -> Placement:
         """Returns what is chosen for a number of worlds.
@@ -98,7 +110,7 @@ class Layout:
         return Placement(worlds, mesh, chunks, max(-(-share // (chunks * vector)) * vector, least))
 
     def _check(self) -> None:
-        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer)):
+        for name, kind in (("mesh", jax.sharding.Mesh), ("chunk", int | np.integer), ("kernel", Fused)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise TypeError(f"layout: {name} must be of type {getattr(kind, '__name__', kind)}, got {value!r}")

@@ -1,0 +1,344 @@
+"""A function of one world as a primitive of JAX that runs as one kernel.
+
+`fused(f)` traces f once per structure and binds its jaxpr to the primitive `fused`. The rules of the primitive are:
+
+* Batching: the worlds are the leading axis of every batched argument. Nested batches are one batch.
+* Forward mode: the tangents of the outputs are another function of one world, f'(x) dx, and another kernel.
+* Reverse mode: the transpose of f'(x) dx is the kernel of the pullback, which runs forward and backward through the program and keeps
+  its residuals in the memory of the kernel.
+* Lowering: on a CPU, the kernel, see `cpu.py`; elsewhere, or if the program cannot become a kernel, `jax.vmap` of the jaxpr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+from jaxdae.fused import cpu
+from jaxdae.fused.emit import Code, emit
+from jaxdae.fused.graph import Graph, Unsupported, kind_of
+from jaxdae.fused.lower import Lowering
+
+LARGEST = 200_000
+"""The largest number of operations of a kernel."""
+LARGEST_GRAPH = 3_000_000
+"""The largest number of nodes while lowering, among them one per saved number."""
+
+
+class FallbackWarning(UserWarning):
+    """A program runs by XLA, because it cannot become a kernel; the message states the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel.
+
+    Attributes:
+        target: the name under which XLA calls it.
+        operations: how often each scalar operation occurs in its code.
+    """
+
+    target: str
+    operations: Counter[str]
+
+
+class Program:
+    """A closed jaxpr of one world, with its kernels and its derivatives."""
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.jaxpr = jaxpr
+        self._codes: dict[tuple[bool, ...], tuple[Code, Any]] = {}
+        self._kernels: dict[tuple[bool, ...], Kernel] = {}
+        self._tangents: dict[tuple[bool, ...], Program] = {}
+        self._pullbacks: dict[tuple[bool, ...], Program] = {}
+
+    @cached_property
+    def outputs(self) -> list[Any]:
+        """Shapes and dtypes of the outputs of one world."""
+        return [v.aval for v in self.jaxpr.jaxpr.outvars]
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """Return the outputs of one world, by XLA."""
+        return core.jaxpr_as_fun(self.jaxpr)(*arguments)
+
+    def code(self, batched: tuple[bool, ...]) -> tuple[Code, Any]:
+        """Return the code and its floating-point type, for the arguments that differ between worlds.
+
+        Raises:
+            Unsupported: the program cannot become a kernel.
+        """
+        if batched not in self._codes:
+            real = _real(self.jaxpr)
+            graph = Graph(real, LARGEST_GRAPH)
+            arguments = []
+            for variable, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True):
+                shape = variable.aval.shape
+                memory = graph.buffer("arg", math.prod(shape), kind_of(variable.aval.dtype), not each)
+                entries = np.empty(shape, object)
+                entries.reshape(-1)[:] = [graph.load(memory, k) for k in range(memory.size)]
+                arguments.append(entries)
+            with jax.ensure_compile_time_eval():  # Rules apply primitives to places of entries, also while JAX traces.
+                code = emit(graph, Lowering(graph, "cpu").closed(self.jaxpr, arguments))
+            total = sum(code.operations.values())
+            if total > LARGEST:
+                raise Unsupported(f"{total} operations; at most {LARGEST}")
+            self._codes[batched] = code, real
+        return self._codes[batched]
+
+    def kernel(self, batched: tuple[bool, ...]) -> Kernel:
+        """Return the compiled kernel.
+
+        Raises:
+            Unsupported: the program cannot become a kernel, or there is no compiler.
+        """
+        if batched not in self._kernels:
+            code, real = self.code(batched)
+            inputs = [_argument(v.aval, each) for v, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True)]
+            outputs = [_argument(aval, True) for aval in self.outputs]
+            text = cpu.source(code, inputs, outputs, real)
+            target = cpu.registered(cpu.compiled(text, sum(code.operations.values())))
+            self._kernels[batched] = Kernel(target, code.operations)
+        return self._kernels[batched]
+
+    def tangent(self, moving: tuple[bool, ...]) -> Program:
+        """Return the program (x, dx of the moving arguments) -> tangents of the floating-point outputs."""
+        if moving not in self._tangents:
+            places = [k for k, moves in enumerate(moving) if moves]
+            floats = [k for k, aval in enumerate(self.outputs) if jnp.issubdtype(aval.dtype, jnp.floating)]
+
+            def push(arguments: Any, dots: Any) -> Any:
+                def outputs(*values: Any) -> Any:
+                    found = self(*_replaced(arguments, places, values))
+                    return [found[k] for k in floats]
+
+                return jax.jvp(outputs, [arguments[k] for k in places], dots)[1]
+
+            avals = [v.aval for v in self.jaxpr.jaxpr.invars]
+            self._tangents[moving] = _program(push, avals, [avals[k] for k in places])
+        return self._tangents[moving]
+
+    def pullback(self, linear: tuple[bool, ...]) -> Program:
+        """Return the transpose (other arguments, cotangents of the outputs) -> cotangents of the linear arguments."""
+        if linear not in self._pullbacks:
+            places = [k for k, is_linear in enumerate(linear) if is_linear]
+            rest = [k for k, is_linear in enumerate(linear) if not is_linear]
+            avals = [v.aval for v in self.jaxpr.jaxpr.invars]
+
+            def pull(others: Any, cotangents: Any) -> Any:
+                def outputs(*values: Any) -> Any:
+                    arguments: list[Any] = [None] * len(avals)
+                    return self(*_replaced(_replaced(arguments, rest, others), places, values))
+
+                return jax.linear_transpose(outputs, *[_shape(avals[k]) for k in places])(cotangents)
+
+            self._pullbacks[linear] = _program(pull, [avals[k] for k in rest], self.outputs)
+        return self._pullbacks[linear]
+
+
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of one world whose batches, made by `jax.vmap`, run as one kernel.
+
+    Args:
+        function: takes and returns pytrees of arrays; no callbacks and no random numbers inside.
+
+    A batch runs each world through the whole program, with intermediate values in registers. Differentiable, forward and reverse; the
+    derivatives are kernels, too. A program that cannot become a kernel runs by XLA, with a `FallbackWarning` that states the reason.
+    Zero times a number is zero where the zero is part of the structure of the program, even if the number is NaN.
+    """
+    programs: dict[Any, Any] = {}
+
+    def call(*arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        leaves = [jnp.asarray(x) for x in leaves]
+        key = structure, tuple((x.shape, x.dtype) for x in leaves)
+        if key not in programs:
+            programs[key] = traced(function, *arguments)
+        program, out_structure = programs[key]
+        return jax.tree.unflatten(out_structure, bound(program, leaves))
+
+    return call
+
+
+def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any] | None:
+    """Return `jax.vmap(fused(function))` for arguments of this structure, or None, with a warning, if there is no kernel.
+
+    Args:
+        function: a function of one world.
+        arguments: the arguments of all worlds, of which shapes and dtypes matter.
+        axes: the axis of the worlds of each leaf, None for a leaf that all worlds share.
+    """
+    if jax.default_backend() != "cpu":
+        _warn("fused kernels run on CPUs only")
+        return None
+    leaves, structure = jax.tree.flatten(arguments)
+    shapes = [
+        jax.ShapeDtypeStruct(jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x))
+        for x, axis in zip(leaves, axes, strict=True)
+    ]
+    program, out = traced(function, *jax.tree.unflatten(structure, shapes))
+    try:
+        program.kernel(tuple(axis is not None for axis in axes))
+    except Unsupported as reason:
+        _warn(str(reason))
+        return None
+
+    def call(*given: Any) -> Any:
+        worlds = jax.vmap(lambda *x: bound(program, list(x)), in_axes=tuple(axes))
+        return jax.tree.unflatten(out, worlds(*[jnp.asarray(x) for x in jax.tree.leaves(given)]))
+
+    return call
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"no fused kernel: {reason}. XLA runs the program", FallbackWarning, stacklevel=3)
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
+    """Return the program of a function for arguments, or shapes, of one world, and the structure of its results."""
+    jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    return Program(jaxpr), jax.tree.structure(shape)
+
+
+def bound(program: Program, leaves: list[Any]) -> list[Any]:
+    """Return the outputs of a program at the leaves of its arguments."""
+    return fused_p.bind(*leaves, program=program, batched=(False,) * len(leaves))
+
+
+# The primitive. Batched arguments and outputs have the axis of the worlds in front; without batched arguments no output has it.
+
+fused_p = core.Primitive("fused")
+fused_p.multiple_results = True
+
+
+def _worlds(arguments: Any, batched: tuple[bool, ...]) -> int | None:
+    return next((x.shape[0] for x, each in zip(arguments, batched, strict=True) if each), None)
+
+
+@fused_p.def_abstract_eval
+def _abstract(*avals: Any, program: Program, batched: tuple[bool, ...]) -> Any:
+    worlds = _worlds(avals, batched)
+    leading = () if worlds is None else (worlds,)
+    return [aval.update(shape=(*leading, *aval.shape)) for aval in program.outputs]
+
+
+def _by_xla(*arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
+    if not any(batched):
+        return program(*arguments)
+    return jax.vmap(program, in_axes=[0 if each else None for each in batched])(*arguments)
+
+
+def _by_kernel(*arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
+    try:
+        target = program.kernel(batched).target
+    except Unsupported as reason:
+        _warn(str(reason))
+        return _by_xla(*arguments, program=program, batched=batched)
+    worlds = _worlds(arguments, batched)
+    shapes = [jax.ShapeDtypeStruct((1 if worlds is None else worlds, *aval.shape), aval.dtype) for aval in program.outputs]
+    found = jax.ffi.ffi_call(target, shapes)(*arguments)
+    return found if worlds is not None else [x[0] for x in found]
+
+
+@fused_p.def_impl
+def _run(*arguments: Any, **params: Any) -> Any:
+    return jax.jit(lambda *x: fused_p.bind(*x, **params))(*arguments)
+
+
+def _batching(arguments: Any, axes: Any, *, program: Program, batched: tuple[bool, ...]) -> Any:
+    size = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
+    first = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(arguments, axes, strict=True)]
+    worlds = _worlds([x[0] if axis is not None else x for x, axis in zip(first, axes, strict=True)], batched)
+    if worlds is None:
+        found = fused_p.bind(*first, program=program, batched=tuple(axis is not None for axis in axes))
+        return found, [0] * len(found)
+    # Every pair of (new, old) world is a world.
+    flat, every = [], []
+    for x, axis, each in zip(first, axes, batched, strict=True):
+        if axis is None and each:
+            x = jnp.broadcast_to(x, (size, *x.shape))
+        elif axis is not None and not each:
+            x = jnp.broadcast_to(x[:, None], (size, worlds, *x.shape[1:]))
+        every.append(axis is not None or each)
+        flat.append(x.reshape(size * worlds, *x.shape[2:]) if every[-1] else x)
+    found = fused_p.bind(*flat, program=program, batched=tuple(every))
+    return [x.reshape(size, worlds, *x.shape[1:]) for x in found], [0] * len(found)
+
+
+def _jvp(primals: Any, tangents: Any, *, program: Program, batched: tuple[bool, ...]) -> Any:
+    found = fused_p.bind(*primals, program=program, batched=batched)
+    moving = tuple(type(dx) is not ad.Zero for dx in tangents)
+    dots = [dx for dx, moves in zip(tangents, moving, strict=True) if moves]
+    each = (*batched, *[b for b, moves in zip(batched, moving, strict=True) if moves])
+    pushed = iter(fused_p.bind(*primals, *dots, program=program.tangent(moving), batched=each))
+    is_float = [jnp.issubdtype(aval.dtype, jnp.floating) for aval in program.outputs]
+    return found, [next(pushed) if moves else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, moves in zip(found, is_float, strict=True)]
+
+
+def _transpose(cotangents: Any, *arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
+    linear = tuple(ad.is_undefined_primal(x) for x in arguments)
+    others = [x for x, is_linear in zip(arguments, linear, strict=True) if not is_linear]
+    worlds = _worlds([x.aval if ad.is_undefined_primal(x) else x for x in arguments], batched)
+    sides = [ad.instantiate_zeros(x) for x in cotangents]
+    each = (*[b for b, is_linear in zip(batched, linear, strict=True) if not is_linear], *[worlds is not None] * len(sides))
+    found = iter(fused_p.bind(*others, *sides, program=program.pullback(linear), batched=each))
+    result: list[Any] = []
+    for b, is_linear in zip(batched, linear, strict=True):
+        if not is_linear:
+            result.append(None)
+            continue
+        x = next(found)
+        result.append(x if b or worlds is None else jnp.sum(x, axis=0))
+    return result
+
+
+ad.primitive_jvps[fused_p] = _jvp
+ad.primitive_transposes[fused_p] = _transpose
+batching.primitive_batchers[fused_p] = _batching
+mlir.register_lowering(fused_p, mlir.lower_fun(_by_xla, multiple_results=True))
+mlir.register_lowering(fused_p, mlir.lower_fun(_by_kernel, multiple_results=True), platform="cpu")
+
+
+# Details.
+
+
+def _program(function: Callable[..., Any], *avals: list[Any]) -> Program:
+    return Program(jax.make_jaxpr(function)(*[[_shape(aval) for aval in group] for group in avals]))
+
+
+def _shape(aval: Any) -> Any:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _replaced(values: Any, places: list[int], new: Any) -> list[Any]:
+    out = list(values)
+    for k, x in zip(places, new, strict=True):
+        out[k] = x
+    return out
+
+
+def _argument(aval: Any, each: bool) -> cpu.Argument:
+    return cpu.Argument(np.dtype(aval.dtype).name, math.prod(aval.shape), not each)
+
+
+def _real(jaxpr: Any) -> Any:
+    """Return the floating-point type of a program.
+
+    Raises:
+        Unsupported: there are several.
+    """
+    found = {v.aval.dtype for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars) if jnp.issubdtype(v.aval.dtype, jnp.floating)}
+    names = {np.dtype(x).name for x in found}
+    if len(names) != 1 or not names <= {"float32", "float64"}:
+        raise Unsupported(f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and float64 is needed")
+    return np.dtype(names.pop())
