@@ -74,9 +74,10 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
         raise ValueError(f"stable_step: longest must be positive, got {longest}")
     law = as_controls(controls, state) if callable(controls) or controls is None else jnp.asarray(controls, state.q.dtype)
     linear, held = _linearized(system, state, law, integrator)
-    every = 1
+    method: Any = integrator
+    every = 1 if held is None else method.every
     if held is not None:
-        integrator, every = dataclasses.replace(integrator, law=held), integrator.every
+        method = dataclasses.replace(method, law=held)
     parts = [linear] if held is None else [linear, held]
     stiffness, damping = sum(x.stiffness for x in parts), sum(x.damping for x in parts)
     rates = np.block([[np.zeros_like(stiffness), np.eye(len(state.v))], [stiffness, damping]])
@@ -85,7 +86,7 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
     def stable(step: float) -> bool:
-        matrix = np.asarray(_step_matrix(linear, integrator, jnp.asarray(step, state.q.dtype), every))
+        matrix = np.asarray(_step_matrix(linear, method, jnp.asarray(step, state.q.dtype), every))
         radius = np.max(np.abs(np.linalg.eigvals(matrix)), initial=0.0) if np.all(np.isfinite(matrix)) else np.inf
         return bool(growth * every * step <= 1.0 and radius <= _GROWTH * np.exp(growth * every * step))
 
