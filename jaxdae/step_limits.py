@@ -138,8 +138,12 @@ def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_
     def moved(x: Any, dv: Any) -> State:
         return State(state.t, system.retract(state.q, x), state.v + dv)
 
-    def derivatives(acceleration: Any) -> Any:
-        return jax.jacfwd(lambda *moves: motion(system, *acceleration(*moves), *roles)[1], argnums=(0, 1))(still, still)
+    def derivatives(point: Any) -> Any:
+        def moves(x: Any, dv: Any) -> Any:
+            at, u = point(x, dv)
+            return motion(system, at, u, *roles)[1]
+
+        return jax.jacfwd(moves, argnums=(0, 1))(still, still)
 
     if not samples_law(integrator):
         return _Linear(*derivatives(lambda x, dv: (moved(x, dv), law))), None

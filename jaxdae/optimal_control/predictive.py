@@ -74,7 +74,7 @@ class ModelPredictive:
         tolerance: of the projected gradient, relative to 1 + |J|: where it is met no pass is made. sqrt(eps) by default.
     """
 
-    examined: ClassVar[bool] = False  # The search for unstable sampling would solve the problem seven times.
+    examined: ClassVar[bool] = False  # The search for unstable sampling would solve the problem eleven times.
     problem: Problem
     guess: Leaf
     iterations: int = static(one_of=int, default=1)
