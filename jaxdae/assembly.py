@@ -25,7 +25,8 @@ times its curvature. Of a four-bar of links of 1 to 2.5 m, by lengths, that is 1
 where velocities that are held have neither rows nor columns in M and J: the others move as if these were infinitely heavy.
 For M > 0 this is the projection with W = M, whatever s is, and so are its derivatives: s |J dv|^2 is the same for all corrections dv that
 have one J dv, so that the smallest of them in W is the smallest in M. What s adds is that massless coordinates do no harm where the
-constraints determine them: W > 0 wherever no motion that the constraints allow is massless.
+constraints determine them: W > 0 wherever no motion that the constraints allow is massless. Rows that are not affine in v take the
+iteration of `jaxdae.curved_rows` with W = M instead.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from jax.core import Tracer
 from jaxdae._pytree import pytree
 from jaxdae.batching.last import one_by_one
 from jaxdae.batching.varying import varying_with
+from jaxdae.curved_rows import has_affine_rows, nearest_on_curved_rows
 from jaxdae.openings import openings
 from jaxdae.prepared import prepared
 from jaxdae.saddle_point.singular_values import svd
@@ -339,7 +341,12 @@ def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> An
     if residual.shape[0] == 0:
         return state.v
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
-    lower = jnp.linalg.cholesky(_weight(system.mass_operator(state.q).as_dense(), moving, free))
+    mass = system.mass_operator(state.q).as_dense()
+    if not has_affine_rows(system, state):
+        # W = M: on curved rows s |J dv|^2 differs from correction to correction.
+        held = jnp.diag((1.0 - free) * jnp.mean(jnp.diag(mass)))
+        return nearest_on_curved_rows(system, state, mass * free[:, None] * free + held, free)
+    lower = jnp.linalg.cholesky(_weight(mass, moving, free))
     scaled = jax.scipy.linalg.solve_triangular(lower, moving.T, lower=True).T
     xi = _pseudoinverse(scaled, jax.lax.stop_gradient(_rank_tolerance(moving, limit))) @ residual
     return state.v - free * jax.scipy.linalg.solve_triangular(lower, xi, lower=True, trans=1)

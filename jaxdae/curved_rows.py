@@ -1,6 +1,7 @@
 """The nearest feasible velocity if velocity-level rows are not affine in x'.
 
-The problem is
+First-order systems ask for the velocity nearest to their rate f. Starts, projections and impulses of second-order systems ask for the
+velocity nearest to f = v_e. The problem is
 
     minimize |x' - f|_W^2 / 2     subject to     r(x') + C lam = 0,
 
@@ -31,11 +32,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
-from jaxdae.linearization import Linearization
+from jaxdae.linearization import Linearization, linearize
+from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import NullSpace
-from jaxdae.saddle_point.derivative import solve_saddle_point
+from jaxdae.saddle_point.derivative import solve, solve_saddle_point
 from jaxdae.system import AnySystem, State, default_tolerance, velocity_residual
 from jaxdae.typing import Leaf, Rows, Velocity
+from jaxdae.wrapper import Wrapper
 
 _RESTORATIONS = 40
 _NEWTON_STEPS = 20
@@ -105,6 +108,48 @@ def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity,
 
     v, lam, settled = jax.lax.cond(bent, refined, lambda: (v, lam, jnp.ones((), bool)))
     return v, lam, Curved(*jax.lax.stop_gradient((bent, settled, flat)))
+
+
+def nearest_on_curved_rows(rows: AnySystem, at: State, weight: Any, free: Any) -> Velocity:
+    """Return the velocity nearest to that of a state that satisfies the rows, with some velocities held.
+
+    Args:
+        rows: the system.
+        at: the state with the wanted velocity.
+        weight: W (nv, nv), whose off-diagonal entries of held velocities are zero.
+        free: 1 for free velocities and 0 for held ones (nv,).
+    """
+    rows = _WithHeld(rows, free, at.v)
+    here = linearize(rows, at, NullSpace(), weight=DenseMatrix(weight))
+    change, lam = solve(here.factors, here.mass, here.jacobian, here.compliance, None, -velocity_residual(rows, at))
+    return on_curved_rows(rows, at, here, at.v + change, lam)[0]
+
+
+@pytree
+class _WithHeld(Wrapper):
+    """Rows that depend on the free velocities only.
+
+    Attributes:
+        system: the system inside.
+        free: 1 for free velocities and 0 for held ones (nv,).
+        held: the velocities (nv,) that count where they are held.
+    """
+
+    system: AnySystem
+    free: Leaf
+    held: Leaf
+
+    def velocity_constraint(self, t: Any, q: Any, v: Velocity) -> Any:
+        """Return w of the system inside."""
+        return self.system.velocity_constraint(t, q, self.held + self.free * (v - self.held))
+
+    def jacobian_operator(self, t: Any, q: Any, v: Velocity) -> Any:
+        """Return J without the columns of held velocities."""
+        return DenseRows(self.system.jacobian_operator(t, q, v).as_dense() * self.free)
+
+    def compliance(self, t: Any, q: Any) -> None:
+        """Return None: all rows count as hard."""
+        return
 
 
 def _bends(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows) -> tuple[Any, Any]:

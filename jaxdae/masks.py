@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
+from jaxdae.curved_rows import has_affine_rows, on_curved_rows
 from jaxdae.linearization import linearize
 from jaxdae.operators import JacobianOperator
 from jaxdae.requirements import not_negative
@@ -195,4 +196,6 @@ def _constraint_impulse(system: AnySystem, state: State, active: Any, solver: Sa
     system = hard_rows(system if active is None else Masked(system, active), state)
     at = linearize(system, state, solver)
     change, p = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
-    return state.v + change, p
+    if has_affine_rows(system, state):
+        return state.v + change, p
+    return on_curved_rows(system, state, at, state.v + change, p)[:2]

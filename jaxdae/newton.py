@@ -335,7 +335,9 @@ def is_newton(newton: Any) -> tuple[bool, str]:
 class DenseNewton:
     """Corrections by LU factors of the whole Newton matrix, computed by forward mode, one product a column.
 
-    For stiff forces of any kind, and for small systems: the cost is (nv + nc)^3, three times that size in `RadauIIA`.
+    For stiff forces of any kind, and for small systems: the cost is (nv + nc)^3, three times that size in `RadauIIA`. The matrix belongs
+    to the first guess of the step, which has the acceleration at its start. Where a force bends within this guess, such as dry friction
+    near rest, the status is NOT_CONVERGED: take more factorizations, a shorter step or a larger `friction_speed`.
 
     Attributes:
         iterations: corrections with one factorization, at least 1.

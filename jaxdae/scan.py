@@ -16,23 +16,19 @@ from jaxdae.rollout_arguments import Plan
 from jaxdae.status import Status, first_failure
 from jaxdae.system import State
 
-_EXAMINED_EVERY = 100
-"""Steps from one examination of the stability of the step to the next. An examination takes three evaluations of the acceleration, so that
-it costs 1 % of RK4 with projections and 2 % of semi-implicit Euler; steps beyond the limit persist."""
 
-
-def _steps_per_examination(length: int) -> int:
+def _steps_per_examination(length: int, often: int) -> int:
     """Return the number of steps between examinations in a loop over so many steps: one of its divisors, from half to all of the aim."""
-    most = max(d for d in range(1, min(length, _EXAMINED_EVERY) + 1) if length % d == 0)
-    return most if 2 * most >= _EXAMINED_EVERY else length
+    most = max(d for d in range(1, min(length, often) + 1) if length % d == 0)
+    return most if 2 * most >= often else length
 
 
 def scan_steps(
-    step: Any, examine: Any, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan
+    step: Any, examine: Any, often: int, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan
 ) -> tuple[tuple[State, StepInfo], Any]:
     """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps.
 
-    `examine(state, v of the step before, u)`, unless None, returns a status; the first and about every hundredth step ask for it.
+    `examine(state, v of the step before, memory, u)`, unless None, returns a status; the first and about every `often`-th step ask for it.
     """
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)
@@ -56,18 +52,18 @@ def scan_steps(
 
     def look(carry: Any, us: Any, every: int) -> Any:
         count, at, carried, info, before = carry
-        given = jax.lax.stop_gradient((at.state, before, jax.tree.map(lambda x: x[0], us)))
-        if 2 * every >= _EXAMINED_EVERY:
+        given = jax.lax.stop_gradient((at.state, before, carried, jax.tree.map(lambda x: x[0], us)))
+        if 2 * every >= often:
             status = first_failure(info.status, examine(*given))
         else:
-            asked = count % _EXAMINED_EVERY < every
+            asked = count % often < every
             status = jax.lax.cond(asked, lambda x, told: first_failure(told, examine(*x)), lambda _, told: told, given, info.status)
         return count, at, carried, dataclasses.replace(info, status=status), before
 
     def run_steps(carry: Any, us: Any, length: int) -> Any:
         if examine is None:
             return _repeat(one_step, carry, us, length)[0]
-        every = _steps_per_examination(length)
+        every = _steps_per_examination(length, often)
 
         def examined(carry: Any, us: Any) -> Any:
             return _repeat(one_step, look(carry, us, every), us, every)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from jaxdae import newton
 from jaxdae._pytree import pytree, static
+from jaxdae.curved_rows import has_affine_rows, on_curved_rows
 from jaxdae.linearization import Linearization, factorized, linearize
 from jaxdae.masks import hard_rows
 from jaxdae.operators import MassOperator
@@ -180,7 +181,7 @@ def _position_rows(at: Linearization, rows: int) -> Linearization:
 
 @pytree
 class VelocityProjection:
-    """v = argmin |v - v_e|_W subject to [g'; w](t, q, v) = 0; exact for constraints affine in v.
+    """v = argmin |v - v_e|_W subject to [g'; w](t, q, v) = 0, by one linear solve; rows not affine in v take Newton's iteration.
 
     In the Euclidean metric and with constraints at rest this is the lecture's v = N N^T v_e. In the mass metric the change of momentum
     is an impulse of the constraints: momentum along the manifold is kept, and with constraints at rest energy is never gained.
@@ -208,8 +209,11 @@ class VelocityProjection:
         """
         system = hard_rows(system, state)
         at = _projector(self.metric, self.solver, system, state, at)
-        dv, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
-        return State(state.t, state.q, state.v + dv)
+        dv, lam = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
+        v = state.v + dv
+        if not has_affine_rows(system, state):
+            v = on_curved_rows(system, state, at, v, lam)[0]
+        return State(state.t, state.q, v)
 
 
 def _origin(origin: Origin, state: State, previous: State | None) -> State:

@@ -11,10 +11,15 @@ stable where the spectral radius of S is not larger than the growth of the exact
     rho(S(h)) <= _GROWTH exp(h sigma),    h sigma <= 1,        sigma = max(0, largest real part of the eigenvalues).
 
 sigma > 0 near an unstable equilibrium, such as an inverted pendulum. The second condition keeps that growth from hiding other modes.
+
+A sampled law is held over its period. It adds K_u x + D_u x', taken at the start of the period, to the accelerations, and S is the matrix
+of a period. sigma is that of the same law without hold.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,10 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae._pytree import pytree
-from jaxdae.integrators.interface import Integrator, check_integrator
-from jaxdae.integrators.method import roles_of
+from jaxdae.integrators.interface import Integrator, check_integrator, input_at
+from jaxdae.integrators.method import roles_of, sampled_law, samples_law
 from jaxdae.integrators.motion import motion
 from jaxdae.prepared import prepared
+from jaxdae.requirements import offers
 from jaxdae.rollout_arguments import as_controls
 from jaxdae.system import AnySystem, State, System, check_system, checked_state
 from jaxdae.typing import Leaf
@@ -46,13 +52,15 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
     Args:
         system: a mechanical system.
         state: time (s), coordinates and velocities.
-        integrator: a one-step method, such as `Projected(RungeKutta.rk4())`.
+        integrator: a one-step method, such as `Projected(RungeKutta.rk4())`, or `Sampled(method, law)`, whose law is held; of a law with
+            memory the one at the start counts.
         controls: an input (nu,), a feedback law (t, state) -> u, or None.
         longest: the longest step in s to try.
 
     Raises:
         TypeError: no system with forces, or no integrator.
-        ValueError: `longest` is not positive, or the accelerations are not finite.
+        ValueError: `longest` is not positive, the accelerations are not finite, or the sampled law is not examined
+            (`ModelPredictive`).
 
     Runs on the host, with one compilation and about 40 small eigenvalue problems. Not differentiable.
 
@@ -65,16 +73,22 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
     if not longest > 0.0:
         raise ValueError(f"stable_step: longest must be positive, got {longest}")
     law = as_controls(controls, state) if callable(controls) or controls is None else jnp.asarray(controls, state.q.dtype)
-    linear = _linearized(system, state, law, roles_of(integrator))
-    rates = np.block([[np.zeros_like(linear.stiffness), np.eye(len(state.v))], [linear.stiffness, linear.damping]])
+    linear, held = _linearized(system, state, law, integrator)
+    method: Any = integrator
+    every = 1 if held is None else method.every
+    if held is not None:
+        method = dataclasses.replace(method, law=held)
+    parts = [linear] if held is None else [linear, held]
+    stiffness, damping = sum(x.stiffness for x in parts), sum(x.damping for x in parts)
+    rates = np.block([[np.zeros_like(stiffness), np.eye(len(state.v))], [stiffness, damping]])
     if not np.all(np.isfinite(rates)):
         raise ValueError("stable_step: the accelerations near this state are not finite, see diagnose(system, state)")
     growth = max(0.0, float(np.max(np.linalg.eigvals(rates).real, initial=0.0)))
 
     def stable(step: float) -> bool:
-        matrix = np.asarray(_step_matrix(linear, integrator, jnp.asarray(step, state.q.dtype)))
+        matrix = np.asarray(_step_matrix(linear, method, jnp.asarray(step, state.q.dtype), every))
         radius = np.max(np.abs(np.linalg.eigvals(matrix)), initial=0.0) if np.all(np.isfinite(matrix)) else np.inf
-        return bool(growth * step <= 1.0 and radius <= _GROWTH * np.exp(growth * step))
+        return bool(growth * every * step <= 1.0 and radius <= _GROWTH * np.exp(growth * every * step))
 
     good = longest * _SHORTEST
     while good < longest and stable(min(2.0 * good, longest)):
@@ -88,7 +102,7 @@ def stable_step(system: AnySystem, state: State, integrator: Integrator, control
 
 @pytree
 class _Linear(System):
-    """x'' = K x + D x', without constraints."""
+    """x'' = K x + D x' + u, without constraints."""
 
     stiffness: Leaf
     damping: Leaf
@@ -98,29 +112,64 @@ class _Linear(System):
         return jnp.eye(q.shape[0], dtype=q.dtype)
 
     def force(self, t: Any, q: Any, v: Any, u: Any) -> Any:
-        """Return K q + D v."""
-        return self.stiffness @ q + self.damping @ v
+        """Return K q + D v + u."""
+        force = self.stiffness @ q + self.damping @ v
+        return force if u is None else force + u
+
+
+@pytree
+class _LinearLaw:
+    """u = K_u x + D_u x'."""
+
+    stiffness: Leaf
+    damping: Leaf
+
+    def __call__(self, t: Any, state: State) -> Any:
+        """Return u (nv,)."""
+        return self.stiffness @ state.q + self.damping @ state.v
 
 
 @jax.jit
-def _linearized(system: Any, state: State, law: Any, roles: Any) -> _Linear:
-    system, law = prepared((system, law))
+def _linearized(system: Any, state: State, law: Any, integrator: Any) -> tuple[_Linear, _LinearLaw | None]:
+    """Return the linear motion, and the accelerations by a sampled law around it, None without one."""
+    system, integrator, law = prepared((system, integrator, law))
+    roles, still = roles_of(integrator), jnp.zeros_like(state.v)
 
-    def acceleration(x: Any, dv: Any) -> Any:
-        return motion(system, State(state.t, system.retract(state.q, x), state.v + dv), law, *roles)[1]
+    def moved(x: Any, dv: Any) -> State:
+        return State(state.t, system.retract(state.q, x), state.v + dv)
 
-    still = jnp.zeros_like(state.v)
-    return _Linear(*jax.jacfwd(acceleration, argnums=(0, 1))(still, still))
+    def derivatives(point: Any) -> Any:
+        def moves(x: Any, dv: Any) -> Any:
+            at, u = point(x, dv)
+            return motion(system, at, u, *roles)[1]
+
+        return jax.jacfwd(moves, argnums=(0, 1))(still, still)
+
+    if not samples_law(integrator):
+        return _Linear(*derivatives(lambda x, dv: (moved(x, dv), law))), None
+    # The period matters for the memory of the next one only.
+    sampled = sampled_law(integrator, integrator.init(system, state), jnp.ones_like(state.t))
+    if sampled is None or not offers(integrator, "law", "every"):
+        raise ValueError("stable_step: this sampled law cannot be linearized; give the method without it")
+
+    def held(at: State) -> Any:
+        added = input_at(law, at)
+        return sampled[0](state.t, at) if added is None else sampled[0](state.t, at) + added
+
+    plant = derivatives(lambda x, dv: (moved(x, dv), held(state)))
+    return _Linear(*plant), _LinearLaw(*derivatives(lambda x, dv: (state, held(moved(x, dv)))))
 
 
-@jax.jit
-def _step_matrix(linear: _Linear, integrator: Any, dt: Any) -> Any:
-    """Return S (2 nv, 2 nv) in the coordinates (x, h x'), whose entries have similar sizes."""
+@partial(jax.jit, static_argnums=3)
+def _step_matrix(linear: _Linear, integrator: Any, dt: Any, every: int) -> Any:
+    """Return S (2 nv, 2 nv) of `every` steps in the coordinates (x, h x'), whose entries have similar sizes."""
     still = jnp.zeros((linear.damping.shape[0],), linear.damping.dtype)
 
     def moved(x: Any) -> Any:
-        start = State(0.0 * dt, x[: len(still)], x[len(still) :] / dt)
-        end = integrator.step(linear, start, integrator.init(linear, start), None, dt)[0]
-        return jnp.concatenate([end.q, dt * end.v])
+        at = State(0.0 * dt, x[: len(still)], x[len(still) :] / dt)
+        memory = integrator.init(linear, at)
+        for _ in range(every):
+            at, memory = integrator.step(linear, at, memory, None, dt)[:2]
+        return jnp.concatenate([at.q, dt * at.v])
 
     return jax.jacfwd(moved)(jnp.concatenate([still, still]))

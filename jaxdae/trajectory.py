@@ -34,7 +34,7 @@ from jaxdae.fused import fused_over_worlds
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
-from jaxdae.integrators.stability import feedback_status, may_be_unstable, stability_status
+from jaxdae.integrators.stability import feedback_status, may_be_unstable, stability_status, steps_between_examinations
 from jaxdae.labelled import as_dataset
 from jaxdae.linearization import Point
 from jaxdae.prepared import prepared, prepared_over_worlds
@@ -271,11 +271,11 @@ def advance(
         here, at = _together_in_the_loop(system, at)
         return guarded_step(here, integrator, at, carried, status, u if law is None else law, dt)
 
-    def examine(at: State, before: Any, u: Any) -> Any:
-        return stability_status(system, integrator, at, before, u if law is None else law, dt)
+    def examine(at: State, before: Any, carried: Any, u: Any) -> Any:
+        return stability_status(system, integrator, at, before, carried, u if law is None else law, dt)
 
-    probe = examine if may_be_unstable(system, integrator, law) else None
-    return scan_steps(step, probe, point, memory, status, None if callable(controls) else controls, dt, plan)
+    probe, often = examine if may_be_unstable(system, integrator, law) else None, steps_between_examinations(integrator)
+    return scan_steps(step, probe, often, point, memory, status, None if callable(controls) else controls, dt, plan)
 
 
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
@@ -377,16 +377,16 @@ def _together(
         here, at = _together_in_the_loop(system, at)
         return vectorized(here, integrator, at, carried, status, law, u)
 
-    def examine_one(s: Any, i: Any, x: Any, before: Any, feedback: Any, u: Any) -> Any:
-        return stability_status(s, i, x, before, u if feedback is None else feedback, dt)
+    def examine_one(s: Any, i: Any, x: Any, before: Any, carried: Any, feedback: Any, u: Any) -> Any:
+        return stability_status(s, i, x, before, carried, u if feedback is None else feedback, dt)
 
-    examine_all = over_worlds(examine_one, in_axes=(system_axes, integrator_axes, -1, -1, law_axes, input_axes))
+    examine_all = over_worlds(examine_one, in_axes=(system_axes, integrator_axes, -1, -1, -1, law_axes, input_axes))
 
-    def examine(at: State, before: Any, u: Any) -> Any:
-        return examine_all(system, integrator, at, before, law, u)
+    def examine(at: State, before: Any, carried: Any, u: Any) -> Any:
+        return examine_all(system, integrator, at, before, carried, law, u)
 
-    probe = examine if may_be_unstable(system, integrator, law) else None
-    found = scan_steps(step, probe, point, memory, status, None if law is not None else controls, dt, plan)
+    probe, often = examine if may_be_unstable(system, integrator, law) else None, steps_between_examinations(integrator)
+    found = scan_steps(step, probe, often, point, memory, status, None if law is not None else controls, dt, plan)
     (states, info), memory = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
     return Trajectory(states, info, memory)
 

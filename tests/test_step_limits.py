@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdae as jd
+from jaxdae import control as jc
 from jaxdae import mechanisms as jm
 
 LOAD, INERTIA, SPEED = 9.81 * 0.3, 0.011 + 0.3**2, 0.01
@@ -100,3 +101,66 @@ def test_stable_step_refuses_what_it_cannot_judge():
         jd.stable_step(mechanism, state, jd.RungeKutta.rk4(), longest=0.0)
     with pytest.raises(ValueError, match="accelerations near this state are not finite"):
         jd.stable_step(mechanism, jd.State(0.0, state.q * jnp.nan, state.v), jd.RungeKutta.rk4())
+
+
+def slider(coordinates=jm.Joints()):
+    body, rail = jm.Body("mass", 1.0, 0.1), jm.Prismatic("rail", "ground", "mass", axis=(1.0, 0.0), at=(0.0, 0.0))
+    mechanism, q = jm.planar_mechanism([body], [rail], [jm.Motor("drive", "rail", input=0)], gravity=(0.0, 0.0), coordinates=coordinates)
+    return mechanism, jd.State(0.0, q, jnp.zeros_like(q))
+
+
+def drive(mechanism, kp, kd, **others):
+    gains = {"model": mechanism, "output": jc.Coordinates((0,)), "reference": jnp.array([0.1]), "kp": kp, "kd": kd}
+    return (jc.PID if others else jc.PD)(**gains, **others)
+
+
+@pytest.mark.parametrize("method", ["rk4", pytest.param("euler", marks=pytest.mark.long), pytest.param("radau", marks=pytest.mark.long)])
+def test_held_feedback_is_stable_up_to_its_closed_form_limit(method):
+    # Of x'' = -kp x - kd x' held over T: kd T + (s - 1/2) kp T^2 < 2 and (1 - s) kp T^2 < kd T, s = 1/2 or, for Euler's method, 1.
+    integrator, share = {
+        "rk4": (jd.RungeKutta.rk4(), 0.5),
+        "euler": (jd.SemiImplicitEuler(), 1.0),
+        "radau": (jd.Projected(jd.RadauIIA()), 0.5),
+    }[method]
+    for coordinates, every in ((jm.Joints(), 1), (jm.Absolute(), 5)):
+        mechanism, state = slider(coordinates)
+        period, part = 1e-3 * every, 0.5 + (share - 0.5) / every
+
+        @jax.jit
+        def final(kp, kd, mechanism=mechanism, state=state, every=every):
+            law = jc.Sampled(integrator, drive(mechanism, kp, kd), every)
+            return jd.rollout(mechanism, law, state, dt=1e-3, steps=5).info.status[-1]
+
+        for p, c in ((1e-4, 1.98), (1e-4, 2.02), (1e-4, 5.0), (1.0, 1.4), (1.0, 0.3), (1.0, 0.7), (3.0, 1.0), (3.0, 1.9)):
+            unstable = c + (part - 0.5) * p > 2.0 or (1.0 - part) * p - c > 0.1
+            assert final(p / period**2, c / period) == (jd.Status.UNSTABLE if unstable else jd.Status.OK), (every, p, c)
+
+
+def test_all_sampled_laws_are_examined():
+    mechanism, state = slider()
+    table = jc.HeldInputs(1e-3 * jnp.arange(500.0), jnp.where(jnp.arange(500)[:, None] % 2 == 0, 50.0, -50.0))
+    cases = [
+        (jc.Sum((drive(mechanism, 100.0, 1500.0), drive(mechanism, 1.0, 600.0, ki=10.0))), [7, 7]),
+        (jc.Saturated(drive(mechanism, 0.0, 5000.0), -50.0, 50.0), [0, 7]),  # Saturated at first, then alternating between its limits.
+        (table, [0, 0]),
+    ]
+    for law, expected in cases:
+        sampled, moving = jc.Sampled(jd.RungeKutta.rk4(), law), jd.State(0.0, state.q, state.v + 1.0)
+        found = jd.rollout(mechanism, sampled, moving, dt=1e-3, steps=500, save_every=250).info.status
+        assert [found[0], found[-1]] == expected
+
+
+def test_a_sampled_law_does_not_hide_steep_forces():
+    friction = [jm.Revolute("hinge", "ground", "arm", at=(0.0, 0.0), friction=20.0)]
+    body, motor = jm.Body("arm", 1.0, 0.011, pose=(0.3, 0.0, 0.0)), jm.Motor("drive", "hinge", input=0)
+    mechanism, q = jm.planar_mechanism([body], friction, [motor], coordinates=jm.Joints())
+    law = jc.Sampled(jd.RungeKutta.rk4(), drive(mechanism, 1.0, 0.1))
+    assert jd.rollout(mechanism, law, jd.State(0.0, q, 0.0 * q), dt=1e-3, steps=5).info.status[-1] == jd.Status.UNSTABLE
+
+
+def test_stable_step_of_held_feedback_matches_its_closed_form():
+    mechanism, state = slider()
+    law = drive(mechanism, 100.0, 5000.0, ki=10.0)
+    # Modes may grow by 10 % per period: |1 - 2.1|.
+    limit = jd.stable_step(mechanism, state, jc.Sampled(jd.RungeKutta.rk4(), law, every=5))
+    np.testing.assert_allclose(limit * 5 * 5000.0, 2.1, rtol=0.01)

@@ -158,11 +158,11 @@ def stable_step(config: Config, worlds: Worlds) -> list[str]:
     system, integrator, state = worlds.one()
     if system.first_order:
         return []
-    method, law = laws.unsampled(integrator)
+    method = integrator.integrator if isinstance(integrator, laws.Remembering) else integrator
     longest = max(1.0, 10.0 * config.dt)
     try:
         with precision(config):
-            limit = jaxdae.stable_step(system, state, method, law, longest=longest)
+            limit = jaxdae.stable_step(system, state, method, longest=longest)
     except ValueError as error:
         return [f"{'stable step':<28}unknown: {str(error).removeprefix('stable_step: ')}"]
     if limit >= longest:

@@ -108,13 +108,6 @@ def input_of(integrator: Any, state: Any, memory: Any, dt: Any) -> Any:
     return integrator.law(state.t, state) if isinstance(integrator, control.Sampled) else None
 
 
-def unsampled(integrator: Any) -> tuple[Any, Any]:
-    """Return the integrator without the law around it, and the law; None without a law, or for one with memory."""
-    if isinstance(integrator, Remembering):
-        return integrator.integrator.integrator, None
-    return (integrator.integrator, integrator.law) if isinstance(integrator, control.Sampled) else (integrator, None)
-
-
 def input_units(values: dict[str, Any]) -> list[str]:
     """Returns the units of the forces that are driven, in their order."""
     forces, joints = ({x["name"]: x for x in values["mechanism"][key]} for key in ("forces", "joints"))

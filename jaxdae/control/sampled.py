@@ -24,6 +24,10 @@ class Sampled(PointWrapping):
     and it is differentiated like the state. Wrap this around everything else: `Sampled(Projected(RungeKutta.rk4()), law)`; `controls` of
     the rollout, if there are any, are added to the input, held as well.
 
+    Feedback that is held for T = every dt has a stability limit of its own, whatever the integrator: a velocity gain of c per unit of mass
+    is stable up to c T = 2. Beyond the limit rollouts have the status `UNSTABLE`, see `jaxdae.integrators.held_loop`. The examination
+    evaluates the law at fixed time and memory.
+
     Attributes:
         integrator: any integrator.
         law: a feedback law, with or without memory.
@@ -41,6 +45,12 @@ class Sampled(PointWrapping):
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_law(self.law), "law must be a feedback law, such as PD(...)"
+
+    def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
+        """Return the law at its memory, and `every`; None for a law that says `examined = False`."""
+        if not getattr(self.law, "examined", True):
+            return None
+        return lambda t, state: checked_input(self.law, update_law(self.law, t, state, memory[1], self.every * dt)[0]), self.every
 
     def init(self, system: AnySystem, state: State) -> Any:
         """Returns the memories of integrator and law, and where the law is not evaluated in every step, the held input and a count."""

@@ -33,6 +33,11 @@ class ExplicitEuler(PointMethod):
         """The largest h mu for which v' = -mu v decays: 2."""
         return 2.0
 
+    @property
+    def position_share(self) -> float:
+        """The share of h^2 a in the displacement of a step: 0: positions move with the old velocity."""
+        return 0.0
+
     def step_matrix(self, rate: Any) -> Any:
         """Return 1 + rate."""
         return jnp.eye(2, dtype=rate.dtype) + rate
@@ -62,6 +67,11 @@ class SemiImplicitEuler(PointMethod):
     def damping_limit(self) -> float:
         """The largest h mu for which v' = -mu v decays: 2."""
         return 2.0
+
+    @property
+    def position_share(self) -> float:
+        """The share of h^2 a in the displacement of a step: 1: positions move with the new velocity."""
+        return 1.0
 
     def step_matrix(self, rate: Any) -> Any:
         """Return the matrix (2, 2) of a step: positions move with the new velocities."""

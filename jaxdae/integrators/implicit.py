@@ -136,6 +136,11 @@ class BackwardEuler(PointMethod):
     solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=8)
 
+    @property
+    def position_share(self) -> float:
+        """The share of h^2 a in the displacement of a step: 1, positions move with the new velocity."""
+        return 1.0
+
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
         yield is_newton(self.newton)

@@ -68,6 +68,22 @@ class Method(abc.ABC):
         """The largest h mu for which the method damps v' = -mu v; infinity, the default, for implicit methods."""
         return float("inf")
 
+    @property
+    def position_share(self) -> Any:
+        """The share s of h^2 a in the displacement of a step under a constant acceleration a: 1/2, the default, from order two on."""
+        return 0.5
+
+    def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
+        """Return (law, every) of a law that is evaluated every so many steps and held; None, the default, for none to examine.
+
+        Args:
+            memory: from `init`, or from the step before.
+            dt: the step in s.
+
+        The law is (t, state) -> u at this memory.
+        """
+        return None
+
     def step_matrix(self, rate: Any) -> Any:
         """Return the matrix (2, 2) by which a step of length 1 multiplies (q, v) with (q, v)' = rate (q, v); of explicit methods only."""
         raise NotImplementedError(f"{type(self).__name__}.step_matrix")
@@ -153,6 +169,15 @@ class Wrapping(Method):
         """The limit of the integrator inside."""
         return of_points(self.integrator).damping_limit
 
+    @property
+    def position_share(self) -> Any:
+        """The share of the integrator inside."""
+        return of_points(self.integrator).position_share
+
+    def sampled_law(self, memory: Any, dt: Any) -> tuple[Any, int] | None:
+        """Return the law of the integrator inside."""
+        return sampled_law(self.integrator, memory, dt)
+
     def step_matrix(self, rate: Any) -> Any:
         """Return the matrix of the integrator inside."""
         return of_points(self.integrator).step_matrix(rate)
@@ -203,6 +228,11 @@ class _OfStates(Wrapping, PointMethod):
         """Infinity: nothing is known."""
         return float("inf")
 
+    @property
+    def position_share(self) -> Any:
+        """1/2, as of methods of order two."""
+        return 0.5
+
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
         """Returns what the step returns, its state as a point."""
         state, memory, info = self.integrator.step(system, point.state, memory, u, dt)
@@ -250,6 +280,11 @@ def begun_with(integrator: Any, system: AnySystem, state: State, *others: Any) -
 def samples_law(integrator: Any) -> bool:
     """Returns whether steps of any integrator evaluate a feedback law at their start, as those of `Sampled` do."""
     return _says(integrator, "samples")
+
+
+def sampled_law(integrator: Any, memory: Any, dt: Any) -> tuple[Any, int] | None:
+    """Return (law, every) of the sampled law of any integrator at its memory, None for none; see `Method.sampled_law`."""
+    return integrator.sampled_law(memory, dt) if isinstance(integrator, Method) else None
 
 
 def is_symmetric(integrator: Any) -> bool:

@@ -164,6 +164,11 @@ class RungeKutta(PointMethod):
         return cls(tableau=DORMAND_PRINCE5, **kwargs)
 
     @property
+    def position_share(self) -> float:
+        """The share of h^2 a in the displacement of a step: b^T c, 1/2 from order two on."""
+        return sum(b * c for b, c in zip(self.tableau.b, self.tableau.c, strict=True))
+
+    @property
     def damping_limit(self) -> float:
         """The largest h mu for which the stability function stays below 1.1: 2.83 for RK4."""
         return amplifying_rate(self.tableau)

@@ -12,7 +12,7 @@ Reference:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ class ModelPredictive:
         tolerance: of the projected gradient, relative to 1 + |J|: where it is met no pass is made. sqrt(eps) by default.
     """
 
+    examined: ClassVar[bool] = False  # The search for unstable sampling would solve the problem eleven times.
     problem: Problem
     guess: Leaf
     iterations: int = static(one_of=int, default=1)
