@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ import numpy as np
 from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
+LOG = logging.getLogger("jaxdae.fused")
 COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
 FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
 OPTIMIZED = 8000
@@ -64,6 +66,17 @@ def compiler() -> tuple[str, ...]:
     if not found:
         raise Unsupported("no C++ compiler found; install g++ or clang++, or name one in the environment variable CXX")
     return found[0]
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler.
+
+    Raises:
+        Unsupported: there is no compiler.
+    """
+    name, macro = compiler()[0], "#define __VERSION__ "
+    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
+    return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
 
 
 @cache
@@ -143,6 +156,7 @@ def compiled(text: str, operations: int) -> Path:
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
+    LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
         file.write_text(text)

@@ -378,7 +378,8 @@ def _scatter_add(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
     def hits(update: Any) -> Any:
         return equation.primitive.bind(jnp.zeros(x.shape, update.dtype), where, update, **equation.params)
 
-    hot = np.asarray(jax.vmap(hits)(jnp.eye(updates.size, dtype=jnp.float32).reshape(-1, *updates.shape)))
+    ones = jnp.eye(updates.size, dtype=equation.invars[2].aval.dtype)
+    hot = np.asarray(jax.vmap(hits)(ones.reshape(-1, *updates.shape)))
     out, g, kind = x.copy().reshape(-1), low.graph, _kind(equation.outvars[0])
     for update, hit in zip(updates.reshape(-1), hot.reshape(updates.size, -1), strict=True):
         for k in np.nonzero(hit)[0]:
