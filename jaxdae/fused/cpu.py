@@ -29,7 +29,7 @@ from jaxdae.fused.graph import Unsupported
 
 LOG = logging.getLogger("jaxdae.fused")
 COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
+FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
 OPTIMIZED = 8000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
@@ -68,15 +68,10 @@ def compiler() -> tuple[str, ...]:
     return found[0]
 
 
-def compiler_version() -> str:
-    """Return the version of the compiler.
-
-    Raises:
-        Unsupported: there is no compiler.
-    """
-    name, macro = compiler()[0], "#define __VERSION__ "
-    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
-    return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
+def _first_error(messages: str) -> str:
+    """Return the first error among the messages of a compiler."""
+    lines = messages.strip().splitlines()
+    return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
 
 
 @cache
@@ -84,7 +79,7 @@ def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
     return done.stdout
 
 
@@ -94,6 +89,17 @@ def cache_folder() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxdae" / "kernels"
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler.
+
+    Raises:
+        Unsupported: there is no compiler.
+    """
+    name, macro = compiler()[0], "#define __VERSION__ "
+    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
+    return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
 
 
 def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: Any) -> str:
@@ -165,7 +171,7 @@ def compiled(text: str, operations: int) -> Path:
             [*command, *flags, *include, str(file), "-o", str(made), "-lm", "-lpthread"], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+            raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
         os.replace(made, library)
     return library
 
