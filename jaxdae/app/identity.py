@@ -37,7 +37,9 @@ def identity(config: Config) -> dict[str, str]:
     Flags of the compiler may change the last bits, and the precision of products in single precision far more than those.
     """
     versions = run_folder.versions()
-    told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}  # Only the kernel changes bits.
+    told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}
+    if config.layout.kernel != "none":  # No bit depends on the rest of the layout.
+        told["kernel"] = config.layout.kernel
     text = json.dumps(told, sort_keys=True)
     return {
         "config": hashlib.sha256(text.encode()).hexdigest()[:16],

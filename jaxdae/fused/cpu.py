@@ -29,7 +29,18 @@ from jaxdae.fused.graph import Unsupported
 
 LOG = logging.getLogger("jaxdae.fused")
 COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
+FLAGS = (
+    "-std=c++17",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+)
 OPTIMIZED = 8000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
@@ -62,6 +73,8 @@ def compiler() -> tuple[str, ...]:
         Unsupported: there is none.
     """
     chosen = os.environ.get("CXX", "").split()
+    if chosen and not shutil.which(chosen[0]):
+        raise Unsupported(f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or clang++")
     found = [tuple(chosen)] if chosen else [command for command in COMPILERS if shutil.which(command[0])]
     if not found:
         raise Unsupported("no C++ compiler found; install g++ or clang++, or name one in the environment variable CXX")
@@ -161,7 +174,10 @@ def compiled(text: str, operations: int) -> Path:
     library = folder / f"{name}.so"
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unsupported(f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder") from None
     LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
