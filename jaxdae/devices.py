@@ -6,9 +6,24 @@ number. Results are the same to round-off either way, and a program that is lowe
 not the fastest.
 """
 
+from typing import Any
+
 import jax
 
 
 def on_accelerator() -> bool:
     """Returns whether JAX's default platform is anything but a CPU; asked while a function is traced."""
     return jax.default_backend() != "cpu"
+
+
+_FOR_KERNEL = jax.make_user_context(False)
+
+
+def for_kernel() -> bool:
+    """Return whether the function that is traced will become a fused kernel, whose cost is its number of scalar operations."""
+    return _FOR_KERNEL.value
+
+
+def tracing_for_kernel() -> Any:
+    """Return a context in which `for_kernel` is true. Traces and compiled functions in it are separate from all others."""
+    return _FOR_KERNEL(True)

@@ -25,6 +25,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
+from jaxdae.devices import tracing_for_kernel
 from jaxdae.fused import cpu
 from jaxdae.fused.emit import Code, emit
 from jaxdae.fused.graph import Graph, Unsupported, kind_of
@@ -205,7 +206,8 @@ def warn_of_fallback(reason: str) -> None:
 
 def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
     """Return the program of a function for arguments, or shapes, of one world, and the structure of its results."""
-    jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    with tracing_for_kernel():
+        jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     return Program(jaxpr), jax.tree.structure(shape)
 
 
@@ -312,7 +314,8 @@ mlir.register_lowering(fused_p, mlir.lower_fun(_by_kernel, multiple_results=True
 
 
 def _program(function: Callable[..., Any], *avals: list[Any]) -> Program:
-    return Program(jax.make_jaxpr(function)(*[[_shape(aval) for aval in group] for group in avals]))
+    with tracing_for_kernel():
+        return Program(jax.make_jaxpr(function)(*[[_shape(aval) for aval in group] for group in avals]))
 
 
 def _shape(aval: Any) -> Any:

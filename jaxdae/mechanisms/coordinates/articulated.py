@@ -37,7 +37,7 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.devices import on_accelerator
+from jaxdae.devices import for_kernel, on_accelerator
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.coordinates.sums import linearly_multiplied
 from jaxdae.mechanisms.space import Plane, Space
@@ -46,7 +46,8 @@ from jaxdae.row_loops import AT_ONCE
 from jaxdae.typing import Leaf
 
 DENSE_UP_TO = 96
-"""The number of velocities up to which one world is factorized as a matrix."""
+"""The number of velocities up to which one world is factorized as a matrix. In a fused kernel, articulated bodies take 0.67 times as
+many operations for a humanoid of 35 velocities, and 0.90 times as many for a four-bar of 3."""
 
 
 @pytree
@@ -180,7 +181,7 @@ class TreeRoot(MassFactors):
 
 
 def _is_large(levels: Levels) -> bool:
-    return levels.count > DENSE_UP_TO
+    return levels.count > DENSE_UP_TO or for_kernel()
 
 
 def _factorized(mass: TreeMass) -> tuple[Any, ...]:
