@@ -26,7 +26,7 @@ from jaxdae.app.metrics import FitMetrics
 from jaxdae.app.objective import Objective, objective, optimizer, tuned_values
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
-from jaxdae.app.progress import compiling
+from jaxdae.app.progress import compiling, kernels_shown
 from jaxdae.app.run import run as simulate
 from jaxdae.app.run_folder import CHECKPOINT, CONTROLS, HISTORY, MOTION, OPTIMIZED, TUNED
 from jaxdae.app.run_record import begin, draw_finished, finish
@@ -207,7 +207,7 @@ def _fitted(place: _Place, worlds: Worlds, console: rich.console.Console) -> tup
             metrics.add(told)
 
     metrics = FitMetrics(place.folder, section.iterations, place.config.batch.size, place.config.steps)
-    with precision(place.config):
+    with precision(place.config), kernels_shown(console):
         found = objective(place.config, worlds, section)
         interrupts.check()
         checkpoint = tuning.Checkpoint(place.folder / CHECKPOINT, every=section.checkpoint_every, saved=saved)
