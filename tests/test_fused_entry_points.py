@@ -45,6 +45,7 @@ def close(found, expected):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12), found, expected)
 
 
+@pytest.mark.long
 def test_rollout_losses_and_stages():
     def loss(kernel, segment=None):
         def setup(controls):

@@ -287,7 +287,9 @@ def _by_places(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]
     table = np.empty(given + 1, object)
     table[0] = low.graph.constant(np.zeros((), equation.outvars[0].aval.dtype))
     table[1:] = entries
-    return [table[found]]
+    out = np.empty(found.shape, object)
+    out[...] = table[found]
+    return [out]
 
 
 _MOVES = {"pad": (0, 1), "gather": (0,), "dynamic_slice": (0,), "dynamic_update_slice": (0, 1), "scatter": (0, 2)}
