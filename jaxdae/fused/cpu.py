@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,7 @@ _C_TYPES = {
     "float64": "double",
     "int32": "int32_t",
     "int64": "int64_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "uint8": "uint8_t",
+    "int16": "int16_t",
     "int8": "int8_t",
     "bool": "unsigned char",
 }
@@ -165,12 +164,14 @@ def compiled(text: str, operations: int) -> Path:
 
 
 _LOADED: dict[str, ctypes.CDLL] = {}
+_LOCK = threading.Lock()
 
 
 def registered(library: Path) -> str:
     """Return the name under which XLA calls the kernel of a library."""
     name = f"jaxdae_fused_{library.stem}"
-    if name not in _LOADED:
-        _LOADED[name] = ctypes.CDLL(str(library))
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform="cpu")
+    with _LOCK:
+        if name not in _LOADED:
+            _LOADED[name] = ctypes.CDLL(str(library))
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform="cpu")
     return name

@@ -395,6 +395,12 @@ def _call(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return low.closed(jaxpr, inputs) if hasattr(jaxpr, "jaxpr") else low.run(jaxpr, (), inputs)
 
 
+def _fused(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    if any(equation.params["batched"]):
+        raise Unsupported("a batch of worlds inside of a world")
+    return low.closed(equation.params["program"].jaxpr, inputs)
+
+
 def _linear_solve(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     lengths = equation.params["const_lengths"]
     first = lengths.matvec + lengths.vecmat
@@ -450,7 +456,7 @@ _BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge pow atan2".s
 _UNARY = "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log1p erf not".split()
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
-    " custom_lin fused"
+    " custom_lin"
 ).split()
 
 RULES: dict[str, Rule] = {
@@ -494,6 +500,7 @@ RULES: dict[str, Rule] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "scatter-add": _scatter_add,
+    "fused": _fused,
     "custom_linear_solve": _linear_solve,
     "platform_index": _platform_index,
     "cholesky": factorizations.cholesky,
