@@ -171,28 +171,26 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any] | None:
-    """Return `jax.vmap(fused(function))` for arguments of this structure, or None, with a warning, if there is no kernel.
+def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any]:
+    """Return `jax.vmap(fused(function))` for arguments of this structure, with a compiled kernel.
 
     Args:
         function: a function of one world.
         arguments: the arguments of all worlds, of which shapes and dtypes matter.
         axes: the axis of the worlds of each leaf, None for a leaf that all worlds share.
+
+    Raises:
+        Unsupported: the function cannot become a kernel; the message states the reason.
     """
     if jax.default_backend() != "cpu":
-        _warn("fused kernels run on CPUs only")
-        return None
+        raise Unsupported("fused kernels run on CPUs only")
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [
         jax.ShapeDtypeStruct(jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x))
         for x, axis in zip(leaves, axes, strict=True)
     ]
     program, out = traced(function, *jax.tree.unflatten(structure, shapes))
-    try:
-        program.kernel(tuple(axis is not None for axis in axes))
-    except Unsupported as reason:
-        _warn(str(reason))
-        return None
+    program.kernel(tuple(axis is not None for axis in axes))
 
     def call(*given: Any) -> Any:
         worlds = jax.vmap(lambda *x: bound(program, list(x)), in_axes=tuple(axes))
@@ -201,7 +199,8 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
     return call
 
 
-def _warn(reason: str) -> None:
+def warn_of_fallback(reason: str) -> None:
+    """Warn that XLA runs a program, and state the reason."""
     warnings.warn(f"no fused kernel: {reason}. XLA runs the program", FallbackWarning, stacklevel=3)
 
 
@@ -244,7 +243,7 @@ def _by_kernel(*arguments: Any, program: Program, batched: tuple[bool, ...]) -> 
     try:
         target = program.kernel(batched).target
     except Unsupported as reason:
-        _warn(str(reason))
+        warn_of_fallback(str(reason))
         return _by_xla(*arguments, program=program, batched=batched)
     worlds = _worlds(arguments, batched)
     shapes = [jax.ShapeDtypeStruct((1 if worlds is None else worlds, *aval.shape), aval.dtype) for aval in program.outputs]

@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -29,8 +30,20 @@ import numpy as np
 from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
+LOG = logging.getLogger("jaxdae.fused")
 COMPILERS = ("g++", "clang++", "c++")
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
+FLAGS = (
+    "-std=c++17",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+)
 OPTIMIZED = 12_000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
@@ -63,6 +76,8 @@ def compiler() -> tuple[str, ...]:
         Unsupported: there is none.
     """
     chosen = os.environ.get("CXX", "").split()
+    if chosen and not shutil.which(chosen[0]):
+        raise Unsupported(f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or clang++")
     if chosen:
         return tuple(chosen)
     found = next((name for name in COMPILERS if shutil.which(name)), None)
@@ -73,12 +88,18 @@ def compiler() -> tuple[str, ...]:
     raise Unsupported("no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the environment variable CXX")
 
 
+def _first_error(messages: str) -> str:
+    """Return the first error among the messages of a compiler."""
+    lines = messages.strip().splitlines()
+    return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
+
+
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
     return done.stdout
 
 
@@ -88,6 +109,17 @@ def cache_folder() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxdae" / "kernels"
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler.
+
+    Raises:
+        Unsupported: there is no compiler.
+    """
+    name, macro = compiler()[0], "#define __VERSION__ "
+    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
+    return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
 
 
 def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: Any) -> str:
@@ -149,7 +181,11 @@ def compiled(text: str, operations: int) -> Path:
     library = folder / f"{name}.so"
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unsupported(f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder") from None
+    LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
         file.write_text(text)
@@ -158,7 +194,7 @@ def compiled(text: str, operations: int) -> Path:
             [*command, *flags, *include, str(file), "-o", str(made), "-lm", "-lpthread"], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+            raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
         os.replace(made, library)
     return library
 
