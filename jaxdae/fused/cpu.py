@@ -27,7 +27,7 @@ from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
 COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
+FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
 OPTIMIZED = 8000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
@@ -66,12 +66,18 @@ def compiler() -> tuple[str, ...]:
     return found[0]
 
 
+def _first_error(messages: str) -> str:
+    """Return the first error among the messages of a compiler."""
+    lines = messages.strip().splitlines()
+    return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
+
+
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
     return done.stdout
 
 
@@ -151,7 +157,7 @@ def compiled(text: str, operations: int) -> Path:
             [*command, *flags, *include, str(file), "-o", str(made), "-lm", "-lpthread"], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+            raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
         os.replace(made, library)
     return library
 

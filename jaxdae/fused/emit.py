@@ -154,7 +154,7 @@ class _Writer:
 
     def expression(self, node: Node) -> str:
         op, args, u = node.op, node.args, node.uniform
-        if op in OPERATORS:
+        if op in OPERATORS and (op, node.kind) != ("div", "I"):
             return f"{self.reference(args[0], u)} {OPERATORS[op]} {self.reference(args[1], u)}"
         if op == "neg":
             return f"-{self.reference(args[0], u)}"

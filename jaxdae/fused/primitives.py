@@ -61,6 +61,14 @@ def _unary(op: str, result: str | None = None) -> Rule:
     return rule
 
 
+def _pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    g, (base, exponent) = low.graph, equation.invars
+    if _kind(base) != "F":
+        raise Unsupported("powers of integers with traced exponents")
+    exponents = low.elementwise(lambda n: g.convert(n, _kind(exponent), "F", g.real), inputs[1])
+    return [low.elementwise(lambda x, n: g.binary("pow", x, n, "F"), inputs[0], exponents)]
+
+
 def _integer_pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     g, kind, exponent = low.graph, _kind(equation.invars[0]), equation.params["y"]
 
@@ -100,8 +108,17 @@ def _clamp(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _convert(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     source, target = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
-    kind, new = kind_of(source), kind_of(target)
-    return [low.elementwise(lambda x: low.graph.convert(x, kind, new, low.graph.constant(np.zeros((), target)).dtype), inputs[0])]
+    g, kind, new = low.graph, kind_of(source), kind_of(target)
+    wide = g.constant(np.zeros((), target)).dtype
+
+    def converted(x: Any) -> Any:
+        found = g.convert(x, kind, new, target if kind == "F" else wide)
+        if (kind, new) == ("F", "I") and np.dtype(target).itemsize < wide.itemsize:  # saturates
+            limits = np.iinfo(target)
+            found = g.binary("min", g.binary("max", found, g.integer(limits.min), "I"), g.integer(limits.max), "I")
+        return found
+
+    return [low.elementwise(converted, inputs[0])]
 
 
 def _sign(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -122,7 +139,9 @@ def _round(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
     def away(x: Any) -> Any:  # from zero, if halfway
         size = g.unary("abs", x, "F")
-        up = g.unary("floor", g.binary("add", size, g.real(0.5), "F"), "F")
+        down = g.unary("floor", size, "F")
+        rest = g.binary("sub", size, down, "F")  # Exact; size + 1/2 is rounded.
+        up = g.select(g.binary("ge", rest, g.real(0.5), "F"), g.binary("add", down, g.real(1), "F"), down, "F")
         return g.select(g.binary("lt", x, g.real(0), "F"), g.negative(up, "F"), up, "F")
 
     return [low.elementwise(away, inputs[0])]
@@ -172,7 +191,7 @@ def _cumulative(op: str) -> Rule:
         last = None
         for k in order:
             if last is not None:
-                rows[k] = low.elementwise(lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k]))
+                rows[k, ...] = low.elementwise(lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k]))
             last = k
         return [np.moveaxis(rows, 0, axis)]
 
@@ -438,7 +457,9 @@ def _cond(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _limits(sign: float) -> Callable[[Any], Any]:
     def empty(dtype: Any) -> Any:
-        if kind_of(dtype) != "F":
+        if kind_of(dtype) == "B":
+            return sign > 0
+        if kind_of(dtype) == "I":
             return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
         return sign * np.inf
 
@@ -446,8 +467,8 @@ def _limits(sign: float) -> Callable[[Any], Any]:
 
 
 # ruff: noqa: SIM905
-_BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge pow atan2".split()
-_UNARY = "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log1p erf not".split()
+_BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge atan2".split()
+_UNARY = "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not".split()
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
     " custom_lin fused"
@@ -460,6 +481,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys("stop_gradient name copy copy_p optimization_barrier pvary pcast reduce_precision".split(), _same),
     "add_any": _binary("add"),
     "is_finite": _unary("isfinite", "B"),
+    "pow": _pow,
     "integer_pow": _integer_pow,
     "square": _square,
     "sign": _sign,
@@ -499,6 +521,7 @@ RULES: dict[str, Rule] = {
     "cholesky": factorizations.cholesky,
     "triangular_solve": factorizations.triangular_solve,
     "lu": factorizations.lu,
+    "logistic": _jnp(lambda params, x: 1 / (1 + jnp.exp(-x))),
     "lu_pivots_to_permutation": factorizations.permutation,
     "svd": _jnp(factorizations.svd),
     "qr": _jnp(factorizations.qr),
