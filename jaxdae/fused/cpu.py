@@ -148,14 +148,10 @@ def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: An
         f"#define LANES {lanes}",
         '#include "cpu.h"',
         *tables,
-        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)}, WORK = {_work(code)} }};",
+        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)} }};",
         "static void rollout(void* const* in, void* const* out, const long* world, long count, R* temporary) {",
     ]
     return "\n".join([*head, *bind, *code.lines, "}", '#include "cpu_call.h"', ""])
-
-
-def _work(code: Code) -> int:
-    return max(sum(code.operations.values()), 1)
 
 
 def _number(x: Any) -> str:
