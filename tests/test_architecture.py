@@ -24,6 +24,7 @@ FLOORS = {
     "devices": 0,
     "disk": 0,
     "functions": 0,
+    "fused": 1,
     "moving": 0,
     "names": 0,
     "openings": 0,

@@ -12,11 +12,14 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import importlib.util
 import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
 LOG = logging.getLogger("jaxdae.fused")
-COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
+COMPILERS = ("g++", "clang++", "c++")
 FLAGS = (
     "-std=c++17",
     "-march=native",
@@ -41,7 +44,7 @@ FLAGS = (
     "-fno-exceptions",
     "-fno-rtti",
 )
-OPTIMIZED = 8000
+OPTIMIZED = 12_000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
 _C_TYPES = {
@@ -49,9 +52,7 @@ _C_TYPES = {
     "float64": "double",
     "int32": "int32_t",
     "int64": "int64_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "uint8": "uint8_t",
+    "int16": "int16_t",
     "int8": "int8_t",
     "bool": "unsigned char",
 }
@@ -69,16 +70,22 @@ class Argument:
 def compiler() -> tuple[str, ...]:
     """Return the command of a C++ compiler: the environment variable CXX, or the first one found.
 
+    The package `ziglang` contains Clang. For the four-bar, it takes as long as g++ to compile, and its kernels are as fast.
+
     Raises:
         Unsupported: there is none.
     """
     chosen = os.environ.get("CXX", "").split()
     if chosen and not shutil.which(chosen[0]):
         raise Unsupported(f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or clang++")
-    found = [tuple(chosen)] if chosen else [command for command in COMPILERS if shutil.which(command[0])]
-    if not found:
-        raise Unsupported("no C++ compiler found; install g++ or clang++, or name one in the environment variable CXX")
-    return found[0]
+    if chosen:
+        return tuple(chosen)
+    found = next((name for name in COMPILERS if shutil.which(name)), None)
+    if found is not None:
+        return (found,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise Unsupported("no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the environment variable CXX")
 
 
 def _first_error(messages: str) -> str:
@@ -141,14 +148,10 @@ def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: An
         f"#define LANES {lanes}",
         '#include "cpu.h"',
         *tables,
-        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)}, WORK = {_work(code)} }};",
+        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)} }};",
         "static void rollout(void* const* in, void* const* out, const long* world, long count, R* temporary) {",
     ]
     return "\n".join([*head, *bind, *code.lines, "}", '#include "cpu_call.h"', ""])
-
-
-def _work(code: Code) -> int:
-    return max(sum(code.operations.values()), 1)
 
 
 def _number(x: Any) -> str:
@@ -193,12 +196,14 @@ def compiled(text: str, operations: int) -> Path:
 
 
 _LOADED: dict[str, ctypes.CDLL] = {}
+_LOCK = threading.Lock()
 
 
 def registered(library: Path) -> str:
     """Return the name under which XLA calls the kernel of a library."""
     name = f"jaxdae_fused_{library.stem}"
-    if name not in _LOADED:
-        _LOADED[name] = ctypes.CDLL(str(library))
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform="cpu")
+    with _LOCK:
+        if name not in _LOADED:
+            _LOADED[name] = ctypes.CDLL(str(library))
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform="cpu")
     return name

@@ -254,12 +254,12 @@ def kind_of(dtype: Any) -> str:
     """Return the kind of a dtype.
 
     Raises:
-        Unsupported: complex numbers, and random keys.
+        Unsupported: complex numbers, unsigned integers and random keys.
     """
-    letter = getattr(np.dtype(dtype) if not hasattr(dtype, "_rules") else dtype, "kind", "?")
-    if letter == "V" or letter not in "fiub":
+    kinds = {"f": "F", "i": "I", "b": "B"}
+    if dtype.kind not in kinds:
         raise Unsupported(f"numbers of type {dtype}")
-    return {"f": "F", "i": "I", "u": "I", "b": "B"}[letter]
+    return kinds[dtype.kind]
 
 
 def same_constant(a: Any, b: Any) -> bool:
