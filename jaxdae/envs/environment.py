@@ -268,7 +268,7 @@ def _simulated(task: Task, system: Any, at: EnvState, action: Any, kernel: Fused
     dt = jnp.asarray(task.dt, before.q.dtype)
 
     def simulate(*given: Any) -> tuple[State, Any, Any]:
-        (states, info), memory = advance(*given, plan)
+        (states, info), memory = advance(*given, plan=plan)
         return jax.tree.map(lambda x: x[-1], states), memory, info.status[-1]
 
     run = simulate if kernel is None else fused(simulate)
