@@ -233,6 +233,19 @@ def _concatenate(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
     return [np.concatenate(inputs, axis=equation.params["dimension"])]
 
 
+def _join(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    return [np.stack(inputs, axis=equation.params["axis"])]
+
+
+def _unstack(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    axis = equation.params["axis"]
+    return [np.squeeze(x, axis) for x in np.split(inputs[0], inputs[0].shape[axis], axis)]
+
+
+def _tile(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    return [np.tile(inputs[0], equation.params["reps"])]
+
+
 def _split(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return np.split(inputs[0], np.cumsum(equation.params["sizes"])[:-1], axis=equation.params["axis"])
 
@@ -486,6 +499,9 @@ RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "concatenate": _concatenate,
     "split": _split,
+    "stack": _join,
+    "unstack": _unstack,
+    "tile": _tile,
     "rev": _rev,
     "iota": _iota,
     "pad": _by_places,
