@@ -36,7 +36,7 @@ CONTENTS = {
     "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
     "Methods": ["methods", "generated/tables", "accuracy", "statuses", "faq"],
     "Control and learning": ["control", "learning", "checkpointing", "optimal_control*", "environments*"],
-    "Running": ["command", "generated/config_reference", "results*", "viewer*", "layout", "many_machines", "tested"],
+    "Running": ["command", "generated/config_reference", "results*", "viewer*", "layout", "fused", "fused_configs", "many_machines", "tested"],
     "Coming from elsewhere": ["coming_from"],
     "What was found": ["generated/gallery", "experiments", "lectures*", "lectures/*", "generated/benchmark_*"],
     "Reference": ["generated/api/*", "generated/changelog", "generated/contributing"],

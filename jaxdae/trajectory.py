@@ -24,13 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import pytree
+from jaxdae._pytree import pytree, static
 from jaxdae.batching.axes import count_worlds, leaf_axes
 from jaxdae.batching.layout import Layout, Placement
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.functions import is_plain
-from jaxdae.fused import fused_over_worlds
+from jaxdae.fused import Unsupported, fused_over_worlds, warn_of_fallback
 from jaxdae.guard import checked_memory, guarded_step, undefined_if_failed
 from jaxdae.integrators.interface import Integrator, StepInfo, check_roles
 from jaxdae.integrators.method import begun_with, of_points
@@ -218,8 +218,13 @@ def batch_rollout(
     placement = layout.placement(worlds, jnp.shape(state.v)[-1], q.dtype)
     carried, stored = jax.tree.flatten(memory)
     carried = jax.tree.unflatten(stored, placement.spread(carried, [0] * len(carried)))
-    run = _batch_rollout if layout.kernel is None else _fused_batch_rollout
-    return run(placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
+    given = (placement.spread(leaves, axes), dt, carried, tolerance, structure, tuple(axes), placement, plan)
+    if layout.kernel is None:
+        return _batch_rollout(*given)
+    found, fallback = _fused_batch_rollout(*given)
+    if fallback.reason:
+        warn_of_fallback(fallback.reason)
+    return found
 
 
 # The scan.
@@ -305,11 +310,18 @@ def _batch_rollout(
     return jax.tree.map(placement.cut, found)
 
 
+@pytree
+class _Fallback:
+    """The reason why XLA runs a rollout, empty if a kernel runs it. It is static, so that `jax.jit` caches it with the program."""
+
+    reason: str = static(default="")
+
+
 @partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _fused_batch_rollout(
     leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
-) -> Trajectory:
-    """Return what `_batch_rollout` returns, by a kernel that runs the program of one world; by XLA if it cannot become a kernel."""
+) -> tuple[Trajectory, _Fallback]:
+    """Return the result of `_batch_rollout` by a kernel that runs the program of one world; by XLA if it cannot become a kernel."""
     last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
     carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
     real = jnp.asarray(jax.tree.unflatten(structure, leaves)[2].q).dtype
@@ -321,9 +333,10 @@ def _fused_batch_rollout(
 
     of_leaves = [None if k is None else -1 for k in axes]
     of_memory = [-1] * len(jax.tree.leaves(carried))
-    kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None])
-    if kernel is None:
-        return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan)
+    try:
+        kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None])
+    except Unsupported as error:
+        return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan), _Fallback(str(error))
     stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
     shared = [x for x, k in zip(last, axes, strict=True) if k is None]
 
@@ -331,7 +344,8 @@ def _fused_batch_rollout(
         each, same = iter(stacked), iter(shared)
         return kernel([next(same if k is None else each) for k in axes], carried, dt, tolerance)
 
-    return jax.tree.map(placement.cut, placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance)))
+    found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
+    return jax.tree.map(placement.cut, found), _Fallback()
 
 
 def _together(

@@ -12,6 +12,8 @@ import jax
 from jaxdae.app import run_folder
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
+from jaxdae.fused import Unsupported
+from jaxdae.fused.call import compiler_version
 
 _TOLD = {
     "config": "config",
@@ -25,6 +27,7 @@ _TOLD = {
     "products": "jax_default_matmul_precision",
     "backend": "kind of device",
     "devices": "number of devices of a process",
+    "kernel": "kind of kernel and its compiler",
 }
 
 
@@ -34,7 +37,9 @@ def identity(config: Config) -> dict[str, str]:
     Flags of the compiler may change the last bits, and the precision of products in single precision far more than those.
     """
     versions = run_folder.versions()
-    told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}  # No bit depends on it.
+    told = {key: value for key, value in run_folder.resolved(config).items() if key != "layout"}
+    if config.layout.kernel != "none":  # No bit depends on the rest of the layout.
+        told["kernel"] = config.layout.kernel
     text = json.dumps(told, sort_keys=True)
     return {
         "config": hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -48,6 +53,7 @@ def identity(config: Config) -> dict[str, str]:
         "products": str(jax.default_matmul_precision.value or "default"),
         "backend": jax.default_backend(),
         "devices": str(jax.local_device_count()),
+        "kernel": _kernel(config),
     }
 
 
@@ -69,12 +75,22 @@ def check(place: pathlib.Path, before: dict[str, Any], now: dict[str, str], aske
         )
 
 
+def _kernel(config: Config) -> str:
+    """Return the kind of kernel that a config selects, with the version of the compiler."""
+    if config.layout.kernel == "none":
+        return "none"
+    try:
+        return f"{config.layout.kernel}, {compiler_version()}"
+    except Unsupported:
+        return f"{config.layout.kernel}, no compiler"
+
+
 @functools.cache
 def _code() -> str:
     """Returns a hash of the sources of the package."""
     root = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
+    for file in sorted([*root.rglob("*.py"), *root.rglob("*.h")]):
         digest.update(file.relative_to(root).as_posix().encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,7 +1,9 @@
 """How far a long run is: a bar on a terminal, a plain line now and then on a pipe."""
 
+import contextlib
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 import rich.console
@@ -88,6 +90,32 @@ class Progress:
 def compiling(console: rich.console.Console, what: str) -> None:
     """Says what is traced and compiled next, which shows no other sign of life."""
     console.print(f"compiling {what}", highlight=False, markup=False, soft_wrap=True)
+
+
+class _Lines(logging.Handler):
+    """Prints log messages on a console."""
+
+    def __init__(self, console: rich.console.Console):
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        self._console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def kernels_shown(console: rich.console.Console) -> Iterator[None]:
+    """Print a line whenever a kernel is compiled."""
+    logger, lines = logging.getLogger("jaxdae.fused"), _Lines(console)
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(lines)
 
 
 def _speed(steps: float, worlds: int) -> str:

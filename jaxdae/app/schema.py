@@ -317,10 +317,13 @@ class Batch(Section):
 
 
 class Layout(Section):
-    """Where worlds run; no result depends on it."""
+    """Where and how worlds run; results depend on it in their last digits at most."""
 
     devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
     chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
+    kernel: Literal["none", "fused"] = Field(
+        default="none", description="none (XLA) or fused (one compiled kernel per rollout, on CPUs and NVIDIA GPUs)"
+    )
 
 
 class Output(Section):
@@ -371,7 +374,7 @@ class Config(Section):
     save_every: int = Field(default=1, ge=1, description="steps from one saved state to the next")
     precision: Literal["float32", "float64"] = Field(default="float64", description="float32 or float64")
     batch: Batch = Field(default=Batch(), description="{size: ..., seed: ..., vary: [...]}")
-    layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ...}")
+    layout: Layout = Field(default=Layout(), description="{devices: ..., chunk: ..., kernel: ...}")
     tune: Tune | None = Field(default=None, description="{parameters: [...], loss: [...], optimizer: ..., iterations: ...}")
     optimize: Optimize | None = Field(default=None, description="{inputs: [...], loss: [...], optimizer: ..., iterations: ...}")
     controls: Controls | None = Field(

@@ -22,7 +22,7 @@ from jaxdae.app.identity import check
 from jaxdae.app.metrics import Metrics
 from jaxdae.app.precision import precision
 from jaxdae.app.problems import Refused
-from jaxdae.app.progress import Progress
+from jaxdae.app.progress import Progress, kernels_shown
 from jaxdae.app.run_record import Run, draw, draw_finished, finish
 from jaxdae.app.schema import Config
 from jaxdae.app.simulate import Carried, Part, Simulator, Summary
@@ -233,7 +233,8 @@ class Shares:
         metrics = Metrics(self.folder, self.config.steps, self.number)
         others = self._far if self.reports else None
         finished = 0  # world steps
-        with precision(self.config), Progress(self.config.steps, self.console, total, others=others) as progress:
+        shown = Progress(self.config.steps, self.console, total, others=others)
+        with precision(self.config), shown as progress, kernels_shown(self.console):
             while planned:
                 worlds = planned[0]
                 size = worlds[1] - worlds[0]

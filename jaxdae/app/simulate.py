@@ -5,9 +5,12 @@ loops. The result is that of one rollout over all steps.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,9 +25,11 @@ from jaxdae.app.build import Worlds, cut
 from jaxdae.app.grid import Range
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
-from jaxdae.batching.layout import lanes, local
+from jaxdae.batching.layout import Fused, lanes, local
 from jaxdae.devices import on_accelerator
+from jaxdae.fused import FallbackWarning
 
+_THREADS = "JAXDAE_KERNEL_THREADS"
 _ALONE = {"devices": 1, "chunk": 1, "chunks": 1, "added_worlds": 0}
 Sink = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
@@ -50,6 +55,7 @@ class Summary:
         simulate_s: seconds spent on simulating.
         layout: on how many devices the worlds ran, how many at a time on each, in how many chunks, how many copies were added, in how
             many threads, and the bytes that the compiled program needs in all of them.
+            `kernel` is "fused" or "xla"; `fallback` is the reason why XLA runs a config that selects fused kernels.
     """
 
     largest_violation: float = 0.0
@@ -65,7 +71,7 @@ class Summary:
     steps: int = 0
     compile_s: float = 0.0
     simulate_s: float = 0.0
-    layout: dict[str, int] = dataclasses.field(default_factory=dict)
+    layout: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +122,9 @@ class Simulator:
     def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
         """Compiles nothing yet."""
         self._config, self._block, self._threads, self._most = config, block, threads, most
-        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk)
+        kernel = None if config.layout.kernel == "none" else Fused()
+        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=kernel)
+        self._fallback = ""
         self._programs: dict[int, Any] = {}
         self._memory: Any = None
 
@@ -165,7 +173,7 @@ class Simulator:
         each = [worlds.part(*share) for share in shares]
         stand: list[Any] = [jax.tree.map(lambda x, a=a, b=b: cut(x, a, b), (at.state, at.status, at.memory)) for a, b in shares]
         run = self._compiled(each[0], stand[0], dt)
-        summary.layout["program_bytes"] = summary.layout["threads"] * _bytes(run)
+        summary.layout |= {"program_bytes": summary.layout["threads"] * _bytes(run)} | self._kernel()
         summary.compile_s += time.perf_counter() - started
         interrupts.check()
 
@@ -178,7 +186,8 @@ class Simulator:
             return (state, status, memory), jax.tree.map(local, block)
 
         while done < steps:
-            found = _side_by_side(advance, len(shares), summary.layout["threads"])
+            with _one_thread_per_kernel():
+                found = _side_by_side(advance, len(shares), summary.layout["threads"])
             stand, blocks = [end for end, _ in found], [block for _, block in found]
             count = min(self._block, (steps - done) // every)
             block = _whole(blocks, worlds.size)
@@ -191,7 +200,7 @@ class Simulator:
             progress(done)
         return summary
 
-    def _divided(self, worlds: Worlds) -> tuple[list[Range], dict[str, int]]:
+    def _divided(self, worlds: Worlds) -> tuple[list[Range], dict[str, Any]]:
         """Returns the worlds (first, behind the last) of each call of the program, and where they run, for the record.
 
         On a CPU a call is for one chunk: a loop over chunks inside of the program rounds otherwise than the program of one chunk.
@@ -216,9 +225,33 @@ class Simulator:
         if worlds.size not in self._programs:
             axes, every = (worlds.system_axes, worlds.integrator_axes), self._config.save_every
             block = partial(_block, axes, self._layout, self._block * every, every)
-            lowered = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt)
-            self._programs = {worlds.size: lowered.compile()}
+            with warnings.catch_warnings(record=True) as noted:
+                warnings.simplefilter("always", FallbackWarning)
+                program = jax.jit(block).lower(worlds.system, worlds.integrator, *stand, dt).compile()
+            self._programs = {worlds.size: program}
+            for each in noted:
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+            self._fallback = next((str(each.message) for each in noted if issubclass(each.category, FallbackWarning)), "")
         return self._programs[worlds.size]
+
+    def _kernel(self) -> dict[str, str]:
+        """Return the kind of the compiled program, for the record, and the reason if it is not the selected one."""
+        if self._layout.kernel is None or self._fallback:
+            return {"kernel": "xla"} | ({"fallback": self._fallback} if self._fallback else {})
+        return {"kernel": "fused"}
+
+
+@contextlib.contextmanager
+def _one_thread_per_kernel() -> Iterator[None]:
+    """Run kernels on one core each, because the threads of the command use all cores."""
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_THREADS)
+        if before is not None:
+            os.environ[_THREADS] = before
 
 
 def _bytes(program: Any) -> int:
@@ -276,7 +309,7 @@ def _block(
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Returns state, status and memory after a block, and what is saved of its start and its steps, (world, time, ...)."""
     counts: Any = {"steps": steps, "save_every": every}
-    if status.shape[0] == 1:
+    if status.shape[0] == 1 and layout.kernel is None:
         one, method = (_first(tree, kind) for tree, kind in zip((system, integrator), axes, strict=True))
         start, carried = jax.tree.map(lambda x: x[0], (state, memory))
         trajectory = jax.tree.map(lambda x: x[None], jaxdae.rollout(one, method, start, dt=dt, memory=carried, **counts))

@@ -22,10 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae._pytree import get_leaf, pytree, set_leaf
+from jaxdae._pytree import get_leaf, pytree, set_leaf, static
+from jaxdae.batching.layout import Fused
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.envs.task import Start, Task, check_task
+from jaxdae.fused import fused
 from jaxdae.integrators.interface import checked_input
 from jaxdae.rollout_arguments import Plan, as_controls, checked_tolerance
 from jaxdae.status import Status, first_failure
@@ -87,11 +89,14 @@ class Environment:
 
     Attributes:
         task: the task.
+        kernel: `Fused()` to run the simulation of an action as one kernel on CPUs, for batches made by `jax.vmap`; None for XLA. XLA runs
+            resets, observations and rewards in both cases.
 
     Differentiable with respect to task, state, action and params, as far as its functions are; forward and reverse.
     """
 
     task: Any
+    kernel: Fused | None = static(default=None)
 
     def reset(self, key: Any, params: Mapping[str, Any] | None = None) -> tuple[EnvState, Any]:
         """Returns the state and the observation (no,) with which an episode begins.
@@ -139,7 +144,7 @@ class Environment:
         action = jnp.asarray(action, before.q.dtype)
         if action.shape != (task.actions,):
             raise ValueError(f"action must have shape ({task.actions},), got {action.shape}; jax.vmap steps many worlds")
-        new, memory, status = _simulated(task, system, state, action)
+        new, memory, status = _simulated(task, system, state, action, self.kernel)
         failed = status != Status.OK
         # An action that is NaN fails the world; it must not reach the reward, nor its derivative.
         seen = jnp.where(failed, jnp.zeros_like(action), action)
@@ -250,8 +255,8 @@ def strong(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x) if not isinstance(x, np.generic) else x.dtype), tree)
 
 
-def _simulated(task: Task, system: Any, at: EnvState, action: Any) -> tuple[State, Any, Any]:
-    """Returns state, memory and status at the end of an action."""
+def _simulated(task: Task, system: Any, at: EnvState, action: Any, kernel: Fused | None) -> tuple[State, Any, Any]:
+    """Return state, memory and status at the end of an action."""
     before = at.state
     given = task.control(action)
     if callable(given):
@@ -261,6 +266,10 @@ def _simulated(task: Task, system: Any, at: EnvState, action: Any) -> tuple[Stat
         controls = jnp.broadcast_to(u, (task.steps, *u.shape))
     plan = Plan(task.steps, task.steps, 0, Keep.STATES)
     dt = jnp.asarray(task.dt, before.q.dtype)
-    (states, info), memory = advance(system, task.integrator, before, controls, dt, at.memory, at.status, plan)
-    end = jax.tree.map(lambda x: x[-1], states)
-    return end, memory, info.status[-1]
+
+    def simulate(*given: Any) -> tuple[State, Any, Any]:
+        (states, info), memory = advance(*given, plan)
+        return jax.tree.map(lambda x: x[-1], states), memory, info.status[-1]
+
+    run = simulate if kernel is None else fused(simulate)
+    return run(system, task.integrator, before, controls, dt, at.memory, at.status)

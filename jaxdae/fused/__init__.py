@@ -1,5 +1,6 @@
 """Fused kernels: a function of one world, written in JAX, as one kernel that runs many worlds."""
 
-from jaxdae.fused.call import FallbackWarning, fused, fused_over_worlds
+from jaxdae.fused.call import FallbackWarning, fused, fused_over_worlds, warn_of_fallback
+from jaxdae.fused.graph import Unsupported
 
-__all__ = ["FallbackWarning", "fused", "fused_over_worlds"]
+__all__ = ["FallbackWarning", "Unsupported", "fused", "fused_over_worlds", "warn_of_fallback"]

@@ -181,29 +181,25 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any] | None:
-    """Return `jax.vmap(fused(function))` for arguments of this structure, or None, with a warning, if there is no kernel.
+def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any]:
+    """Return `jax.vmap(fused(function))` for arguments of this structure, with a compiled kernel.
 
     Args:
         function: a function of one world.
         arguments: the arguments of all worlds, of which shapes and dtypes matter.
         axes: the axis of the worlds of each leaf, None for a leaf that all worlds share.
+
+    Raises:
+        Unsupported: the function cannot become a kernel; the message states the reason.
     """
-    backend = {"cpu": cpu, "gpu": cuda}.get(jax.default_backend())
-    if backend is None:
-        _warn(f"fused kernels run on CPUs and NVIDIA GPUs, the default platform is {jax.default_backend()}")
-        return None
+    backend = _backend()
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [
         jax.ShapeDtypeStruct(jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x))
         for x, axis in zip(leaves, axes, strict=True)
     ]
     program, out = traced(function, *jax.tree.unflatten(structure, shapes))
-    try:
-        program.kernel(tuple(axis is not None for axis in axes), backend)
-    except Unsupported as reason:
-        _warn(str(reason))
-        return None
+    program.kernel(tuple(axis is not None for axis in axes), backend)
 
     def call(*given: Any) -> Any:
         worlds = jax.vmap(lambda *x: bound(program, list(x)), in_axes=tuple(axes))
@@ -212,7 +208,25 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
     return call
 
 
-def _warn(reason: str) -> None:
+def _backend() -> Any:
+    """Return the module of the kernels for the default platform."""
+    found = {"cpu": cpu, "gpu": cuda}.get(jax.default_backend())
+    if found is None:
+        raise Unsupported(f"fused kernels run on CPUs and NVIDIA GPUs, and the default platform is {jax.default_backend()}")
+    return found
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler of kernels for the default platform.
+
+    Raises:
+        Unsupported: there is no compiler, or there are no kernels for this platform.
+    """
+    return _backend().compiler_version()
+
+
+def warn_of_fallback(reason: str) -> None:
+    """Warn that XLA runs a program, and state the reason."""
     warnings.warn(f"no fused kernel: {reason}. XLA runs the program", FallbackWarning, stacklevel=3)
 
 
@@ -255,7 +269,7 @@ def _by_kernel(backend: Any, *arguments: Any, program: Program, batched: tuple[b
     try:
         kernel = program.kernel(batched, backend)
     except Unsupported as reason:
-        _warn(str(reason))
+        warn_of_fallback(str(reason))
         return _by_xla(*arguments, program=program, batched=batched)
     worlds = _worlds(arguments, batched)
     count = 1 if worlds is None else worlds

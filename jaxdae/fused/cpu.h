@@ -18,6 +18,7 @@ typedef I B;
 #define LANE for (int k = 0; k < LANES; ++k)
 #define TRUE ((Z)-1)
 #define FALSE ((Z)0)
+#define LEAST ((Z)(1ull << (8 * sizeof(Z) - 1)))  // the smallest integer, and the sign bit of a number
 
 static inline F V(R x) { return F{} + x; }
 static inline I V(Z x) { return I{} + x; }
@@ -48,16 +49,17 @@ static inline Z MIN(Z a, Z b) { return a < b ? a : b; }
 static inline I MAX(I a, I b) { return a > b ? a : b; }
 static inline I MIN(I a, I b) { return a < b ? a : b; }
 static inline R ABS(R a) { return a < 0 ? -a : a + (R)0; }
-static inline F ABS(F a) { return (F)((I)a & ~(I)(F{} - (R)0)); }
+static inline F ABS(F a) { return (F)((I)a & ~LEAST); }
 static inline Z ABS(Z a) { return a < 0 ? -a : a; }
 static inline I ABS(I a) { return a < 0 ? -a : a; }
 static inline Z ISFINITE(R a) { return -(Z)(a - a == 0); }
 static inline I ISFINITE(F a) { return a - a == 0; }
 
+// As in XLA, numbers outside of the range of integers saturate, and NaN becomes 0.
 static inline R ITOF(Z a) { return (R)a; }
 static inline F ITOF(I a) { return __builtin_convertvector(a, F); }
-static inline Z FTOI(R a) { return (Z)a; }
-static inline I FTOI(F a) { return __builtin_convertvector(a, I); }
+static inline Z FTOI(R a) { return a != a ? 0 : a < (R)LEAST ? LEAST : a >= -(R)LEAST ? ~LEAST : (Z)a; }
+static inline I FTOI(F a) { I r; LANE r[k] = FTOI((R)a[k]); return r; }
 static inline Z BTOI(Z a) { return -a; }
 static inline I BTOI(I a) { return -a; }
 static inline R BTOF(Z a) { return (R)-a; }
@@ -75,7 +77,7 @@ static inline I FTOB(F a) { return a != 0; }
 MATH(SQRT, sqrt) MATH(CBRT, cbrt) MATH(FLOOR, floor) MATH(CEIL, ceil) MATH(RINT, rint)
 MATH(SIN, sin) MATH(COS, cos) MATH(TAN, tan) MATH(ASIN, asin) MATH(ACOS, acos) MATH(ATAN, atan)
 MATH(SINH, sinh) MATH(COSH, cosh) MATH(TANH, tanh) MATH(EXP, exp) MATH(EXP2, exp2) MATH(EXPM1, expm1)
-MATH(LOG, log) MATH(LOG1P, log1p) MATH(ERF, erf)
+MATH(LOG, log) MATH(LOG1P, log1p) MATH(ERF, erf) MATH(ASINH, asinh) MATH(ACOSH, acosh) MATH(ATANH, atanh)
 static inline R RSQRT(R x) { return (R)1 / SQRT(x); }
 static inline F RSQRT(F x) { return (R)1 / SQRT(x); }
 #define MATH2(NAME, fn)                                                                    \
@@ -84,7 +86,10 @@ static inline F RSQRT(F x) { return (R)1 / SQRT(x); }
   static inline R NAME(R x, R y) { return NAME##_(x, y); }                                 \
   static inline F NAME(F x, F y) { F r; LANE r[k] = NAME##_((R)x[k], (R)y[k]); return r; }
 MATH2(ATAN2, atan2) MATH2(POW, pow) MATH2(REM, fmod)
-static inline Z REM(Z x, Z y) { return y ? x % y : x; }
+// Integers by zero, and the smallest one by -1, as in XLA.
+static inline Z DIV(Z x, Z y) { return !y ? -1 : y == -1 ? -x : x / y; }
+static inline I DIV(I x, I y) { I r; LANE r[k] = DIV((Z)x[k], (Z)y[k]); return r; }
+static inline Z REM(Z x, Z y) { return !y ? x : y == -1 ? 0 : x % y; }
 static inline I REM(I x, I y) { I r; LANE r[k] = REM((Z)x[k], (Z)y[k]); return r; }
 
 // Arguments and results are arrays (world, entry), or (entry) if all worlds share them. A last vector that is not full repeats its last

@@ -6,9 +6,11 @@ wherever its world stands, so that results do not depend on the order or the num
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,20 @@ from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 from jaxdae.fused.library import Argument
 
-COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
-OPTIMIZED = 8000
+COMPILERS = ("g++", "clang++", "c++")
+FLAGS = (
+    "-std=c++17",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+)
+OPTIMIZED = 12_000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
 
@@ -30,14 +43,22 @@ VECTOR_BYTES = 64
 def compiler() -> tuple[str, ...]:
     """Return the command of a C++ compiler: the environment variable CXX, or the first one found.
 
+    The package `ziglang` contains Clang. For the four-bar, it takes as long as g++ to compile, and its kernels are as fast.
+
     Raises:
         Unsupported: there is none.
     """
     chosen = os.environ.get("CXX", "").split()
-    found = [tuple(chosen)] if chosen else [command for command in COMPILERS if shutil.which(command[0])]
-    if not found:
-        raise Unsupported("no C++ compiler found; install g++ or clang++, or name one in the environment variable CXX")
-    return found[0]
+    if chosen and not shutil.which(chosen[0]):
+        raise Unsupported(f"the environment variable CXX names {chosen[0]}, which is not an executable; set CXX to g++ or clang++")
+    if chosen:
+        return tuple(chosen)
+    found = next((name for name in COMPILERS if shutil.which(name)), None)
+    if found is not None:
+        return (found,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise Unsupported("no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the environment variable CXX")
 
 
 @cache
@@ -45,8 +66,19 @@ def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"the compiler {' '.join(command)} fails: {library.first_error(done.stderr)}")
     return done.stdout
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler.
+
+    Raises:
+        Unsupported: there is no compiler.
+    """
+    name, macro = compiler()[0], "#define __VERSION__ "
+    found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
+    return f"{Path(name).name} {found[0].strip(chr(34))}" if found else Path(name).name
 
 
 def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: Any) -> str:
@@ -57,14 +89,10 @@ def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: An
         f"#define LANES {lanes}",
         '#include "cpu.h"',
         *library.tables(code, "static const"),
-        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)}, WORK = {_work(code)} }};",
+        f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)} }};",
         "static void rollout(void* const* in, void* const* out, const long* world, long count, R* temporary) {",
     ]
     return "\n".join([*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cpu_call.h"', ""])
-
-
-def _work(code: Code) -> int:
-    return max(sum(code.operations.values()), 1)
 
 
 def compiled(text: str, operations: int) -> Path:
@@ -73,10 +101,8 @@ def compiled(text: str, operations: int) -> Path:
     Raises:
         Unsupported: no compiler, or the compiler fails.
     """
-    command = compiler()
-    flags = ("-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
-    headers = ("cpu.h", "cpu_call.h")
-    return library.built(text, headers, ".cpp", (*command, *flags), ("-lm", "-lpthread"), _identity(command))
+    command = (*compiler(), "-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
+    return library.built(text, operations, ("cpu.h", "cpu_call.h"), ".cpp", command, ("-lm", "-lpthread"), _identity(compiler()))
 
 
 def registered(file: Path) -> str:

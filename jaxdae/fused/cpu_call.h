@@ -20,11 +20,14 @@ static void* run_share(void* given) {
 }
 
 static long processors() {
+  long found = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__
   cpu_set_t set;
-  if (!sched_getaffinity(0, sizeof(set), &set)) return CPU_COUNT(&set);
+  if (!sched_getaffinity(0, sizeof(set), &set)) found = CPU_COUNT(&set);
 #endif
-  long found = sysconf(_SC_NPROCESSORS_ONLN);
+  const char* named = getenv("JAXDAE_KERNEL_THREADS");
+  const long most = named == NULL ? 0 : atol(named);
+  if (most > 0 && most < found) found = most;
   return found < 1 ? 1 : found;
 }
 

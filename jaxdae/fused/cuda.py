@@ -52,8 +52,17 @@ def compiler() -> Path:
 def _version(nvcc: Path) -> str:
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {nvcc} fails: {done.stderr.strip()[-300:]}")
+        raise Unsupported(f"the compiler {nvcc} fails: {library.first_error(done.stderr)}")
     return done.stdout
+
+
+def compiler_version() -> str:
+    """Return the version of nvcc.
+
+    Raises:
+        Unsupported: there is no nvcc.
+    """
+    return f"nvcc {_version(compiler()).strip().splitlines()[-1]}"
 
 
 def architecture() -> str:
@@ -98,7 +107,7 @@ def compiled(text: str, operations: int) -> Path:
     command = (str(nvcc), *FLAGS, f"-arch={architecture()}", *level)
     # The linker of the toolkit of a Python package does not look into its own folder.
     link = (f"-L{nvcc.resolve().parents[1] / 'lib'}",)
-    return library.built(text, ("cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc))
+    return library.built(text, operations, ("cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc))
 
 
 def registered(file: Path) -> str:

@@ -29,12 +29,14 @@ class Code:
         tables: the constants of each table, as (kind, values).
         temporaries: numbers per world in temporary memory.
         operations: scalar operations by name, each counted once, whether or not in a loop.
+        looped: scalar operations inside of loops, each counted once. In a rollout, these are the operations of a step.
     """
 
     lines: list[str]
     tables: list[tuple[str, tuple[Any, ...]]]
     temporaries: int
     operations: Counter[str]
+    looped: int
 
 
 def emit(graph: Graph, outputs: list[np.ndarray]) -> Code:
@@ -44,7 +46,7 @@ def emit(graph: Graph, outputs: list[np.ndarray]) -> Code:
     for k, array in enumerate(outputs):
         writer.output(k, array)
     tables = [(b.kind, b.values) for b in graph.buffers if b.label == "table"]
-    return Code(writer.lines, tables, writer.temporaries, writer.operations)
+    return Code(writer.lines, tables, writer.temporaries, writer.operations, writer.looped)
 
 
 class _Writer:
@@ -52,6 +54,8 @@ class _Writer:
         self.real = graph.real
         self.lines: list[str] = []
         self.operations: Counter[str] = Counter()
+        self.looped = 0
+        self._open_loops = 0
         self.alive: set[Node] = set()
         self._stores: dict[Buffer, list[Node]] = {}
         self._loops: dict[Block, Node] = {}
@@ -154,7 +158,7 @@ class _Writer:
 
     def expression(self, node: Node) -> str:
         op, args, u = node.op, node.args, node.uniform
-        if op in OPERATORS:
+        if op in OPERATORS and (op, node.kind) != ("div", "I"):
             return f"{self.reference(args[0], u)} {OPERATORS[op]} {self.reference(args[1], u)}"
         if op == "neg":
             return f"-{self.reference(args[0], u)}"
@@ -198,6 +202,7 @@ class _Writer:
             self.line(depth, f"const {kind} v{node.id} = v{node.args[0].id};")
         else:
             self.operations[op] += 1
+            self.looped += self._open_loops > 0
             self.line(depth, f"const {kind} v{node.id} = {self.expression(node)};")
 
     def loop(self, loop: Loop, depth: int) -> None:
@@ -208,7 +213,9 @@ class _Writer:
             "for (;;) {" if loop.count is None else f"for (Z v{loop.count.id} = 0; v{loop.count.id} < {loop.length}; ++v{loop.count.id}) {{"
         )
         self.line(depth, head)
+        self._open_loops += 1
         self.block(loop.body, depth + 1)
+        self._open_loops -= 1
         changed = [(v, end) for v, end, _ in variables if end is not v]
         for v, end in changed:
             value = self.reference(end, v.uniform)

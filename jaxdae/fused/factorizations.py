@@ -109,7 +109,8 @@ def lu(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
                 best, row = g.select(larger, size, best, "F"), g.select(larger, g.integer(i), row, "I")
             pivots[j] = row
             _swap(g, a, j, row, "F")
-            inverse = g.binary("div", g.real(1), a[j, j], "F")
+            singular = g.binary("eq", a[j, j], g.real(0), "F")  # The column below is zero, too, and stays so.
+            inverse = g.binary("div", g.real(1), g.select(singular, g.real(1), a[j, j], "F"), "F")
             for i in range(j + 1, m):
                 a[i, j] = g.binary("mul", a[i, j], inverse, "F")
                 for k in range(j + 1, n):
@@ -150,10 +151,11 @@ def qr(params: Any, a: Any) -> Any:
     q = jnp.eye(m, dtype=a.dtype)
     for k in range(min(m - 1, n)):
         x = a[k:, k]
-        length = jnp.sqrt(jnp.sum(x * x))
+        below = jnp.sum(x[1:] ** 2)
+        moves = below > 0  # As in LAPACK, a column that is triangular keeps its sign.
+        length = jnp.sqrt(x[0] ** 2 + below)
         v = x.at[0].add(jnp.where(x[0] < 0, -length, length))
-        square = jnp.sum(v * v)
-        scale = jnp.where(square > 0, 2.0 / jnp.where(square > 0, square, 1.0), 0.0)
+        scale = jnp.where(moves, 2.0 / jnp.where(moves, jnp.sum(v * v), 1.0), 0.0)
         a = a.at[k:].add(-scale * v[:, None] * (v @ a[k:])[None, :])
         q = q.at[:, k:].add(-scale * (q[:, k:] @ v)[:, None] * v[None, :])
     size = m if params["full_matrices"] else min(m, n)
@@ -168,7 +170,7 @@ def svd(params: Any, a: Any) -> Any:
     if a.ndim != 2 or kind_of(a.dtype) != "F":
         raise Unsupported("SVD of a stack of matrices")
     m, n = a.shape
-    full, rank = params["full_matrices"], min(m, n)
+    full, rank = params["full_matrices"] and params["compute_uv"], min(m, n)
     if m < n and not full:
         s, *vectors = svd(params, a.T)
         return s, *[x.T for x in reversed(vectors)]
@@ -176,7 +178,9 @@ def svd(params: Any, a: Any) -> Any:
         raise Unsupported("SVD with a square U of a matrix with more rows than columns")
     if n > LARGEST_SVD:
         raise Unsupported(f"SVD with {n} columns; at most {LARGEST_SVD}")
-    columns = [a[:, k] for k in range(n)]
+    largest = jnp.max(jnp.abs(a), initial=0.0)
+    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)  # Squares neither overflow nor vanish.
+    columns = [a[:, k] / unit for k in range(n)]
     basis = list(jnp.eye(n, dtype=a.dtype))
     eps = float(jnp.finfo(a.dtype).eps)
 
@@ -217,7 +221,7 @@ def svd(params: Any, a: Any) -> Any:
                 rows[k], rows[k + 1] = jnp.where(swap, y, x), jnp.where(swap, x, y)
     s = jnp.stack(lengths)[:rank]
     if not params["compute_uv"]:
-        return (s,)
+        return (unit * s,)
     positive = s > 0
     u = jnp.where(positive[None, :], jnp.stack(columns[:rank], axis=1) / jnp.where(positive, s, 1.0)[None, :], 0.0)
-    return s, u, jnp.stack(basis)[: n if full else rank]
+    return unit * s, u, jnp.stack(basis)[: n if full else rank]

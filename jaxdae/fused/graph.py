@@ -172,6 +172,8 @@ class Graph:
     def binary(self, op: str, a: Any, b: Any, kind: str) -> Any:
         """Return a (op) b, where `kind` is that of the arguments."""
         a_known, b_known = not isinstance(a, Node), not isinstance(b, Node)
+        if kind == "B" and op in _OF_BOOLEANS and not (a_known and b_known):
+            return _OF_BOOLEANS[op](self, a, b)
         if a_known and b_known:
             with np.errstate(all="ignore"):
                 return FOLD_BINARY[op](a, b)
@@ -227,7 +229,7 @@ class Graph:
     def convert(self, a: Any, source: str, kind: str, dtype: Any) -> Any:
         """Return a number of another kind."""
         if not isinstance(a, Node):
-            return self.constant(np.asarray(a).astype(dtype))
+            return self.constant(_cast(a, dtype))
         return a if source == kind else self.node(f"{source}to{kind}", (a,), kind)
 
     def constant(self, x: Any) -> Any:
@@ -252,12 +254,12 @@ def kind_of(dtype: Any) -> str:
     """Return the kind of a dtype.
 
     Raises:
-        Unsupported: complex numbers, and random keys.
+        Unsupported: complex numbers, unsigned integers and random keys.
     """
-    letter = getattr(np.dtype(dtype) if not hasattr(dtype, "_rules") else dtype, "kind", "?")
-    if letter == "V" or letter not in "fiub":
+    kinds = {"f": "F", "i": "I", "b": "B"}
+    if dtype.kind not in kinds:
         raise Unsupported(f"numbers of type {dtype}")
-    return {"f": "F", "i": "I", "u": "I", "b": "B"}[letter]
+    return kinds[dtype.kind]
 
 
 def same_constant(a: Any, b: Any) -> bool:
@@ -383,8 +385,35 @@ _RULES: dict[str, Any] = {
 }
 
 
+# True is stored as -1, so that order relations of booleans are logic.
+_OF_BOOLEANS: dict[str, Any] = {
+    "max": lambda g, a, b: g.binary("or", a, b, "B"),
+    "min": lambda g, a, b: g.binary("and", a, b, "B"),
+    "gt": lambda g, a, b: g.binary("and", a, g.unary("not", b, "B"), "B"),
+    "lt": lambda g, a, b: g.binary("and", g.unary("not", a, "B"), b, "B"),
+    "ge": lambda g, a, b: g.binary("or", a, g.unary("not", b, "B"), "B"),
+    "le": lambda g, a, b: g.binary("or", g.unary("not", a, "B"), b, "B"),
+}
+
+
 def _divided(a: Any, b: Any) -> Any:
-    return a / b if isinstance(a, np.floating) else type(a)(int(a / b))
+    if isinstance(a, np.floating):
+        return a / b
+    if b == 0:
+        return type(a)(-1)
+    return type(a)(0) - a if b == -1 else type(a)(abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1))
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return np.fmod(a, b) if isinstance(a, np.floating) else a if b == 0 else a - _divided(a, b) * b
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    """Return a constant of another type; from a number to an integer as XLA does, which saturates and takes NaN to 0."""
+    if isinstance(x, np.floating) and np.dtype(dtype).kind == "i":
+        limits = np.iinfo(dtype)
+        return np.asarray(0 if np.isnan(x) else limits.min if x <= limits.min else limits.max if x >= limits.max else int(x), dtype)
+    return np.asarray(x).astype(dtype)
 
 
 FOLD_BINARY: dict[str, Any] = {
@@ -392,7 +421,7 @@ FOLD_BINARY: dict[str, Any] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "div": _divided,
-    "rem": np.fmod,
+    "rem": _remainder,
     "pow": lambda a, b: a**b,
     "max": np.maximum,
     "min": np.minimum,
@@ -428,6 +457,9 @@ FOLD_UNARY: dict[str, Any] = {
     "sinh": np.sinh,
     "cosh": np.cosh,
     "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "exp": np.exp,
     "exp2": np.exp2,
     "expm1": np.expm1,

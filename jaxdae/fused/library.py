@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import logging
 import os
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,14 @@ import numpy as np
 from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
+LOG = logging.getLogger("jaxdae.fused")
 HERE = Path(__file__).parent
 C_TYPES = {
     "float32": "float",
     "float64": "double",
     "int32": "int32_t",
     "int64": "int64_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "uint8": "uint8_t",
+    "int16": "int16_t",
     "int8": "int8_t",
     "bool": "unsigned char",
 }
@@ -84,11 +85,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxdae" / "kernels"
 
 
-def built(text: str, headers: tuple[str, ...], suffix: str, command: tuple[str, ...], libraries: tuple[str, ...], identity: str) -> Path:
+def first_error(messages: str) -> str:
+    """Return the first error among the messages of a compiler."""
+    lines = messages.strip().splitlines()
+    return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
+
+
+def built(
+    text: str,
+    operations: int,
+    headers: tuple[str, ...],
+    suffix: str,
+    command: tuple[str, ...],
+    libraries: tuple[str, ...],
+    identity: str,
+) -> Path:
     """Return the shared library of a source, from the cache or by a compiler.
 
     Args:
         text: the source.
+        operations: its scalar operations, for the log.
         headers: the files of this folder that the source includes.
         suffix: the suffix of the source file, by which the compiler knows its language.
         command: the compiler and its flags.
@@ -96,7 +112,7 @@ def built(text: str, headers: tuple[str, ...], suffix: str, command: tuple[str, 
         identity: what else distinguishes compilers and processors.
 
     Raises:
-        Unsupported: the compiler fails.
+        Unsupported: the compiler fails, or there is no cache folder.
     """
     interface = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
     files = [path.read_text() for path in (*(HERE / header for header in headers), interface)]
@@ -105,7 +121,11 @@ def built(text: str, headers: tuple[str, ...], suffix: str, command: tuple[str, 
     library = folder / f"{name}.so"
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unsupported(f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder") from None
+    LOG.info("compiling a kernel of %s operations", f"{operations:,}")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / f"kernel{suffix}", Path(work) / "kernel.so"
         file.write_text(text)
@@ -113,18 +133,20 @@ def built(text: str, headers: tuple[str, ...], suffix: str, command: tuple[str, 
         called = [*command, *include, str(file), "-o", str(made), *libraries]
         done = subprocess.run(called, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Unsupported(f"the compiler {command[0]} fails: {(done.stderr + done.stdout).strip()[-300:]}")
+            raise Unsupported(f"the compiler {command[0]} fails: {first_error(done.stderr + done.stdout)}")
         os.replace(made, library)
     return library
 
 
 _LOADED: dict[str, ctypes.CDLL] = {}
+_LOCK = threading.Lock()
 
 
 def registered(library: Path, platform: str) -> str:
     """Return the name under which XLA calls the kernel of a library on a platform, "cpu" or "CUDA"."""
     name = f"jaxdae_fused_{library.stem}"
-    if name not in _LOADED:
-        _LOADED[name] = ctypes.CDLL(str(library))
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform=platform)
+    with _LOCK:
+        if name not in _LOADED:
+            _LOADED[name] = ctypes.CDLL(str(library))
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform=platform)
     return name

@@ -62,7 +62,7 @@ class Lowering:
     def __init__(self, graph: Graph, platform: str) -> None:
         self.graph = graph
         self.platform = platform
-        self._carried: dict[Any, list[str]] = {}
+        self._carried: dict[int, tuple[Any, list[str]]] = {}
         self._costs: dict[int, tuple[Any, int]] = {}
 
     def run(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Array]) -> list[Array]:
@@ -233,7 +233,7 @@ class Lowering:
         g, outer = self.graph, self.graph.block
         starts = [x for array in carry for x in array.reshape(-1)]
         entry_kinds = [kind for kind, array in zip(kinds, carry, strict=True) for _ in range(array.size)]
-        before = self._carried.get(id(equation))
+        _, before = self._carried.get(id(equation), (None, None))
         found = ["constant" if not isinstance(x, Node) else "uniform" if x.uniform else "varying" for x in starts]
         states = found if before is None else [max(a, b, key=_ORDER.index) for a, b in zip(found, before, strict=True)]
         while True:
@@ -257,7 +257,7 @@ class Lowering:
             if after == states:
                 break
             states = after
-        self._carried[id(equation)] = states
+        self._carried[id(equation)] = equation, states  # A reference keeps the id from being used again.
         named = list(zip(variables, ends, starts, strict=True))
         loop = Loop(inner, length, count(), [(v, e, x) for v, e, x in named if isinstance(v, Node) and v is not x], mask)
         node = g.effect("loop", (loop,), "I")

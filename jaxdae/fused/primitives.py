@@ -5,9 +5,10 @@ A rule takes the lowering, an equation of a jaxpr and its inputs as arrays of co
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdae.fused import factorizations
-from jaxdae.fused.graph import Node, Unsupported, kind_of
+from jaxdae.fused.graph import Graph, Node, Unsupported, kind_of
 
 if TYPE_CHECKING:
     from jaxdae.fused.lower import Lowering
@@ -61,6 +62,30 @@ def _unary(op: str, result: str | None = None) -> Rule:
     return rule
 
 
+def _less(g: Graph, op: str, a: Any, b: Any, kind: str) -> Any:
+    """Return a < b or a <= b in an order in which NaN is the largest number."""
+    found = g.binary(op, a, b, kind)
+    if kind != "F":
+        return found
+    last = g.binary("ne", b, b, kind)
+    return g.binary("or", found, last if op == "le" else g.binary("and", last, g.binary("eq", a, a, kind), "B"), "B")
+
+
+def _total_order(op: str) -> Rule:
+    def rule(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+        return [low.elementwise(lambda a, b: _less(low.graph, op, a, b, _kind(equation.invars[0])), *inputs)]
+
+    return rule
+
+
+def _pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    g, (base, exponent) = low.graph, equation.invars
+    if _kind(base) != "F":
+        raise Unsupported("powers of integers with traced exponents")
+    exponents = low.elementwise(lambda n: g.convert(n, _kind(exponent), "F", g.real), inputs[1])
+    return [low.elementwise(lambda x, n: g.binary("pow", x, n, "F"), inputs[0], exponents)]
+
+
 def _integer_pow(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     g, kind, exponent = low.graph, _kind(equation.invars[0]), equation.params["y"]
 
@@ -100,8 +125,17 @@ def _clamp(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _convert(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     source, target = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
-    kind, new = kind_of(source), kind_of(target)
-    return [low.elementwise(lambda x: low.graph.convert(x, kind, new, low.graph.constant(np.zeros((), target)).dtype), inputs[0])]
+    g, kind, new = low.graph, kind_of(source), kind_of(target)
+    wide = g.constant(np.zeros((), target)).dtype
+
+    def converted(x: Any) -> Any:
+        found = g.convert(x, kind, new, target if kind == "F" else wide)
+        if (kind, new) == ("F", "I") and np.dtype(target).itemsize < wide.itemsize:  # saturates
+            limits = np.iinfo(target)
+            found = g.binary("min", g.binary("max", found, g.integer(limits.min), "I"), g.integer(limits.max), "I")
+        return found
+
+    return [low.elementwise(converted, inputs[0])]
 
 
 def _sign(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -122,7 +156,9 @@ def _round(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
     def away(x: Any) -> Any:  # from zero, if halfway
         size = g.unary("abs", x, "F")
-        up = g.unary("floor", g.binary("add", size, g.real(0.5), "F"), "F")
+        down = g.unary("floor", size, "F")
+        rest = g.binary("sub", size, down, "F")  # Exact; size + 1/2 is rounded.
+        up = g.select(g.binary("ge", rest, g.real(0.5), "F"), g.binary("add", down, g.real(1), "F"), down, "F")
         return g.select(g.binary("lt", x, g.real(0), "F"), g.negative(up, "F"), up, "F")
 
     return [low.elementwise(away, inputs[0])]
@@ -155,6 +191,9 @@ def _argument(op: str) -> Rule:
             best, at = row[0], g.integer(0)
             for k in range(1, len(row)):
                 better = g.binary(op, row[k], best, kind)
+                if kind == "F":  # The first NaN counts as the extreme.
+                    new = g.binary("and", g.binary("ne", row[k], row[k], kind), g.binary("eq", best, best, kind), "B")
+                    better = g.binary("or", better, new, "B")
                 best, at = g.select(better, row[k], best, kind), g.select(better, g.integer(k), at, "I")
             return at
 
@@ -172,7 +211,7 @@ def _cumulative(op: str) -> Rule:
         last = None
         for k in order:
             if last is not None:
-                rows[k] = low.elementwise(lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k]))
+                rows[k, ...] = low.elementwise(lambda a, b: g.binary(op, a, b, kind), np.asarray(rows[last]), np.asarray(rows[k]))
             last = k
         return [np.moveaxis(rows, 0, axis)]
 
@@ -242,16 +281,16 @@ def _unstack(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return [np.squeeze(x, axis) for x in np.split(inputs[0], inputs[0].shape[axis], axis)]
 
 
-def _tile(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-    return [np.tile(inputs[0], equation.params["reps"])]
-
-
 def _split(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return np.split(inputs[0], np.cumsum(equation.params["sizes"])[:-1], axis=equation.params["axis"])
 
 
 def _rev(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return [np.flip(inputs[0], equation.params["dimensions"])]
+
+
+def _tile(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    return [np.tile(inputs[0], equation.params["reps"])]
 
 
 def _iota(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -275,16 +314,31 @@ def _by_places(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]
         else:
             raise Unsupported(f"primitive {equation.primitive.name} with traced indices")
     params = dict(equation.params)
+    fill = np.zeros((), equation.outvars[0].aval.dtype)
     if equation.primitive.name == "gather":
-        params["fill_value"] = 0
+        params["fill_value"], fill = 0, _fill(equation)
     found = np.asarray(equation.primitive.bind(*map(jnp.asarray, places), **params))
     table = np.empty(given + 1, object)
-    table[0] = low.graph.constant(np.zeros((), equation.outvars[0].aval.dtype))
+    table[0] = low.graph.constant(fill)
     table[1:] = entries
     return [table[found]]
 
 
-_MOVES = {"pad": (0, 1), "gather": (0,), "dynamic_slice": (0,), "dynamic_update_slice": (0, 1), "scatter": (0, 2)}
+_MOVES = {"pad": (0, 1), "gather": (0,), "dynamic_slice": (0,), "dynamic_update_slice": (0, 1)}
+
+
+def _fill(equation: Any) -> np.ndarray:
+    """Return the value that `gather` takes for indices out of range."""
+    value, dtype = equation.params["fill_value"], equation.outvars[0].aval.dtype
+    if value is None:
+        kind = kind_of(dtype)
+        value = np.nan if kind == "F" else True if kind == "B" else np.iinfo(dtype).min
+    return np.asarray(value, dtype)
+
+
+def _offsets(shape: Any, strides: Any) -> np.ndarray:
+    """Return the places, in a flattened array, of the entries of a window of a shape."""
+    return np.indices(shape).reshape(len(shape), math.prod(shape)).T @ np.asarray(strides, int)
 
 
 def _pick(low: Lowering, entries: Array, index: Any, kind: str) -> Any:
@@ -321,9 +375,7 @@ def _dynamic_slice(low: Lowering, equation: Any, inputs: list[Array]) -> list[Ar
     for start, length, size, stride in zip(starts, x.shape, sizes, strides, strict=True):
         place = _clamped(low, start.item(), length - size)
         base = g.binary("add", base, g.binary("mul", place, g.integer(stride), "I"), "I")
-    return [
-        _picked(low, x, base, np.indices(sizes).reshape(len(sizes), -1).T @ np.asarray(strides, int), sizes, _kind(equation.outvars[0]))
-    ]
+    return [_picked(low, x, base, _offsets(sizes, strides), sizes, _kind(equation.outvars[0]))]
 
 
 def _picked(low: Lowering, x: Array, base: Any, offsets: Any, shape: Any, kind: str) -> Array:
@@ -357,46 +409,87 @@ def _gather(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
         return _by_places(low, equation, inputs)
     g, (x, indices), p = low.graph, inputs, equation.params
     numbers, sizes, shape = p["dimension_numbers"], p["slice_sizes"], equation.outvars[0].aval.shape
-    if numbers.operand_batching_dims:
-        raise Unsupported("gather with batching dimensions and traced indices")
     kind, strides = _kind(equation.outvars[0]), [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)]
     fill = p["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
-    kept = [k for k in range(x.ndim) if k not in numbers.collapsed_slice_dims]
-    offsets = np.indices([sizes[k] for k in kept]).reshape(len(kept), -1).T @ np.asarray([strides[k] for k in kept], int)
+    kept = [k for k in range(x.ndim) if k not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)]
+    offsets = _offsets([sizes[k] for k in kept], [strides[k] for k in kept])
+    missing = g.constant(_fill(equation))
     batch = [k for k in range(len(shape)) if k not in numbers.offset_dims]
     rows = indices.reshape(-1, indices.shape[-1])
     found = np.empty((len(rows), len(offsets)), object)
-    for k, row in enumerate(rows):
-        base, inside = g.integer(0), np.bool_(True)
+    for k, (row, place) in enumerate(zip(rows, np.ndindex(indices.shape[:-1]), strict=True)):
+        pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+        base, inside = g.integer(sum(place[d] * strides[axis] for axis, d in pairs)), np.bool_(True)
         for start, axis in zip(row, numbers.start_index_map, strict=True):
             most = x.shape[axis] - sizes[axis]
-            place = _clamped(low, start, most)
-            inside = g.binary("and", inside, g.binary("eq", place, start, "I"), "B")
-            base = g.binary("add", base, g.binary("mul", place, g.integer(strides[axis]), "I"), "I")
+            at = _clamped(low, start, most)
+            inside = g.binary("and", inside, g.binary("eq", at, start, "I"), "B")
+            base = g.binary("add", base, g.binary("mul", at, g.integer(strides[axis]), "I"), "I")
         values = _picked(low, x, base, offsets, (len(offsets),), kind)
         if fill:
-            missing = g.constant(np.asarray(np.nan if kind == "F" else 0, equation.outvars[0].aval.dtype))
-            values = low.elementwise(lambda v, inside=inside, missing=missing: g.select(inside, v, missing, kind), values)
+            values = low.elementwise(lambda v, inside=inside: g.select(inside, v, missing, kind), values)
         found[k] = values
     order = [*batch, *numbers.offset_dims]
     return [np.transpose(found.reshape([shape[k] for k in order]), np.argsort(order))]
 
 
-def _scatter_add(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-    x, indices, updates = inputs
-    if not _known(indices):
-        raise Unsupported("scatter-add with traced indices")
-    where = jnp.asarray(_values(indices, equation.invars[1]))
+def _scatter(op: str | None) -> Rule:
+    """Return the rule of a scatter that combines entries by an operation, or replaces them."""
 
-    def hits(update: Any) -> Any:
-        return equation.primitive.bind(jnp.zeros(x.shape, update.dtype), where, update, **equation.params)
+    def rule(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+        g, (x, indices, updates), kind = low.graph, inputs, _kind(equation.outvars[0])
+        numbers, clip = equation.params["dimension_numbers"], equation.params["mode"] == jax.lax.GatherScatterMode.CLIP
+        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+        window_axes = [k for k in range(x.ndim) if k not in numbers.inserted_window_dims and k not in batching]
+        window = dict(zip(window_axes, (updates.shape[k] for k in numbers.update_window_dims), strict=True))
+        others = [k for k in range(updates.ndim) if k not in numbers.update_window_dims]
+        moved = np.transpose(updates, [*others, *numbers.update_window_dims])
+        out = x.copy()
+        for row in np.ndindex(indices.shape[:-1]):
+            starts = [[(0, np.bool_(True))] for _ in range(x.ndim)]
+            for axis, d in batching.items():
+                starts[axis] = [(row[d], np.bool_(True))]
+            for index, axis in zip(indices[row], numbers.scatter_dims_to_operand_dims, strict=True):
+                most = x.shape[axis] - window.get(axis, 1)
+                at = _clamped(low, index, most) if clip else index
+                known = None if isinstance(at, Node) else [int(at)] if 0 <= at <= most else []
+                starts[axis] = [(k, g.binary("eq", at, g.integer(k), "I")) for k in (range(most + 1) if known is None else known)]
+            for start in itertools.product(*starts):
+                mask = reduce(lambda a, b: g.binary("and", a, b, "B"), [m for _, m in start], np.bool_(True))
+                for place in np.ndindex(*window.values()):
+                    inside = dict(zip(window, place, strict=True))
+                    target = tuple(k + inside.get(axis, 0) for axis, (k, _) in enumerate(start))
+                    new = moved[(*row, *place)]
+                    new = new if op is None else g.binary(op, out[target], new, kind)
+                    out[target] = g.select(mask, new, out[target], kind)
+        return [out]
 
-    hot = np.asarray(jax.vmap(hits)(jnp.eye(updates.size, dtype=jnp.float32).reshape(-1, *updates.shape)))
-    out, g, kind = x.copy().reshape(-1), low.graph, _kind(equation.outvars[0])
-    for update, hit in zip(updates.reshape(-1), hot.reshape(updates.size, -1), strict=True):
-        for k in np.nonzero(hit)[0]:
-            out[k] = g.binary("add", out[k], update, kind)
-    return [out.reshape(x.shape)]
+    return rule
+
+
+LARGEST_SORT = 16
+"""The most entries of a sorted axis."""
+
+
+def _sort(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    """Lower `sort` by exchanging neighbors."""
+    p, size = equation.params, inputs[0].shape[equation.params["dimension"]]
+    if p["num_keys"] != 1 or size > LARGEST_SORT:
+        raise Unsupported(f"sort by several keys, or of more than {LARGEST_SORT} entries")
+    g, kinds = low.graph, [_kind(v) for v in equation.invars]
+    rows = [np.moveaxis(x, p["dimension"], 0).copy() for x in inputs]
+    for last in range(size - 1, 0, -1):
+        for k in range(last):
+            swap = low.elementwise(lambda a, b: _less(g, "lt", a, b, kinds[0]), np.asarray(rows[0][k + 1]), np.asarray(rows[0][k]))
+            for x, kind in zip(rows, kinds, strict=True):
+                pick = partial(_chosen, g, kind)
+                a, b = np.asarray(x[k], object), np.asarray(x[k + 1], object)
+                x[k, ...], x[k + 1, ...] = low.elementwise(pick, swap, b, a), low.elementwise(pick, swap, a, b)
+    return [np.moveaxis(x, 0, p["dimension"]) for x in rows]
+
+
+def _chosen(g: Graph, kind: str, mask: Any, yes: Any, no: Any) -> Any:
+    return g.select(mask, yes, no, kind)
 
 
 # Calls.
@@ -406,6 +499,12 @@ def _call(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     p = equation.params
     jaxpr = next(p[name] for name in ("jaxpr", "call_jaxpr", "call", "fun_jaxpr") if name in p)
     return low.closed(jaxpr, inputs) if hasattr(jaxpr, "jaxpr") else low.run(jaxpr, (), inputs)
+
+
+def _fused(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    if any(equation.params["batched"]):
+        raise Unsupported("a batch of worlds inside of a world")
+    return low.closed(equation.params["program"].jaxpr, inputs)
 
 
 def _linear_solve(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
@@ -451,7 +550,9 @@ def _cond(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
 def _limits(sign: float) -> Callable[[Any], Any]:
     def empty(dtype: Any) -> Any:
-        if kind_of(dtype) != "F":
+        if kind_of(dtype) == "B":
+            return sign > 0
+        if kind_of(dtype) == "I":
             return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
         return sign * np.inf
 
@@ -459,11 +560,13 @@ def _limits(sign: float) -> Callable[[Any], Any]:
 
 
 # ruff: noqa: SIM905
-_BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge pow atan2".split()
-_UNARY = "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh exp exp2 expm1 log log1p erf not".split()
+_BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge atan2".split()
+_UNARY = (
+    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not"
+).split()
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
-    " custom_lin fused"
+    " custom_lin"
 ).split()
 
 RULES: dict[str, Rule] = {
@@ -473,6 +576,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys("stop_gradient name copy copy_p optimization_barrier pvary pcast reduce_precision".split(), _same),
     "add_any": _binary("add"),
     "is_finite": _unary("isfinite", "B"),
+    "lt_to": _total_order("lt"),
+    "le_to": _total_order("le"),
+    "pow": _pow,
     "integer_pow": _integer_pow,
     "square": _square,
     "sign": _sign,
@@ -505,16 +611,22 @@ RULES: dict[str, Rule] = {
     "rev": _rev,
     "iota": _iota,
     "pad": _by_places,
-    "scatter": _by_places,
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
-    "scatter-add": _scatter_add,
+    "fused": _fused,
+    "scatter": _scatter(None),
+    "scatter-add": _scatter("add"),
+    "scatter-mul": _scatter("mul"),
+    "scatter-min": _scatter("min"),
+    "scatter-max": _scatter("max"),
+    "sort": _sort,
     "custom_linear_solve": _linear_solve,
     "platform_index": _platform_index,
     "cholesky": factorizations.cholesky,
     "triangular_solve": factorizations.triangular_solve,
     "lu": factorizations.lu,
+    "logistic": _jnp(lambda params, x: 1 / (1 + jnp.exp(-x))),
     "lu_pivots_to_permutation": factorizations.permutation,
     "svd": _jnp(factorizations.svd),
     "qr": _jnp(factorizations.qr),

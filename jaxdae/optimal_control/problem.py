@@ -11,6 +11,7 @@ stage; they are not multiplied by dt. Times are those of the states: a reference
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,8 +21,10 @@ from jax import Array
 from jax.core import Tracer
 
 from jaxdae._pytree import function_field, pytree, static
+from jaxdae.batching.layout import Fused
 from jaxdae.consistency import first_status
 from jaxdae.control.minimal import count_dimension
+from jaxdae.fused import fused
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator
 from jaxdae.integrators.method import begun_with
@@ -56,6 +59,8 @@ class Problem:
         dimension: of the tangent space of states (static), twice the mobility for holonomic rows; None counts it where the state is known,
             and takes 2 nv - 2 ng - nw under transformations. `counted` writes it down.
         start_tolerance: how far the start may be off the constraints, as in `rollout`; None for its default.
+        kernel: `Fused()` to run a stage and its derivatives as kernels on CPUs (static); None for XLA. XLA runs costs and constraints in
+            both cases.
     """
 
     system: AnySystem
@@ -74,6 +79,7 @@ class Problem:
     final_inequality: Any = function_field(default=None)
     dimension: int | None = static(default=None)
     start_tolerance: Leaf = None
+    kernel: Fused | None = static(default=None)
 
     def requirements(self) -> Any:
         """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
@@ -151,10 +157,16 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
         u: the input (nu,) that is held.
         status: anything but OK, and nothing moves; OK by default.
     """
-    system, integrator = prepared((problem.system, problem.integrator))
-    point, memory = begun_with(integrator, system, state, u, problem.dt, status), integrator.init(system, state)
     status = jnp.zeros((), jnp.int32) if status is None else status
-    dt = jnp.asarray(problem.dt, state.q.dtype)
+    stage = partial(_stage, problem.every)
+    run = stage if problem.kernel is None else fused(stage)
+    return run(problem.system, problem.integrator, state, u, jnp.asarray(problem.dt, state.q.dtype), status)
+
+
+def _stage(every: int, system: Any, integrator: Any, state: State, u: Array, dt: Array, status: Any) -> tuple[State, Count]:
+    """Return the state and the status () after the steps of a stage."""
+    system, integrator = prepared((system, integrator))
+    point, memory = begun_with(integrator, system, state, u, dt, status), integrator.init(system, state)
 
     def step(carried: Any, _: Any) -> Any:
         point, memory, status = carried
@@ -162,10 +174,10 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
         return (point, memory, info.status), None
 
     carried = (point, memory, status)
-    if problem.every == 1:
+    if every == 1:
         (point, memory, status), _ = step(carried, None)
     else:
-        (point, memory, status), _ = jax.lax.scan(step, carried, None, length=problem.every)
+        (point, memory, status), _ = jax.lax.scan(step, carried, None, length=every)
     return point.state, status
 
 

@@ -6,7 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from jaxdae.batching.layout import Fused
 from jaxdae.checkpointing import Keep
+from jaxdae.fused import fused
+from jaxdae.rollout_arguments import as_controls
 from jaxdae.trajectory import Trajectory, rollout
 
 
@@ -22,6 +25,7 @@ class RolloutLoss:
         save_every: as in `rollout`.
         segment: as in `rollout`.
         keep: as in `rollout`.
+        kernel: `Fused()` to run the rollout and its derivatives as kernels on CPUs; None for XLA. XLA evaluates the loss in both cases.
     """
 
     setup: Callable[[Any], tuple[Any, Any, Any, Any]]
@@ -31,12 +35,19 @@ class RolloutLoss:
     save_every: int = 1
     segment: int | None = None
     keep: Keep = Keep.STATES
+    kernel: Fused | None = None
 
     def trajectory(self, parameters: Any) -> Trajectory:
         """Returns the trajectory that the loss is of."""
         system, integrator, state, controls = self.setup(parameters)
         plan: Any = {"steps": self.steps, "save_every": self.save_every, "segment": self.segment, "keep": self.keep}
-        return rollout(system, integrator, state, controls, dt=self.dt, **plan)
+        if self.kernel is None:
+            return rollout(system, integrator, state, controls, dt=self.dt, **plan)
+
+        def rolled(dt: Any, *given: Any) -> Trajectory:
+            return rollout(*given, dt=dt, **plan)
+
+        return fused(rolled)(self.dt, system, integrator, state, as_controls(controls, state))
 
     def __call__(self, parameters: Any) -> Any:
         """Returns the loss."""
