@@ -12,8 +12,8 @@ import jax
 
 
 def on_accelerator() -> bool:
-    """Returns whether JAX's default platform is anything but a CPU; asked while a function is traced."""
-    return jax.default_backend() != "cpu"
+    """Return whether the function that is traced will run on an accelerator, as operations of XLA and not as a fused kernel."""
+    return jax.default_backend() != "cpu" and not for_kernel()
 
 
 _FOR_KERNEL = jax.make_user_context(False)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,30 @@ def test_one_case_is_measured(tmp_path):
     assert "Not measured" not in done.stdout
 
 
+def test_the_copy_bandwidth_is_measured(tmp_path):
+    done = run("--quick", "--only", "copy bandwidth", "--out", tmp_path / "gpu.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert table(tmp_path / "gpu.md") == []
+    (rate,) = re.findall(r"Copy bandwidth: (\d+) GB/s\.", (tmp_path / "gpu.md").read_text())
+    assert int(rate) > 0
+
+
+@pytest.mark.long
+def test_fused_kernels_are_compared_with_xla(tmp_path):
+    done = run("--quick", "--only", "four-bar, fused", "--out", tmp_path / "gpu.md", JAXDAE_KERNELS=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = table(tmp_path / "gpu.md")
+    assert [row[0] for row in rows] == 2 * (2 * ["four-bar, fused"] + ["four-bar, fused, gradient"]) + ["four-bar, fused, gradient"]
+    assert all(float(row[9]) < {"float32": 1e-5, "float64": 1e-13}[row[1]] for row in rows)
+
+
+@pytest.mark.long
+def test_a_fused_case_without_a_compiler_fails(tmp_path):
+    done = run("--quick", "--only", "humanoid, fused", CXX="no-such-compiler", JAXDAE_KERNELS=str(tmp_path))
+    assert done.returncode == 1
+    assert "- humanoid, fused, float32, worlds 8: failed, " in done.stdout
+
+
 def test_a_missing_package_is_named_first(tmp_path):
     missing = "raise ModuleNotFoundError(\"No module named 'jaxtyping'\", name='jaxtyping')\n"
     (tmp_path / "jaxtyping.py").write_text(missing)
@@ -51,7 +76,8 @@ def test_skipped_cases_are_listed(tmp_path):
     assert done.returncode == 0
     assert table(tmp_path / "gpu.md") == []
     text = (tmp_path / "gpu.md").read_text()
-    assert text.count("no time left") == 12
+    assert text.count("no time left") == 20
+    assert "- copy bandwidth: skipped, no time left\n" in text
     assert "- four-bar, float32, worlds 1, 1000, 100000, 1000000: skipped, no time left\n" in text
 
 
@@ -67,20 +93,19 @@ def test_all_cases_are_measured(tmp_path):
     done = run("--quick", "--budget", 3000, "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = table(tmp_path / "gpu.md")
-    assert len(rows) == 15
-    assert len({(row[0], row[1]) for row in rows}) == 12
+    assert len(rows) == 26
+    assert len({(row[0], row[1]) for row in rows}) == 19
     allowed = {"float32": 5e-6, "float64": 2e-10}
     assert all(float(row[8]) < allowed[row[1]] for row in rows)
 
 
 @pytest.mark.long
 def test_a_case_stops_at_its_limit_and_keeps_its_rows(tmp_path):
-    done = run("--budget", 25, "--out", tmp_path / "gpu.md")
+    done = run("--budget", 25, "--only", "four-bar, no command buffers", "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (tmp_path / "gpu.md").read_text()
-    assert table(tmp_path / "gpu.md")[0][:4] == ["four-bar", "float32", "1", "997"]
+    assert table(tmp_path / "gpu.md")[0][:4] == ["four-bar, no command buffers", "float32", "1", "997"]
     assert "1000000: skipped, stopped after 25 s\n" in text
-    assert text.count("no time left") == 11
 
 
 @pytest.mark.long
@@ -88,7 +113,7 @@ def test_a_violation_that_is_too_large_fails():
     program = (
         f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import gpu, gpu_models\n"
         "gpu_models.Model.allowed_violation = lambda self: 1e-9\n"
-        "list(gpu.measure(gpu.CASES[2], True))\n"
+        "list(gpu.measure(gpu.Case('four-bar in joint coordinates'), True))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -13,11 +13,16 @@ Each case runs in its own process with its own time limit, the most decisive cas
 every row when it is measured and rewrites the --out file after each case. It ends when the budget is used up,
 and lists all measurements that it skipped.
 
+Fused cases run each world through one kernel (`jaxdae.fused`), which needs nvcc on PATH or in CUDA_HOME; on a CPU they
+need g++. Without the compiler they fail and state the reason.
+
 Each row measures one compiled rollout. The step is 1 ms, and 20 us for Andrews' squeezing mechanism. The
 worlds start at different velocities. The columns:
 
 - world-steps/s: worlds times steps per second, the best of up to five runs;
 - compile, s: seconds of tracing and compilation;
+- difference: fused cases only, the largest difference between the final coordinates (or the gradient) and those of
+  XLA on the CPU, relative to the largest entry, over up to 64 worlds;
 - MB: memory of arguments, results and temporaries, as the compiler states it;
 - kernels/step: kernels per step of the compiled loop, with the stability check of every 100th step;
 - violation, m: the largest |g| over all worlds and steps. A case fails if it exceeds rounding error and the
@@ -38,7 +43,9 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +54,10 @@ from side_by_side import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = ["case", "dtype", "worlds", "steps", "world-steps/s", "compile, s"]
-HEAD += ["MB", "kernels/step", "violation, m"]
+HEAD += ["MB", "kernels/step", "violation, m", "difference"]
 FOUR_BAR_WORLDS, WORLDS, QUICK_WORLDS = (1, 1_000, 100_000, 1_000_000), (1_000, 100_000), (1, 8)
+FUSED_WORLDS, COMPARED = (1, 1_000, 10_000, 100_000, 1_000_000), 64
+COPY, COPIED_BYTES = "copy bandwidth", 2**30
 # `per_step` finds the loop over time by its length: use primes, so that no other loop has the same length.
 STEPS, STEPS_OF_LARGE_BATCH, QUICK_STEPS = 997, 97, 11
 REPEATS, ENOUGH_S = 5, 2.0
@@ -67,6 +76,7 @@ class Case:
     model: str
     dtype: str = "float32"
     gradient: bool = False
+    fused: bool = False
     command_buffers: bool = True
     worlds: tuple[int, ...] = WORLDS
     limit_s: float = 90.0
@@ -74,25 +84,35 @@ class Case:
     @property
     def title(self) -> str:
         """The name in the table."""
-        return self.model + ", gradient" * self.gradient + ", no command buffers" * (not self.command_buffers)
+        kind = ", fused" * self.fused + ", gradient" * self.gradient
+        return self.model + kind + ", no command buffers" * (not self.command_buffers)
 
     def sizes(self, quick: bool) -> list[tuple[int, int]]:
         """Return the pairs (worlds, steps) of all rows."""
         if quick:
-            return [(worlds, QUICK_STEPS) for worlds in QUICK_WORLDS if worlds > 1 or self.worlds[0] == 1]
-        is_long = [worlds <= 1_000 and not self.gradient for worlds in self.worlds]
+            least = min(self.worlds, default=QUICK_WORLDS[-1] + 1)
+            return [(worlds, QUICK_STEPS) for worlds in QUICK_WORLDS if least == 1 or 1 < worlds < least]
+        is_long = [worlds <= 1_000 and not self.gradient and not self.fused for worlds in self.worlds]
         steps = [STEPS if long else STEPS_OF_LARGE_BATCH for long in is_long]
         return list(zip(self.worlds, steps, strict=True))
 
 
 CASES = (
+    Case(COPY, worlds=()),
+    Case("four-bar", fused=True, worlds=FUSED_WORLDS),
     Case("four-bar", worlds=FOUR_BAR_WORLDS, limit_s=120.0),
+    Case("four-bar", gradient=True, fused=True, worlds=(1, *WORLDS)),
+    Case("four-bar", "float64", fused=True, worlds=FUSED_WORLDS),
+    Case("four-bar in joint coordinates", fused=True, worlds=FUSED_WORLDS),
+    Case("Andrews", fused=True, limit_s=120.0),
+    Case("humanoid", fused=True, limit_s=120.0),
     Case("four-bar", worlds=FOUR_BAR_WORLDS, command_buffers=False),
     Case("four-bar in joint coordinates"),
     Case("Andrews"),
     Case("humanoid"),
     Case("four-bar", gradient=True),
     Case("four-bar", "float64", worlds=FOUR_BAR_WORLDS),
+    Case("four-bar", "float64", gradient=True, fused=True),
     Case("humanoid", gradient=True, worlds=WORLDS[-1:]),
     Case("four-bar", "float64", gradient=True),
     Case("Andrews", "float64"),
@@ -119,42 +139,70 @@ def environment() -> str:
     return f"{text} Python {platform.python_version()}, {versions}, jaxdae {jaxdae.__version__}."
 
 
+def copied(size: int) -> str:
+    """Return the rate of a kernel that reads and writes arrays of this many bytes."""
+    import jax
+    import jax.numpy as jnp
+
+    x, negate, times = jnp.ones(size // 4), jax.jit(jnp.negative), []
+    negate(x).block_until_ready()
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        negate(x).block_until_ready()
+        times.append(time.perf_counter() - begin)
+    return f"Copy bandwidth: {2 * size / min(times) / 1e9:.0f} GB/s."
+
+
 def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
     """Yield one row per number of worlds.
 
     Raises:
         RuntimeError: a rollout failed, or its results are not finite or not precise.
+        FallbackWarning: a fused case cannot become a kernel.
     """
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     jax.config.update("jax_enable_x64", case.dtype == "float64")
     jax.config.update("jax_default_matmul_precision", "highest")  # TF32 would open the loops.
     from gpu_models import MODELS
 
     import jaxdae
+    from jaxdae.batching.layout import Fused
+    from jaxdae.fused import FallbackWarning
 
-    model = MODELS[case.model]()
+    warnings.simplefilter("error", FallbackWarning)
+    model, layout = MODELS[case.model](), jaxdae.Layout(kernel=Fused() if case.fused else None)
 
-    def rollout(system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
+    def rollout(layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
         """Return the final coordinates, the largest violation and the largest status."""
         t, q = model.start.t, model.start.q
-        if len(v) == 1:
+        if len(v) == 1 and not case.fused:
             roll, start = jaxdae.rollout, jaxdae.State(t, q, v[0])
         else:
-            roll, start = jaxdae.batch_rollout, jaxdae.State(t, jnp.tile(q, (len(v), 1)), v)
+            roll, start = partial(jaxdae.batch_rollout, layout=layout), jaxdae.State(t, jnp.tile(q, (len(v), 1)), v)
         end = roll(system, method, start, dt=dt, steps=steps, save_every=steps)
         return end.state.q, jnp.max(end.info.violation), jnp.max(end.info.status)
 
-    def gradient(system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
+    def gradient(layout: Any, system: Any, method: Any, v: jax.Array, dt: Any, steps: int) -> tuple[jax.Array, ...]:
         def loss(v: jax.Array) -> Any:
-            q, *checks = rollout(system, method, v, dt, steps)
+            q, *checks = rollout(layout, system, method, v, dt, steps)
             return jnp.sum(q), checks
 
         found, checks = jax.grad(loss, has_aux=True)(v)
         return found, *checks
 
-    program = jax.jit(gradient if case.gradient else rollout, static_argnums=4)
+    function = gradient if case.gradient else rollout
+    program, by_xla = (jax.jit(partial(function, x), static_argnums=4) for x in (layout, jaxdae.Layout()))
+
+    def difference(v: jax.Array, values: jax.Array, steps: int) -> float:
+        """Return the largest difference between results and those of XLA on the CPU."""
+        some = np.linspace(0, len(v) - 1, COMPARED).astype(int)
+        arguments = jax.device_put((model.system, model.method, v[some], jnp.asarray(model.dt, v.dtype)), jax.devices("cpu")[0])
+        expected, *_ = by_xla(*arguments, steps)
+        return float(np.max(np.abs(np.asarray(values)[some] - expected)) / np.max(np.abs(expected)))
+
     for worlds, steps in case.sizes(quick):
         v = jnp.linspace(0.9, 1.1, worlds)[:, None] * model.start.v
         arguments = model.system, model.method, v, jnp.asarray(model.dt, v.dtype)
@@ -170,6 +218,9 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
             raise RuntimeError(f"{worlds} worlds: status {name}; results must be finite")
         if not largest <= allowed:
             raise RuntimeError(f"{worlds} worlds: violation {largest:.1e} m, allowed {allowed:.1e} m")
+        apart = difference(v, values, steps) if case.fused else None
+        if apart is not None and not apart <= 1e4 * float(jnp.finfo(v.dtype).eps):
+            raise RuntimeError(f"{worlds} worlds: the results of XLA differ by {apart:.1e}")
         memory = compiled.memory_analysis()
         yield {
             "worlds": worlds,
@@ -179,12 +230,17 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
             "bytes": memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
             "kernels": per_step(compiled.as_text(), steps),
             "violation": largest,
+            "difference": apart,
         }
 
 
 def print_case(case: Case, quick: bool) -> None:
     """Print the environment and the rows of a case as lines of JSON."""
     try:
+        if case.model == COPY:
+            text = f"{environment()} {copied(COPIED_BYTES // 64 if quick else COPIED_BYTES)}"
+            print(json.dumps({"environment": text}), flush=True)
+            return
         print(json.dumps({"environment": environment()}), flush=True)
         for row in measure(case, quick):
             print(json.dumps(row), flush=True)
@@ -234,6 +290,7 @@ def cells(case: Case, row: dict[str, Any]) -> list[str]:
     worlds, kernels = f"{row['worlds']:,}".replace(",", " "), row["kernels"]
     numbers = [f"{row['rate']:.3g}", f"{row['compile_s']:.1f}", f"{row['bytes'] / 1e6:.3g}"]
     last = ["-" if kernels is None else str(kernels), f"{row['violation']:.1e}"]
+    last.append("-" if row["difference"] is None else f"{row['difference']:.1e}")
     return [case.title, case.dtype, worlds, str(row["steps"]), *numbers, *last]
 
 
@@ -258,15 +315,15 @@ def run_all(options: argparse.Namespace) -> int:
             if "environment" in line:
                 if not told:
                     print(line["environment"], " | ".join(HEAD), sep="\n", flush=True)
-                told = line["environment"]
+                told = told or line["environment"]
             elif "rate" in line:
                 remaining.remove(str(line["worlds"]))
                 rows.append(cells(case, line))
                 print(" | ".join(rows[-1]), flush=True)
             else:
                 (reason,) = line
-                worlds = ", ".join(remaining)
-                notes.append(f"- {case.title}, {case.dtype}, worlds {worlds}: {reason}, {line[reason]}")
+                worlds = f", {case.dtype}, worlds {', '.join(remaining)}" if case.worlds else ""
+                notes.append(f"- {case.title}{worlds}: {reason}, {line[reason]}")
                 print(notes[-1], flush=True)
                 code = max(code, int(reason == "failed"))
         if options.out is not None:

@@ -13,7 +13,7 @@ from jaxdae.app import run_folder
 from jaxdae.app.problems import Refused
 from jaxdae.app.schema import Config
 from jaxdae.fused import Unsupported
-from jaxdae.fused.cpu import compiler_version
+from jaxdae.fused.call import compiler_version
 
 _TOLD = {
     "config": "config",

@@ -322,7 +322,7 @@ class Layout(Section):
     devices: int | None = Field(default=None, ge=1, description="among how many cores, or devices, the worlds are divided; left out: all")
     chunk: int | None = Field(default=None, ge=1, description="how many worlds a device runs at a time; left out: by their size")
     kernel: Literal["none", "fused"] = Field(
-        default="none", description="none (XLA) or fused (one compiled C++ kernel per rollout, on CPUs)"
+        default="none", description="none (XLA) or fused (one compiled kernel per rollout, on CPUs and NVIDIA GPUs)"
     )
 
 

@@ -35,10 +35,10 @@ class Remainder(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Fused:
-    """Selects fused kernels in a `Layout`: one kernel per rollout, on CPUs, from the program of one world.
+    """Select fused kernels in a `Layout`: one kernel per rollout, on CPUs and NVIDIA GPUs, from the program of one world.
 
-    A program that cannot become a kernel runs by XLA, with a `jaxdae.fused.FallbackWarning` that states the reason. So do all programs
-    on GPUs and TPUs.
+    A CPU needs a C++ compiler, and a GPU needs nvcc. No GPU has run the kernels yet. A program that cannot become a kernel runs by XLA,
+    with a `jaxdae.fused.FallbackWarning` that states the reason. So do all programs on other platforms.
     """
 
 

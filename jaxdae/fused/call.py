@@ -6,7 +6,8 @@
 * Forward mode: the tangents of the outputs are another function of one world, f'(x) dx, and another kernel.
 * Reverse mode: the transpose of f'(x) dx is the kernel of the pullback, which runs forward and backward through the program and keeps
   its residuals in the memory of the kernel.
-* Lowering: on a CPU, the kernel, see `cpu.py`; elsewhere, or if the program cannot become a kernel, `jax.vmap` of the jaxpr.
+* Lowering: on a CPU or an NVIDIA GPU, the kernel, see `cpu.py` and `cuda.py`; elsewhere, or if the program cannot become a kernel,
+  `jax.vmap` of the jaxpr.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -26,9 +27,10 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from jaxdae.devices import tracing_for_kernel
-from jaxdae.fused import cpu
+from jaxdae.fused import cpu, cuda
 from jaxdae.fused.emit import Code, emit
 from jaxdae.fused.graph import Graph, Unsupported, kind_of
+from jaxdae.fused.library import Argument
 from jaxdae.fused.lower import Lowering
 
 LARGEST = 200_000
@@ -48,10 +50,14 @@ class Kernel:
     Attributes:
         target: the name under which XLA calls it.
         operations: how often each scalar operation occurs in its code.
+        memory: the numbers per world in temporary memory that the caller provides.
+        real: their type.
     """
 
     target: str
     operations: Counter[str]
+    memory: int
+    real: Any
 
 
 class Program:
@@ -60,7 +66,7 @@ class Program:
     def __init__(self, jaxpr: Any) -> None:
         self.jaxpr = jaxpr
         self._codes: dict[tuple[bool, ...], tuple[Code, Any]] = {}
-        self._kernels: dict[tuple[bool, ...], Kernel] = {}
+        self._kernels: dict[Any, Kernel] = {}
         self._tangents: dict[tuple[bool, ...], Program] = {}
         self._pullbacks: dict[tuple[bool, ...], Program] = {}
 
@@ -97,20 +103,24 @@ class Program:
             self._codes[batched] = code, real
         return self._codes[batched]
 
-    def kernel(self, batched: tuple[bool, ...]) -> Kernel:
+    def kernel(self, batched: tuple[bool, ...], backend: Any) -> Kernel:
         """Return the compiled kernel.
+
+        Args:
+            batched: which arguments differ between worlds.
+            backend: the module `cpu` or `cuda`.
 
         Raises:
             Unsupported: the program cannot become a kernel, or there is no compiler.
         """
-        if batched not in self._kernels:
+        if (batched, backend) not in self._kernels:
             code, real = self.code(batched)
             inputs = [_argument(v.aval, each) for v, each in zip(self.jaxpr.jaxpr.invars, batched, strict=True)]
             outputs = [_argument(aval, True) for aval in self.outputs]
-            text = cpu.source(code, inputs, outputs, real)
-            target = cpu.registered(cpu.compiled(text, sum(code.operations.values())))
-            self._kernels[batched] = Kernel(target, code.operations)
-        return self._kernels[batched]
+            text = backend.source(code, inputs, outputs, real)
+            target = backend.registered(backend.compiled(text, sum(code.operations.values())))
+            self._kernels[batched, backend] = Kernel(target, code.operations, code.temporaries if backend is cuda else 0, real)
+        return self._kernels[batched, backend]
 
     def tangent(self, moving: tuple[bool, ...]) -> Program:
         """Return the program (x, dx of the moving arguments) -> tangents of the floating-point outputs."""
@@ -182,21 +192,37 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
     Raises:
         Unsupported: the function cannot become a kernel; the message states the reason.
     """
-    if jax.default_backend() != "cpu":
-        raise Unsupported("fused kernels run on CPUs only")
+    backend = _backend()
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [
         jax.ShapeDtypeStruct(jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x))
         for x, axis in zip(leaves, axes, strict=True)
     ]
     program, out = traced(function, *jax.tree.unflatten(structure, shapes))
-    program.kernel(tuple(axis is not None for axis in axes))
+    program.kernel(tuple(axis is not None for axis in axes), backend)
 
     def call(*given: Any) -> Any:
         worlds = jax.vmap(lambda *x: bound(program, list(x)), in_axes=tuple(axes))
         return jax.tree.unflatten(out, worlds(*[jnp.asarray(x) for x in jax.tree.leaves(given)]))
 
     return call
+
+
+def _backend() -> Any:
+    """Return the module of the kernels for the default platform."""
+    found = {"cpu": cpu, "gpu": cuda}.get(jax.default_backend())
+    if found is None:
+        raise Unsupported(f"fused kernels run on CPUs and NVIDIA GPUs, and the default platform is {jax.default_backend()}")
+    return found
+
+
+def compiler_version() -> str:
+    """Return the version of the compiler of kernels for the default platform.
+
+    Raises:
+        Unsupported: there is no compiler, or there are no kernels for this platform.
+    """
+    return _backend().compiler_version()
 
 
 def warn_of_fallback(reason: str) -> None:
@@ -239,15 +265,17 @@ def _by_xla(*arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any
     return jax.vmap(program, in_axes=[0 if each else None for each in batched])(*arguments)
 
 
-def _by_kernel(*arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
+def _by_kernel(backend: Any, *arguments: Any, program: Program, batched: tuple[bool, ...]) -> Any:
     try:
-        target = program.kernel(batched).target
+        kernel = program.kernel(batched, backend)
     except Unsupported as reason:
         warn_of_fallback(str(reason))
         return _by_xla(*arguments, program=program, batched=batched)
     worlds = _worlds(arguments, batched)
-    shapes = [jax.ShapeDtypeStruct((1 if worlds is None else worlds, *aval.shape), aval.dtype) for aval in program.outputs]
-    found = jax.ffi.ffi_call(target, shapes)(*arguments)
+    count = 1 if worlds is None else worlds
+    shapes = [jax.ShapeDtypeStruct((count, *aval.shape), aval.dtype) for aval in program.outputs]
+    memory = [jax.ShapeDtypeStruct((kernel.memory, count), kernel.real)] if kernel.memory else []
+    found = jax.ffi.ffi_call(kernel.target, [*shapes, *memory])(*arguments)[: len(shapes)]
     return found if worlds is not None else [x[0] for x in found]
 
 
@@ -307,7 +335,8 @@ ad.primitive_jvps[fused_p] = _jvp
 ad.primitive_transposes[fused_p] = _transpose
 batching.primitive_batchers[fused_p] = _batching
 mlir.register_lowering(fused_p, mlir.lower_fun(_by_xla, multiple_results=True))
-mlir.register_lowering(fused_p, mlir.lower_fun(_by_kernel, multiple_results=True), platform="cpu")
+mlir.register_lowering(fused_p, mlir.lower_fun(partial(_by_kernel, cpu), multiple_results=True), platform="cpu")
+mlir.register_lowering(fused_p, mlir.lower_fun(partial(_by_kernel, cuda), multiple_results=True), platform="cuda")
 
 
 # Details.
@@ -329,8 +358,8 @@ def _replaced(values: Any, places: list[int], new: Any) -> list[Any]:
     return out
 
 
-def _argument(aval: Any, each: bool) -> cpu.Argument:
-    return cpu.Argument(np.dtype(aval.dtype).name, math.prod(aval.shape), not each)
+def _argument(aval: Any, each: bool) -> Argument:
+    return Argument(np.dtype(aval.dtype).name, math.prod(aval.shape), not each)
 
 
 def _real(jaxpr: Any) -> Any:

@@ -95,6 +95,8 @@ static inline I REM(I x, I y) { I r; LANE r[k] = REM((Z)x[k], (Z)y[k]); return r
 // Arguments and results are arrays (world, entry), or (entry) if all worlds share them. A last vector that is not full repeats its last
 // world, and writes it once.
 template <class T> struct Each { T* p; long stride; const long* world; long count; };
+#define EACH_ARRAY(T, NAME, POINTER, SIZE) const Each<T> NAME = {(T*)POINTER, SIZE, world, count}
+#define SHARED_ARRAY(T, NAME, POINTER) T* const NAME = (T*)POINTER
 template <class T> static __attribute__((noinline)) F READ_F(const Each<T>& a, long j) { F r; LANE r[k] = (R)a.p[a.world[k] * a.stride + j]; return r; }
 template <class T> static __attribute__((noinline)) I READ_I(const Each<T>& a, long j) { I r; LANE r[k] = (Z)a.p[a.world[k] * a.stride + j]; return r; }
 template <class T> static __attribute__((noinline)) I READ_B(const Each<T>& a, long j) { I r; LANE r[k] = -(Z)(a.p[a.world[k] * a.stride + j] != 0); return r; }

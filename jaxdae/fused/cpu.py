@@ -2,35 +2,26 @@
 
 Each thread takes a contiguous range of worlds and runs LANES of them at a time through the whole program. A lane sees the same operations
 wherever its world stands, so that results do not depend on the order or the number of worlds.
-
-Compiled kernels are files in a cache folder, named by a hash of source, compiler and flags. A file appears there by an atomic rename, so
-that several processes may compile at the same time.
 """
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
-import hashlib
 import importlib.util
-import logging
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
+from jaxdae.fused import library
 from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
+from jaxdae.fused.library import Argument
 
-LOG = logging.getLogger("jaxdae.fused")
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = (
     "-std=c++17",
@@ -47,24 +38,6 @@ FLAGS = (
 OPTIMIZED = 12_000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
-_C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "int16": "int16_t",
-    "int8": "int8_t",
-    "bool": "unsigned char",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Argument:
-    """An input or output of a kernel: its dtype, numbers per world, and whether all worlds share them."""
-
-    dtype: str
-    size: int
-    shared: bool
 
 
 def compiler() -> tuple[str, ...]:
@@ -88,27 +61,13 @@ def compiler() -> tuple[str, ...]:
     raise Unsupported("no C++ compiler found; install g++, clang++ or `pip install ziglang`, or name one in the environment variable CXX")
 
 
-def _first_error(messages: str) -> str:
-    """Return the first error among the messages of a compiler."""
-    lines = messages.strip().splitlines()
-    return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
-
-
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
+        raise Unsupported(f"the compiler {' '.join(command)} fails: {library.first_error(done.stderr)}")
     return done.stdout
-
-
-def cache_folder() -> Path:
-    """Return the folder of compiled kernels: JAXDAE_KERNELS, or `jaxdae/kernels` in the user's cache folder."""
-    named = os.environ.get("JAXDAE_KERNELS")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxdae" / "kernels"
 
 
 def compiler_version() -> str:
@@ -124,42 +83,16 @@ def compiler_version() -> str:
 
 def source(code: Code, inputs: list[Argument], outputs: list[Argument], real: Any) -> str:
     """Return the C++ source of a kernel."""
-    name = np.dtype(real).name
-    integer = {"float32": "int32_t", "float64": "int64_t"}[name]
     lanes = VECTOR_BYTES // np.dtype(real).itemsize
-    c_type = {"F": "R", "I": "Z", "B": "Z"}
-    tables = [
-        f"static const {c_type[kind]} T{k}[] = {{{', '.join(_number(x) for x in values)}}};" for k, (kind, values) in enumerate(code.tables)
-    ]
-    bind = []
-    for k, argument in enumerate(inputs):
-        kind = f"const {_C_TYPES[argument.dtype]}"
-        if argument.shared:
-            bind.append(f" {kind}* const ARG{k} = ({kind}*)in[{k}];")
-        else:
-            bind.append(f" const Each<{kind}> ARG{k} = {{({kind}*)in[{k}], {argument.size}, world, count}};")
-    for k, argument in enumerate(outputs):
-        kind = _C_TYPES[argument.dtype]
-        bind.append(f" const Each<{kind}> OUT{k} = {{({kind}*)out[{k}], {argument.size}, world, count}};")
     head = [
-        "#include <stdint.h>",
-        f"#define REAL {_C_TYPES[name]}",
-        f"#define INTEGER {integer}",
+        *library.types(real),
         f"#define LANES {lanes}",
         '#include "cpu.h"',
-        *tables,
+        *library.tables(code, "static const"),
         f"enum {{ INPUTS = {len(inputs)}, OUTPUTS = {len(outputs)}, TEMPORARIES = {max(code.temporaries, 1)} }};",
         "static void rollout(void* const* in, void* const* out, const long* world, long count, R* temporary) {",
     ]
-    return "\n".join([*head, *bind, *code.lines, "}", '#include "cpu_call.h"', ""])
-
-
-def _number(x: Any) -> str:
-    if isinstance(x, np.bool_):
-        return "-1" if x else "0"
-    if isinstance(x, np.floating):
-        return "NAN" if np.isnan(x) else ("INFINITY" if x > 0 else "-INFINITY") if np.isinf(x) else repr(float(x))
-    return str(int(x))
+    return "\n".join([*head, *library.arguments(inputs, outputs), *code.lines, "}", '#include "cpu_call.h"', ""])
 
 
 def compiled(text: str, operations: int) -> Path:
@@ -168,42 +101,10 @@ def compiled(text: str, operations: int) -> Path:
     Raises:
         Unsupported: no compiler, or the compiler fails.
     """
-    command = compiler()
-    here = Path(__file__).parent
-    flags = ("-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
-    parts = [text, (here / "cpu.h").read_text(), (here / "cpu_call.h").read_text(), _identity(command), *flags]
-    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    folder = cache_folder()
-    library = folder / f"{name}.so"
-    if library.exists():
-        return library
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unsupported(f"the cache folder {folder} cannot be made ({error}); set JAXDAE_KERNELS to another folder") from None
-    LOG.info("compiling a kernel of %s operations", f"{operations:,}")
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
-        file.write_text(text)
-        include = [f"-I{here}", f"-I{jax.ffi.include_dir()}"]
-        done = subprocess.run(
-            [*command, *flags, *include, str(file), "-o", str(made), "-lm", "-lpthread"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise Unsupported(f"the compiler {' '.join(command)} fails: {_first_error(done.stderr)}")
-        os.replace(made, library)
-    return library
+    command = (*compiler(), "-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
+    return library.built(text, operations, ("cpu.h", "cpu_call.h"), ".cpp", command, ("-lm", "-lpthread"), _identity(compiler()))
 
 
-_LOADED: dict[str, ctypes.CDLL] = {}
-_LOCK = threading.Lock()
-
-
-def registered(library: Path) -> str:
+def registered(file: Path) -> str:
     """Return the name under which XLA calls the kernel of a library."""
-    name = f"jaxdae_fused_{library.stem}"
-    with _LOCK:
-        if name not in _LOADED:
-            _LOADED[name] = ctypes.CDLL(str(library))
-            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(_LOADED[name].call), platform="cpu")
-    return name
+    return library.registered(file, "cpu")

@@ -32,7 +32,7 @@ static long processors() {
 }
 
 extern "C" XLA_FFI_Error* call(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  auto* extension = frame->extension_start;  // Its type has another name in newer releases of JAX.
   if (extension != NULL && extension->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* metadata = ((XLA_FFI_Metadata_Extension*)extension)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;

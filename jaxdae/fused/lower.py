@@ -104,7 +104,10 @@ class Lowering:
     def scan(self, equation: Any, inputs: list[Array]) -> list[Array]:
         """Lower `scan`."""
         p = equation.params
-        fixed, carried, length, jaxpr = p["num_consts"], p["num_carry"], p["length"], p["jaxpr"]
+        length, jaxpr = p["length"], p["jaxpr"]
+        # Shapes tell constants, carry and stacked arrays apart; the names of the parameters depend on the release of JAX.
+        carried = len(equation.outvars) - _count_of_stacked(equation.outvars, jaxpr.jaxpr.outvars)
+        fixed = len(inputs) - carried - _count_of_stacked(equation.invars, jaxpr.jaxpr.invars)
         consts, carry, xs = inputs[:fixed], inputs[fixed : fixed + carried], inputs[fixed + carried :]
         tables = any(kind_of(v.aval.dtype) == "I" and _is_table(x) for v, x in zip(equation.invars[fixed + carried :], xs, strict=True))
         if length <= 1 or tables or length * self.cost(jaxpr.jaxpr) <= UNROLLED:
@@ -370,6 +373,11 @@ def _is_table(x: Array) -> bool:
     columns = x.reshape(len(x), -1)
     known = [column for column in columns.T if not any(isinstance(y, Node) for y in column)]
     return any(affine(column) is None for column in known)
+
+
+def _count_of_stacked(outer: Any, inner: Any) -> int:
+    """Return how many arrays of a scan have the axis of the iterations in front."""
+    return sum(len(x.aval.shape) > len(y.aval.shape) for x, y in zip(outer, inner, strict=True))
 
 
 def _stack(arrays: list[Array], shape: tuple[int, ...]) -> Array:

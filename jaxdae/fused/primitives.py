@@ -272,6 +272,15 @@ def _concatenate(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
     return [np.concatenate(inputs, axis=equation.params["dimension"])]
 
 
+def _join(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    return [np.stack(inputs, axis=equation.params["axis"])]
+
+
+def _unstack(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
+    axis = equation.params["axis"]
+    return [np.squeeze(x, axis) for x in np.split(inputs[0], inputs[0].shape[axis], axis)]
+
+
 def _split(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
     return np.split(inputs[0], np.cumsum(equation.params["sizes"])[:-1], axis=equation.params["axis"])
 
@@ -555,8 +564,7 @@ def _limits(sign: float) -> Callable[[Any], Any]:
 # ruff: noqa: SIM905
 _BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge atan2".split()
 _UNARY = (
-    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan"
-    " sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not"
+    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not"
 ).split()
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
@@ -599,8 +607,10 @@ RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "concatenate": _concatenate,
     "split": _split,
-    "rev": _rev,
+    "stack": _join,
+    "unstack": _unstack,
     "tile": _tile,
+    "rev": _rev,
     "iota": _iota,
     "pad": _by_places,
     "gather": _gather,
