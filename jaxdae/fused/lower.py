@@ -138,7 +138,7 @@ class Lowering:
     def _unrolled(self, jaxpr: Any, length: int, reverse: bool, consts: Any, carry: Any, xs: Any) -> list[Array]:
         ys: list[Any] = [None] * length
         for t in reversed(range(length)) if reverse else range(length):
-            found = self.closed(jaxpr, [*consts, *carry, *[x[t] for x in xs]])
+            found = self.closed(jaxpr, [*consts, *carry, *[x[t, ...] for x in xs]])
             carry, ys[t] = found[: len(carry)], found[len(carry) :]
         kinds = [v.aval for v in jaxpr.jaxpr.outvars[len(carry) :]]
         return [*carry, *[_stack([y[k] for y in ys], (length, *aval.shape)) for k, aval in enumerate(kinds)]]
