@@ -247,7 +247,7 @@ def _dot_general(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
 
 
 def _reshape(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-    order = equation.params.get("dimensions")
+    order = equation.params["dimensions"] if equation.primitive.name == "reshape" else None
     x = inputs[0] if order is None else np.transpose(inputs[0], order)
     return [x.reshape(equation.outvars[0].aval.shape)]
 
@@ -314,7 +314,7 @@ def _by_places(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]
     table = np.empty(given + 1, object)
     table[0] = low.graph.constant(fill)
     table[1:] = entries
-    return [table[found]]
+    return [table[found, ...]]
 
 
 _MOVES = {"pad": (0, 1), "gather": (0,), "dynamic_slice": (0,), "dynamic_update_slice": (0, 1)}
