@@ -27,7 +27,18 @@ from jaxdae.fused.emit import Code
 from jaxdae.fused.graph import Unsupported
 
 COMPILERS = (("g++",), ("clang++",), ("c++",), ("zig", "c++"))
-FLAGS = ("-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w", "-shared", "-fPIC", "-fno-exceptions", "-fno-rtti")
+FLAGS = (
+    "-std=c++17",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+)
 OPTIMIZED = 8000
 """Programs of at most so many operations are compiled with -O2, longer ones with -O1."""
 VECTOR_BYTES = 64
@@ -76,7 +87,9 @@ def _first_error(messages: str) -> str:
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
     try:
-        done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise Unsupported(f"the compiler {' '.join(command)} does not start: {error.strerror}") from None
     if done.returncode:

@@ -548,7 +548,9 @@ def _limits(sign: float) -> Callable[[Any], Any]:
 
 # ruff: noqa: SIM905
 _BINARY = "add sub mul div rem max min and or xor eq ne lt le gt ge atan2".split()
-_UNARY = "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not".split()
+_UNARY = (
+    "neg abs sqrt rsqrt cbrt floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p erf not"
+).split()
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call remat2 checkpoint remat"
     " custom_lin fused"
