@@ -172,7 +172,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
         leaves = [jnp.asarray(x) for x in leaves]
-        key = structure, tuple((x.shape, x.dtype) for x in leaves)
+        key = structure, tuple((x.shape, x.dtype, x.weak_type) for x in leaves)
         if key not in programs:
             programs[key] = traced(function, *arguments)
         program, out_structure = programs[key]
@@ -195,7 +195,9 @@ def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[i
     backend = _backend()
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [
-        jax.ShapeDtypeStruct(jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x))
+        jax.ShapeDtypeStruct(
+            jnp.shape(x) if axis is None else np.delete(jnp.shape(x), axis), jnp.result_type(x), weak_type=jax.typeof(x).weak_type
+        )
         for x, axis in zip(leaves, axes, strict=True)
     ]
     program, out = traced(function, *jax.tree.unflatten(structure, shapes))
@@ -348,7 +350,7 @@ def _program(function: Callable[..., Any], *avals: list[Any]) -> Program:
 
 
 def _shape(aval: Any) -> Any:
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
 def _replaced(values: Any, places: list[int], new: Any) -> list[Any]:
@@ -368,7 +370,8 @@ def _real(jaxpr: Any) -> Any:
     Raises:
         Unsupported: there are several.
     """
-    found = {v.aval.dtype for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars) if jnp.issubdtype(v.aval.dtype, jnp.floating)}
+    floats = [v.aval for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars) if jnp.issubdtype(v.aval.dtype, jnp.floating)]
+    found = {aval.dtype for aval in floats if not aval.weak_type} or {aval.dtype for aval in floats}
     names = {np.dtype(x).name for x in found}
     if len(names) != 1 or not names <= {"float32", "float64"}:
         raise Unsupported(f"floating-point numbers of the types {', '.join(sorted(names)) or 'none'}; one of float32 and float64 is needed")

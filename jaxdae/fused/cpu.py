@@ -64,7 +64,12 @@ def compiler() -> tuple[str, ...]:
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
-    done = subprocess.run([*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            [*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise Unsupported(f"the compiler {' '.join(command)} does not start: {error.strerror}") from None
     if done.returncode:
         raise Unsupported(f"the compiler {' '.join(command)} fails: {library.first_error(done.stderr)}")
     return done.stdout

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdae.fused.graph import Graph, Unsupported, kind_of
+from jaxdae.fused.graph import Graph, Unsupported, filled, kind_of
 
 if TYPE_CHECKING:
     from jaxdae.fused.lower import Lowering
@@ -61,7 +61,7 @@ def cholesky(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
 
     def one(a: Array) -> list[Array]:
         n = len(a)
-        lower = np.full((n, n), g.real(0), object)
+        lower = filled((n, n), g.real(0))
         for j in range(n):
             lower[j, j] = g.unary("sqrt", _dot_from(g, a[j, j], lower[j, :j], lower[j, :j]), "F")
             inverse = g.binary("div", g.real(1), lower[j, j], "F")

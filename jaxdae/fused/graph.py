@@ -262,6 +262,13 @@ def kind_of(dtype: Any) -> str:
     return kinds[dtype.kind]
 
 
+def filled(shape: Any, value: Any) -> np.ndarray:
+    """Return an array of one constant; `np.full` would make a Python number of it."""
+    out = np.empty(shape, object)
+    out.fill(value)
+    return out
+
+
 def same_constant(a: Any, b: Any) -> bool:
     """Return whether two constants are equal; NaN equals NaN."""
     return bool(a == b) or bool(a != a and b != b)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from jaxdae.fused.graph import Block, Graph, Node, Unsupported, affine, kind_of, same_constant
+from jaxdae.fused.graph import Block, Graph, Node, Unsupported, affine, filled, kind_of, same_constant
 from jaxdae.fused.primitives import RULES
 
 UNROLLED = 300
@@ -318,7 +318,7 @@ class Lowering:
         g.block = outer
         node = g.effect("branch", (taken, block), "B")
         if others is None:
-            others = [np.full(x.shape, g.zero(kind), object) for x, kind in zip(found, kinds, strict=True)]
+            others = [filled(x.shape, g.zero(kind)) for x, kind in zip(found, kinds, strict=True)]
         merges = [partial(self._merged, node, taken, block, kind) for kind in kinds]
         return [self.elementwise(f, x, y) for f, x, y in zip(merges, found, others, strict=True)]
 

@@ -247,7 +247,9 @@ def _dot_general(low: Lowering, equation: Any, inputs: list[Array]) -> list[Arra
 
 
 def _reshape(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:
-    return [inputs[0].reshape(equation.outvars[0].aval.shape)]
+    order = equation.params["dimensions"] if equation.primitive.name == "reshape" else None
+    x = inputs[0] if order is None else np.transpose(inputs[0], order)
+    return [x.reshape(equation.outvars[0].aval.shape)]
 
 
 def _broadcast_in_dim(low: Lowering, equation: Any, inputs: list[Array]) -> list[Array]:

@@ -1,0 +1,255 @@
+"""`batch_rollout` by fused kernels against XLA: motions, statuses, frozen worlds, memory, resumption and derivatives."""
+
+import dataclasses
+import operator
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_systems import consistent, everything
+
+import jaxdae as jd
+from jaxdae.batching.layout import Fused
+from jaxdae.fused import FallbackWarning, fused
+
+FUSED = jd.Layout(kernel=Fused())
+precisions = pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["double", "single"])
+
+
+@jd.pytree(kw_only=True)
+class Pendulum(jd.System):
+    """A point on a circle, in absolute coordinates, with damping and a motor along x."""
+
+    mass: Any
+    gravity: Any
+    damping: Any
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        f = jnp.stack([0.0 * q[0], -self.mass * self.gravity]) - self.damping * v
+        return f if u is None else f.at[0].add(u[0])
+
+    def constraint(self, t, q):
+        return jnp.stack([0.5 * (q @ q - 1.0)])
+
+
+@jd.pytree
+class Law:
+    """A spring and a damper with gains."""
+
+    gains: Any
+
+    def __call__(self, t, state):
+        return jnp.stack([-self.gains[0] * state.q[0] - self.gains[1] * state.v[0]])
+
+
+def pendulum(dtype=jnp.float64, **changed):
+    numbers = {"mass": 1.3, "gravity": 9.81, "damping": 0.2} | changed
+    return Pendulum(**{name: jnp.asarray(x, dtype) for name, x in numbers.items()})
+
+
+def swings(worlds, dtype=jnp.float64):
+    angle = jnp.linspace(-1.0, 1.2, worlds, dtype=dtype)
+    rate = jnp.linspace(0.5, -0.7, worlds, dtype=dtype)
+    q = jnp.stack([jnp.sin(angle), -jnp.cos(angle)], 1)
+    v = rate[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1)
+    return jd.State(jnp.zeros(worlds, dtype), q, v)
+
+
+def agree(a, b, tolerance):
+    """Fail unless two pytrees have equal integers, and floating-point numbers within a tolerance, NaN included."""
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        assert x.dtype == y.dtype, path
+        if x.dtype.kind == "f":
+            np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=str(path))
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=str(path))
+
+
+def motion(trajectory):
+    """Return states and statuses; iterations and norms of residuals at round-off are no part of them."""
+    return trajectory.state, trajectory.info.status
+
+
+def equal(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+
+
+METHOD = jd.Projected(jd.RungeKutta.rk4())
+TOLERANCE = {jnp.float64: 1e-11, jnp.float32: 3e-5}
+
+
+def both(system, method, start, controls=None, **options):
+    """Return the motions by XLA and by a kernel."""
+    options = {"dt": 0.01, "steps": 8} | options
+    return [motion(jd.batch_rollout(system, method, start, controls, layout=layout, **options)) for layout in (jd.Layout(), FUSED)]
+
+
+@precisions
+def test_motions_equal_those_of_xla(dtype):
+    system, start = pendulum(dtype), swings(5, dtype)
+    shared = jnp.asarray(np.random.default_rng(0).normal(size=(8, 1)), dtype)
+    own = jnp.asarray(np.random.default_rng(1).normal(size=(5, 8, 1)), dtype)
+    stiff = dataclasses.replace(system, gravity=jnp.linspace(1.0, 12.0, 5, dtype=dtype))
+    of_gravity = jd.batch_axes(system, "gravity")
+    for given in (
+        {},
+        {"controls": shared, "save_every": 4},
+        {"controls": own, "in_axes": (None, None, 0, 0), "segment": 4},
+        {"controls": Law(jnp.asarray([2.0, 0.3], dtype))},
+        {"system": stiff, "in_axes": (of_gravity, None, 0, None)},
+    ):
+        given = dict(given)
+        expected, found = both(given.pop("system", system), METHOD, start, given.pop("controls", None), **given)
+        agree(found, expected, TOLERANCE[dtype])
+
+
+def test_rows_of_all_kinds():
+    one = consistent()
+    start = jd.State(jnp.full(3, one.t), jnp.stack([one.q] * 3), jnp.stack([one.v, 1.1 * one.v, 0.9 * one.v]))
+    expected, found = both(everything(), METHOD, start, steps=5)
+    agree(found, expected, 1e-11)
+
+
+def test_failing_worlds_freeze_alone():
+    """A start off the circle, NaN and an infinite velocity fail at once; their neighbors do not notice."""
+    worlds = 100
+    start = swings(worlds)
+    bad = dataclasses.replace(start, q=start.q.at[3].multiply(1.5).at[41, 0].set(jnp.nan), v=start.v.at[77].set(jnp.inf))
+    expected, found = both(pendulum(), METHOD, bad)
+    agree(found, expected, 1e-11)
+    assert {int(k) for k in np.nonzero(np.asarray(found[1])[:, -1])[0]} == {3, 41, 77}
+    good = np.delete(np.arange(worlds), [3, 41, 77])
+    _, clean = both(pendulum(), METHOD, start)
+    equal(jax.tree.map(lambda x: x[good], found), jax.tree.map(lambda x: x[good], clean))
+
+
+def test_worlds_do_not_depend_on_their_neighbors():
+    """The order and the number of worlds change no bit."""
+    start, order = swings(37), np.random.default_rng(2).permutation(37)
+
+    def run(start):
+        return motion(jd.batch_rollout(pendulum(), METHOD, start, dt=0.01, steps=8, layout=FUSED))
+
+    every = run(start)
+    equal(run(jax.tree.map(lambda x: x[order], start)), jax.tree.map(lambda x: x[order], every))
+    for worlds in (1, 2, 9):
+        few = slice(worlds)
+        equal(run(jax.tree.map(operator.itemgetter(few), start)), jax.tree.map(operator.itemgetter(few), every))
+
+
+def test_memory_continues_a_rollout_bit_by_bit():
+    method = jd.GeneralizedAlpha()
+    options = {"dt": 0.01, "layout": FUSED}
+    start = swings(3)
+    whole = jd.batch_rollout(pendulum(), method, start, steps=8, **options)
+    first = jd.batch_rollout(pendulum(), method, start, steps=4, **options)
+    last = jax.tree.map(lambda x: x[:, -1], first.state)
+    second = jd.batch_rollout(pendulum(), method, last, steps=4, memory=first.memory, **options)
+    equal(second.state, jax.tree.map(lambda x: x[:, 4:], whole.state))
+    equal(second.memory, whole.memory)
+
+
+def loss(system, start, controls, layout):
+    found = jd.batch_rollout(system, METHOD, start, controls, dt=0.01, steps=3, layout=layout)
+    return jnp.sum(found.state.q[:, -1] ** 2 * jnp.asarray([1.0, 2.0])) + jnp.sum(found.state.v[:, -1] ** 3)
+
+
+def test_gradients():
+    """Reverse mode with respect to the system, the start and the controls, below jit, and of failed worlds."""
+    start, controls = swings(3), 0.1 * jnp.ones((3, 1))
+    start = dataclasses.replace(start, q=start.q.at[1].multiply(2.0))
+    expected, found = [
+        jax.jit(jax.value_and_grad(lambda *x, layout=layout: loss(*x, layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
+        for layout in (jd.Layout(), FUSED)
+    ]
+    agree(found, expected, 1e-10)
+
+
+@pytest.mark.long
+def test_forward_and_second_derivatives():
+    start, controls = swings(3), 0.1 * jnp.ones((3, 1))
+
+    def of_gravity(gravity, layout):
+        return loss(pendulum(gravity=gravity), start, controls, layout)
+
+    def of_controls(scale, layout):
+        return loss(pendulum(), start, scale * controls, layout)
+
+    def derivatives(function, layout):
+        def at(x):
+            return function(x, layout)
+
+        x = jnp.asarray(1.3)
+        return jax.jvp(at, (x,), (jnp.ones_like(x),)), jax.hessian(at)(x), jax.vmap(jax.grad(at))(jnp.asarray([1.0, 1.5]))
+
+    for function in (of_gravity, of_controls):
+        agree(derivatives(function, FUSED), derivatives(function, jd.Layout()), 1e-9)
+
+
+def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
+    def called_back(x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+
+    def random(x):
+        return x + jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+
+    x = jnp.linspace(0.0, 1.0, 6).reshape(3, 2)
+    for function, reason in (
+        (called_back, "no fused kernel: primitive pure_callback. XLA runs the program"),
+        (
+            lambda x: jnp.argsort(jnp.tile(x, 20)).astype(x.dtype),
+            "no fused kernel: sort by several keys, or of more than 16 entries. XLA runs the program",
+        ),
+        (lambda x: x.astype(jnp.complex128).real, "no fused kernel: numbers of type complex128. XLA runs the program"),
+        (
+            lambda x: (x, x.astype(jnp.float32)),
+            "no fused kernel: floating-point numbers of the types float32, float64; one of float32 and float64 is needed."
+            " XLA runs the program",
+        ),
+    ):
+        with pytest.warns(FallbackWarning) as seen:
+            found = jax.vmap(fused(function))(x)
+        assert {str(w.message) for w in seen} == {reason}
+        agree(found, jax.vmap(function)(x), 1e-15)
+    with pytest.warns(FallbackWarning, match=r"^no fused kernel: "):
+        agree(jax.vmap(fused(random))(x), jax.vmap(random)(x), 1e-15)
+    monkeypatch.setenv("CXX", "/nonexistent")
+    with pytest.warns(
+        FallbackWarning,
+        match=r"^no fused kernel: the compiler /nonexistent does not start: No such file or directory. XLA runs the program$",
+    ):
+        agree(jax.vmap(fused(jnp.tanh))(x), jnp.tanh(x), 1e-15)
+
+
+def test_layouts_refuse_other_kernels():
+    with pytest.raises(TypeError, match=r"^layout: kernel must be of type Fused, got 'fused'$"):
+        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel="fused"))
+
+
+TWO = """
+import sys
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_x64", True)
+from jaxdae.fused import fused
+print(float(jax.vmap(fused(lambda x: jnp.sin(3 * x) + 1))(jnp.ones(5))[4]))
+"""
+
+
+def test_processes_share_the_cache(tmp_path):
+    """Two processes that compile the same kernel at once, and a third one later, leave one library."""
+    environment = os.environ | {"JAXDAE_KERNELS": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    start = [subprocess.Popen([sys.executable, "-c", TWO], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    printed = [process.communicate()[0] for process in start]
+    assert printed == [printed[0]] * 2
+    assert abs(float(printed[0]) - np.sin(3) - 1) < 1e-15
+    assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
