@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdae.fused import FallbackWarning, cuda, fused
+from jaxdae.fused import FallbackWarning, cuda, fuse
 from jaxdae.fused.call import bound, traced
 
 RUNTIME = r"""
@@ -115,7 +115,7 @@ def test_cuda_kernels_equal_cpu_kernels(emulator, dtype):
     kernel = compiled.kernel(batched, cuda)
     assert kernel.memory > 150
     found = emulated(kernel, given, compiled.outputs)
-    expected = jax.vmap(fused(program), in_axes=[0 if each else None for each in batched])(*given)
+    expected = jax.vmap(fuse(program), in_axes=[0 if each else None for each in batched])(*given)
     for one, other in zip(found, jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5 if dtype == "float32" else 1e-13, atol=1e-6 if dtype == "float32" else 1e-14)
     assert np.isnan(found[-2]).all()
@@ -126,7 +126,7 @@ def test_cuda_kernels_equal_cpu_kernels(emulator, dtype):
 
 
 def test_the_reason_of_a_fallback_is_stated(monkeypatch, tmp_path):
-    function, x = jax.jit(jax.vmap(fused(lambda x: x + 1.0))), jnp.zeros((4, 3))
+    function, x = jax.jit(jax.vmap(fuse(lambda x: x + 1.0))), jnp.zeros((4, 3))
     monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,6 +1,7 @@
 """Environments, optimal control and losses of rollouts by fused kernels equal those by XLA."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import jaxdae as jd
 import jaxdae.optimal_control as oc
 from jaxdae import envs
 from jaxdae.batching.layout import Fused
+from jaxdae.optimal_control.problem import advance
 from jaxdae.tuning import RolloutLoss
 
 
@@ -23,8 +25,8 @@ def kernels(tmp_path, monkeypatch):
 class Driven(jd.System):
     """A mass on a circle (mass, radius), pushed by two forces."""
 
-    mass: float
-    radius: float
+    mass: Any
+    radius: Any
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(2)
@@ -64,7 +66,7 @@ def test_rollout_losses_and_stages():
 
     problem = oc.Problem(system=SYSTEM, integrator=METHOD, state=START, dt=0.02, steps=4, every=2)
     stages = [
-        jax.vmap(jax.jacfwd(lambda u, kernel=kernel: oc.problem.advance(dataclasses.replace(problem, kernel=kernel), START, u)[0].v))
+        jax.vmap(jax.jacfwd(lambda u, kernel=kernel: advance(dataclasses.replace(problem, kernel=kernel), START, u)[0].v))
         for kernel in (None, Fused())
     ]
     close(stages[1](controls), stages[0](controls))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxdae.fused import fused
+from jaxdae.fused import fuse
 
 WORLDS = 37
 DTYPES = [jnp.float64, jnp.float32]
@@ -26,7 +26,7 @@ def differences(cases, arguments, scale=1.0):
         return [function(*x) for _, function in cases]
 
     expected = jax.jit(jax.vmap(every))(*arguments)
-    kernel = fused(every)
+    kernel = fuse(every)
     lines = []
     for worlds in (WORLDS, 3, 1):
         found = jax.jit(jax.vmap(kernel))(*[x[:worlds] for x in arguments])
@@ -132,7 +132,9 @@ def test_elementwise_operations(dtype):
         ("round away from zero", lambda s, x, y: lax.round(s)),
         (
             "round away from zero, just below a half",
-            lambda s, x, y: lax.round(jnp.where(x > 9, x, float(np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0))))),
+            lambda s, x, y: lax.round(
+                lax.select(x > 9, x, jnp.full_like(x, np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0))))
+            ),
         ),
         ("round a large number", lambda s, x, y: lax.round(2.0 ** (23 if dtype == jnp.float32 else 52) + 1 + 2 * jnp.round(x))),
         ("round to even", lambda s, x, y: lax.round(s, lax.RoundingMethod.TO_NEAREST_EVEN)),
@@ -637,7 +639,7 @@ def test_singular_values_and_vectors(dtype, names):
         return thin, [jnp.linalg.svd(f(a)) for f in shapes.values() if f(a).shape[0] <= f(a).shape[1]]
 
     a = matrices(22, 4, 4, dtype)
-    thin, full = jax.jit(jax.vmap(fused(every)))(a)
+    thin, full = jax.jit(jax.vmap(fuse(every)))(a)
     given = [np.asarray(jax.vmap(f)(a)) for f in shapes.values()]
     wrong = []
     cases = [(n, x, r, "thin") for n, x, r in zip(shapes, given, thin, strict=True)]

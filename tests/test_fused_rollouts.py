@@ -5,6 +5,7 @@ import operator
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from small_systems import consistent, everything
 
 import jaxdae as jd
 from jaxdae.batching.layout import Fused
-from jaxdae.fused import FallbackWarning, fused
+from jaxdae.fused import FallbackWarning, fuse
 
 FUSED = jd.Layout(kernel=Fused())
 precisions = pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["double", "single"])
@@ -169,7 +170,7 @@ def test_gradients():
     start, controls = swings(3), 0.1 * jnp.ones((3, 1))
     start = dataclasses.replace(start, q=start.q.at[1].multiply(2.0))
     expected, found = [
-        jax.jit(jax.value_and_grad(lambda *x, layout=layout: loss(*x, layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
+        jax.jit(jax.value_and_grad(partial(loss, layout=layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
         for layout in (jd.Layout(), FUSED)
     ]
     agree(found, expected, 1e-10)
@@ -218,30 +219,33 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
         ),
     ):
         with pytest.warns(FallbackWarning) as seen:
-            found = jax.vmap(fused(function))(x)
+            found = jax.vmap(fuse(function))(x)
         assert {str(w.message) for w in seen} == {reason}
         agree(found, jax.vmap(function)(x), 1e-15)
     with pytest.warns(FallbackWarning, match=r"^no fused kernel: "):
-        agree(jax.vmap(fused(random))(x), jax.vmap(random)(x), 1e-15)
+        agree(jax.vmap(fuse(random))(x), jax.vmap(random)(x), 1e-15)
     monkeypatch.setenv("CXX", "/nonexistent")
     with pytest.warns(
         FallbackWarning,
-        match=r"^no fused kernel: the compiler /nonexistent does not start: No such file or directory. XLA runs the program$",
+        match=r"^no fused kernel: the environment variable CXX names /nonexistent, which is not an executable; set CXX to g\+\+",
     ):
-        agree(jax.vmap(fused(jnp.tanh))(x), jnp.tanh(x), 1e-15)
+        agree(jax.vmap(fuse(jnp.tanh))(x), jnp.tanh(x), 1e-15)
 
 
 def test_layouts_refuse_other_kernels():
+    wrong: Any = "fused"
+    layout = jd.Layout()
+    object.__setattr__(layout, "kernel", wrong)  # beartype refuses it in the constructor
     with pytest.raises(TypeError, match=r"^layout: kernel must be of type Fused, got 'fused'$"):
-        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel="fused"))
+        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=layout)
 
 
 TWO = """
 import sys
 import jax, jax.numpy as jnp
 jax.config.update("jax_enable_x64", True)
-from jaxdae.fused import fused
-print(float(jax.vmap(fused(lambda x: jnp.sin(3 * x) + 1))(jnp.ones(5))[4]))
+from jaxdae.fused import fuse
+print(float(jax.vmap(fuse(lambda x: jnp.sin(3 * x) + 1))(jnp.ones(5))[4]))
 """
 
 

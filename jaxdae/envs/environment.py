@@ -27,7 +27,7 @@ from jaxdae.batching.layout import Fused
 from jaxdae.checkpointing import Keep
 from jaxdae.consistency import first_status
 from jaxdae.envs.task import Start, Task, check_task
-from jaxdae.fused import fused
+from jaxdae.fused import fuse
 from jaxdae.integrators.interface import checked_input
 from jaxdae.rollout_arguments import Plan, as_controls, checked_tolerance
 from jaxdae.status import Status, first_failure
@@ -271,5 +271,5 @@ def _simulated(task: Task, system: Any, at: EnvState, action: Any, kernel: Fused
         (states, info), memory = advance(*given, plan=plan)
         return jax.tree.map(lambda x: x[-1], states), memory, info.status[-1]
 
-    run = simulate if kernel is None else fused(simulate)
+    run = simulate if kernel is None else fuse(simulate)
     return run(system, task.integrator, before, controls, dt, at.memory, at.status)

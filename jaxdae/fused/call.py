@@ -1,6 +1,6 @@
 """A function of one world as a primitive of JAX that runs as one kernel.
 
-`fused(f)` traces f once per structure and binds its jaxpr to the primitive `fused`. The rules of the primitive are:
+`fuse(f)` traces f once per structure and binds its jaxpr to the primitive `fused`. The rules of the primitive are:
 
 * Batching: the worlds are the leading axis of every batched argument. Nested batches are one batch.
 * Forward mode: the tangents of the outputs are another function of one world, f'(x) dx, and another kernel.
@@ -157,7 +157,7 @@ class Program:
         return self._pullbacks[linear]
 
 
-def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of one world whose batches, made by `jax.vmap`, run as one kernel.
 
     Args:
@@ -182,7 +182,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fused_over_worlds(function: Callable[..., Any], arguments: Any, axes: list[int | None]) -> Callable[..., Any]:
-    """Return `jax.vmap(fused(function))` for arguments of this structure, with a compiled kernel.
+    """Return `jax.vmap(fuse(function))` for arguments of this structure, with a compiled kernel.
 
     Args:
         function: a function of one world.

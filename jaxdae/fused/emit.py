@@ -138,7 +138,7 @@ class _Writer:
                 return "(R)NAN"
             if math.isinf(x):
                 return "(R)INFINITY" if x > 0 else "(-(R)INFINITY)"
-            return f"(R){float(x)!r}" if self.real is np.float64 else f"{float(x)!r}f"
+            return f"(R){float(x)!r}" if np.dtype(self.real).itemsize == 8 else f"{float(x)!r}f"
         return f"(Z){int(x)}"
 
     def reference(self, x: Any, uniform: bool = True) -> str:

@@ -9,10 +9,11 @@ Folding assumes that a structural zero times any number is zero, also if that nu
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
+
+from jaxdae.fused.folding import FOLD_BINARY, FOLD_UNARY, OF_BOOLEANS, SIMPLIFIED, cast
 
 
 class Unsupported(Exception):
@@ -96,7 +97,7 @@ class Graph:
 
     def __init__(self, real: Any, limit: int) -> None:
         self.real = np.dtype(real).type
-        self.integer = np.int64 if self.real is np.float64 else np.int32
+        self.integer = np.int64 if np.dtype(real).itemsize == 8 else np.int32
         self.root = self.block = Block(None)
         self.buffers: list[Buffer] = []
         self.limit = limit
@@ -172,12 +173,12 @@ class Graph:
     def binary(self, op: str, a: Any, b: Any, kind: str) -> Any:
         """Return a (op) b, where `kind` is that of the arguments."""
         a_known, b_known = not isinstance(a, Node), not isinstance(b, Node)
-        if kind == "B" and op in _OF_BOOLEANS and not (a_known and b_known):
-            return _OF_BOOLEANS[op](self, a, b)
+        if kind == "B" and op in OF_BOOLEANS and not (a_known and b_known):
+            return OF_BOOLEANS[op](self, a, b)
         if a_known and b_known:
             with np.errstate(all="ignore"):
                 return FOLD_BINARY[op](a, b)
-        rule = _RULES.get(op)
+        rule = SIMPLIFIED.get(op)
         if rule is not None:
             found = rule(self, a, b, a_known, b_known, kind)
             if found is not None:
@@ -229,7 +230,7 @@ class Graph:
     def convert(self, a: Any, source: str, kind: str, dtype: Any) -> Any:
         """Return a number of another kind."""
         if not isinstance(a, Node):
-            return self.constant(_cast(a, dtype))
+            return self.constant(cast(a, dtype))
         return a if source == kind else self.node(f"{source}to{kind}", (a,), kind)
 
     def constant(self, x: Any) -> Any:
@@ -254,9 +255,9 @@ def kind_of(dtype: Any) -> str:
     """Return the kind of a dtype.
 
     Raises:
-        Unsupported: complex numbers, unsigned integers and random keys.
+        Unsupported: complex numbers and random keys.
     """
-    kinds = {"f": "F", "i": "I", "b": "B"}
+    kinds = {"f": "F", "i": "I", "u": "I", "b": "B"}
     if dtype.kind not in kinds:
         raise Unsupported(f"numbers of type {dtype}")
     return kinds[dtype.kind]
@@ -296,182 +297,3 @@ def _split(index: Any) -> tuple[Node | None, int]:
     if index.op == "add" and not isinstance(index.args[1], Node):
         return index.args[0], int(index.args[1])
     return index, 0
-
-
-def _add(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-    if a_known and a == 0:
-        return b
-    if b_known and b == 0:
-        return a
-    if not b_known and b.op == "neg":
-        return g.binary("sub", a, b.args[0], kind)
-    if not a_known and a.op == "neg":
-        return g.binary("sub", b, a.args[0], kind)
-    if kind == "I":  # (x + c) + d, so that indices are a node and a constant
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, Node) and not isinstance(y, Node) and x.op == "add" and not isinstance(x.args[1], Node):
-                return g.binary("add", x.args[0], x.args[1] + y, kind)
-    return None
-
-
-def _sub(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-    if b_known and b == 0:
-        return a
-    if a_known and a == 0:
-        return g.negative(b, kind)
-    if kind == "I" and b_known:
-        return g.binary("add", a, -b, kind)
-    if not b_known and b.op == "neg":
-        return g.binary("add", a, b.args[0], kind)
-    return None
-
-
-def _mul(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-    for x, y, known in ((a, b, a_known), (b, a, b_known)):
-        if known:
-            if x == 0:
-                return x
-            if x == 1:
-                return y
-            if x == -1:
-                return g.negative(y, kind)
-    if not a_known and a.op == "neg":
-        return g.negative(g.binary("mul", a.args[0], b, kind), kind)
-    if not b_known and b.op == "neg":
-        return g.negative(g.binary("mul", a, b.args[0], kind), kind)
-    return None
-
-
-def _div(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-    if b_known and b == 1:
-        return a
-    if a_known and a == 0 and kind == "F":
-        return a
-    if b_known and kind == "F" and math.isfinite(1.0 / b if b else math.inf) and math.frexp(float(b))[0] in (0.5, -0.5):
-        return g.binary("mul", a, type(b)(1) / b, kind)
-    return None
-
-
-def _logic(op: str) -> Any:
-    neutral = op == "and"
-
-    def rule(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-        if kind != "B":
-            return None
-        for x, y, known in ((a, b, a_known), (b, a, b_known)):
-            if known:
-                return y if bool(x) == neutral else np.bool_(not neutral)
-        return a if a is b else None
-
-    return rule
-
-
-def _extreme(op: str) -> Any:
-    neutral = -np.inf if op == "max" else np.inf
-
-    def rule(g: Graph, a: Any, b: Any, a_known: bool, b_known: bool, kind: str) -> Any:
-        if a is b:
-            return a
-        for x, y, known in ((a, b, a_known), (b, a, b_known)):
-            if known and kind == "F" and (x == neutral or (op == "max" and x <= 0 and y.op in ("abs", "sqrt"))):
-                return y
-        return None
-
-    return rule
-
-
-_RULES: dict[str, Any] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "and": _logic("and"),
-    "or": _logic("or"),
-    "max": _extreme("max"),
-    "min": _extreme("min"),
-}
-
-
-# True is stored as -1, so that order relations of booleans are logic.
-_OF_BOOLEANS: dict[str, Any] = {
-    "max": lambda g, a, b: g.binary("or", a, b, "B"),
-    "min": lambda g, a, b: g.binary("and", a, b, "B"),
-    "gt": lambda g, a, b: g.binary("and", a, g.unary("not", b, "B"), "B"),
-    "lt": lambda g, a, b: g.binary("and", g.unary("not", a, "B"), b, "B"),
-    "ge": lambda g, a, b: g.binary("or", a, g.unary("not", b, "B"), "B"),
-    "le": lambda g, a, b: g.binary("or", g.unary("not", a, "B"), b, "B"),
-}
-
-
-def _divided(a: Any, b: Any) -> Any:
-    if isinstance(a, np.floating):
-        return a / b
-    if b == 0:
-        return type(a)(-1)
-    return type(a)(0) - a if b == -1 else type(a)(abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1))
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return np.fmod(a, b) if isinstance(a, np.floating) else a if b == 0 else a - _divided(a, b) * b
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    """Return a constant of another type; from a number to an integer as XLA does, which saturates and takes NaN to 0."""
-    if isinstance(x, np.floating) and np.dtype(dtype).kind == "i":
-        limits = np.iinfo(dtype)
-        return np.asarray(0 if np.isnan(x) else limits.min if x <= limits.min else limits.max if x >= limits.max else int(x), dtype)
-    return np.asarray(x).astype(dtype)
-
-
-FOLD_BINARY: dict[str, Any] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": _divided,
-    "rem": _remainder,
-    "pow": lambda a, b: a**b,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "atan2": np.arctan2,
-    "eq": lambda a, b: np.bool_(a == b),
-    "ne": lambda a, b: np.bool_(a != b),
-    "lt": lambda a, b: np.bool_(a < b),
-    "le": lambda a, b: np.bool_(a <= b),
-    "gt": lambda a, b: np.bool_(a > b),
-    "ge": lambda a, b: np.bool_(a >= b),
-}
-FOLD_UNARY: dict[str, Any] = {
-    "neg": lambda a: -a,
-    "not": lambda a: np.bool_(not a) if isinstance(a, np.bool_) else ~a,
-    "abs": np.abs,
-    "sign": np.sign,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: type(a)(1) / np.sqrt(a),
-    "cbrt": np.cbrt,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "rint": np.rint,
-    "trunc": np.trunc,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "erf": lambda a: type(a)(math.erf(float(a))),
-    "isfinite": lambda a: np.bool_(np.isfinite(a)),
-}

@@ -24,7 +24,7 @@ from jaxdae._pytree import function_field, pytree, static
 from jaxdae.batching.layout import Fused
 from jaxdae.consistency import first_status
 from jaxdae.control.minimal import count_dimension
-from jaxdae.fused import fused
+from jaxdae.fused import fuse
 from jaxdae.guard import guarded_step
 from jaxdae.integrators.interface import Integrator
 from jaxdae.integrators.method import begun_with
@@ -159,7 +159,7 @@ def advance(problem: Problem, state: State, u: Array, status: Any = None) -> tup
     """
     status = jnp.zeros((), jnp.int32) if status is None else status
     stage = partial(_stage, problem.every)
-    run = stage if problem.kernel is None else fused(stage)
+    run = stage if problem.kernel is None else fuse(stage)
     return run(problem.system, problem.integrator, state, u, jnp.asarray(problem.dt, state.q.dtype), status)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxdae.batching.layout import Fused
 from jaxdae.checkpointing import Keep
-from jaxdae.fused import fused
+from jaxdae.fused import fuse
 from jaxdae.rollout_arguments import as_controls
 from jaxdae.trajectory import Trajectory, rollout
 
@@ -47,7 +47,7 @@ class RolloutLoss:
         def rolled(dt: Any, *given: Any) -> Trajectory:
             return rollout(*given, dt=dt, **plan)
 
-        return fused(rolled)(self.dt, system, integrator, state, as_controls(controls, state))
+        return fuse(rolled)(self.dt, system, integrator, state, as_controls(controls, state))
 
     def __call__(self, parameters: Any) -> Any:
         """Returns the loss."""

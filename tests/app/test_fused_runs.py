@@ -37,7 +37,7 @@ def test_the_kernel_is_a_part_of_the_identity(monkeypatch):
     assert {key for key in fused if fused[key] != without[key]} == {"kernel"}
     assert without["kernel"] == "fused, no compiler"
     with pytest.raises(pydantic.ValidationError, match="Input should be 'none' or 'fused'"):
-        Layout(kernel="cuda")
+        Layout.model_validate({"kernel": "cuda"})
 
 
 def test_every_rollout_without_a_kernel_states_the_reason(monkeypatch):
