@@ -157,7 +157,7 @@ def test_loops_until_a_condition(dtype):
         return lax.while_loop(lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], x[1], True, jnp.zeros(2, dtype)))
 
     def counted(x, n):
-        return [lax.fori_loop(0, k, lambda k, c: work(c) + k, x[0]) for k in (0, 1, 3, LONG)], lax.fori_loop(
+        return [lax.fori_loop(0, k, lambda k, c: work(c) + 0.02 * k, x[0]) for k in (0, 1, 3, LONG)], lax.fori_loop(
             0, n[0], lambda k, c: work(c) + k.astype(dtype), x[0]
         )
 
@@ -272,7 +272,7 @@ def test_branches(dtype):
 
     def a_scan_inside(x, n):
         def yes(y):
-            end, kept = lax.scan(lambda c, a: (work(c) + a, c), y[0], jnp.arange(LONG, dtype=dtype))
+            end, kept = lax.scan(lambda c, a: (work(c) + 0.02 * a, c), y[0], jnp.arange(LONG, dtype=dtype))
             back, _ = lax.scan(lambda c, a: (work(c) + a, None), end, kept, reverse=True)
             return jnp.stack([end, back, kept[3]]), kept
 
