@@ -304,7 +304,7 @@ def test_branches(dtype):
     def derivatives(x, n):
         def loss(y):
             return jnp.sum(jnp.sin(lax.cond(y[0] > 0, large, lambda z: 2 * z, y))) + jnp.sum(
-                jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)
+                jnp.where(y > 0, jnp.sqrt(lax.select(y > 0, y, jnp.ones_like(y))), 0.0)
             )
 
         return jax.grad(loss)(x), jax.jvp(loss, (x,), (x,))

@@ -132,7 +132,9 @@ def test_elementwise_operations(dtype):
         ("round away from zero", lambda s, x, y: lax.round(s)),
         (
             "round away from zero, just below a half",
-            lambda s, x, y: lax.round(jnp.where(x > 9, x, float(np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0))))),
+            lambda s, x, y: lax.round(
+                lax.select(x > 9, x, jnp.full_like(x, float(np.nextafter(np.dtype(dtype).type(0.5), np.dtype(dtype).type(0)))))
+            ),
         ),
         ("round a large number", lambda s, x, y: lax.round(2.0 ** (23 if dtype == jnp.float32 else 52) + 1 + 2 * jnp.round(x))),
         ("round to even", lambda s, x, y: lax.round(s, lax.RoundingMethod.TO_NEAREST_EVEN)),

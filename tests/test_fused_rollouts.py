@@ -5,6 +5,7 @@ import operator
 import os
 import subprocess
 import sys
+import typing
 from typing import Any
 
 import jax
@@ -182,7 +183,7 @@ def test_gradients():
     start, controls = swings(3), 0.1 * jnp.ones((2, 1))
     start = dataclasses.replace(start, q=start.q.at[1].multiply(2.0))
     expected, found = [
-        jax.jit(jax.value_and_grad(lambda *x, layout=layout: loss(*x, layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
+        jax.jit(jax.value_and_grad(lambda a, b, c, layout=layout: loss(a, b, c, layout), argnums=(0, 1, 2)))(pendulum(), start, controls)
         for layout in (jd.Layout(), FUSED)
     ]
     agree(found, expected, 1e-10)
@@ -246,7 +247,7 @@ def test_what_cannot_be_fused_runs_by_xla_and_says_why(monkeypatch):
 
 def test_layouts_refuse_other_kernels():
     with without_typechecker(), pytest.raises(TypeError, match=r"^layout: kernel must be of type Fused, got 'fused'$"):
-        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel="fused"))
+        jd.batch_rollout(pendulum(), METHOD, swings(2), dt=0.01, steps=1, layout=jd.Layout(kernel=typing.cast(Any, "fused")))
 
 
 TWO = """
