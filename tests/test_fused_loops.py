@@ -157,7 +157,7 @@ def test_loops_until_a_condition(dtype):
         return lax.while_loop(lambda c: c[0] < n[0], body, (jnp.zeros((), jnp.int32), x[0], x[1], True, jnp.zeros(2, dtype)))
 
     def counted(x, n):
-        return [lax.fori_loop(0, k, lambda k, c: work(c) + 0.01 * k, x[0]) for k in (0, 1, 3, LONG)], lax.fori_loop(
+        return [lax.fori_loop(0, k, lambda k, c: work(c) + 0.02 * k, x[0]) for k in (0, 1, 3, LONG)], lax.fori_loop(
             0, n[0], lambda k, c: work(c) + 0.01 * k.astype(dtype), x[0]
         )
 
@@ -272,7 +272,7 @@ def test_branches(dtype):
 
     def a_scan_inside(x, n):
         def yes(y):
-            end, kept = lax.scan(lambda c, a: (work(c) + 0.01 * a, c), y[0], jnp.arange(LONG, dtype=dtype))
+            end, kept = lax.scan(lambda c, a: (work(c) + 0.02 * a, c), y[0], jnp.arange(LONG, dtype=dtype))
             back, _ = lax.scan(lambda c, a: (work(c) + 0.01 * a, None), end, kept, reverse=True)
             return jnp.stack([end, back, kept[3]]), kept
 
@@ -304,7 +304,7 @@ def test_branches(dtype):
     def derivatives(x, n):
         def loss(y):
             return jnp.sum(jnp.sin(lax.cond(y[0] > 0, large, lambda z: 2 * z, y))) + jnp.sum(
-                lax.select(y > 0, jnp.sqrt(lax.select(y > 0, y, jnp.ones_like(y))), jnp.zeros_like(y))
+                jnp.where(y > 0, jnp.sqrt(lax.select(y > 0, y, jnp.ones_like(y))), 0.0)
             )
 
         return jax.grad(loss)(x), jax.jvp(loss, (x,), (x,))
