@@ -3,7 +3,7 @@
     python experiments/benchmarks/fused_kernels.py [--models four-bar Andrews] [--worlds 1024] [--out FUSED_KERNELS.md]
 
 Each pair of model and precision runs in a process of its own. Both programs run in that process, interleaved, and the
-table shows the best of the repetitions. The batches start at 64 different states of one trajectory. The columns:
+table shows the best of the repetitions. Linux alone can confine threads to a core. The batches start at 64 different states of one trajectory. The columns:
 
 - operations: scalar operations in the code of the kernel, in and before the loop over time;
 - kernel, XLA: world-steps per second on one core;
@@ -43,6 +43,12 @@ def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of its compilers."""
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def confine(cores: list[int]) -> None:
+    """Confine all threads of the process to these cores."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
 
 
 def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) -> list[str] | str:
@@ -102,11 +108,11 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
     results = {key: jax.block_until_ready(run(start)) for key, run in compiled.items()}
     for _ in range(repeats):
         for key in times:
-            os.sched_setaffinity(0, cores if key == "all" else cores[-1:])
+            confine(cores if key == "all" else cores[-1:])
             begin = time.perf_counter()
             jax.block_until_ready(compiled["kernel" if key == "all" else key](start))
             times[key].append(time.perf_counter() - begin)
-    os.sched_setaffinity(0, cores)
+    confine(cores)
     (found, status), (expected, expected_status) = results["kernel"], results["XLA"]
     if not np.array_equal(status, expected_status):
         raise RuntimeError(f"{name}: statuses differ")
@@ -129,7 +135,7 @@ class Operations(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Take the number from the message about a kernel."""
         if isinstance(record.args, tuple) and record.args:
-            self.found.append(int(str(record.args[0])))
+            self.found.append(int(str(record.args[0]).replace(",", "")))
 
 
 def main() -> None:
