@@ -2,8 +2,9 @@
 
     python experiments/benchmarks/fused_kernels.py [--models four-bar Andrews] [--worlds 1024] [--out FUSED_KERNELS.md]
 
-Each pair of model and precision runs in a process of its own. Both programs run in that process, interleaved, and the
-table shows the best of the repetitions. Linux alone can confine threads to a core. The batches start at 64 different states of one trajectory. The columns:
+Each case runs in a process of its own. Both programs run in that process, interleaved, and the table shows the best of
+the repetitions. Only Linux can confine threads to a core. The batches start at 64 different states of one trajectory.
+The columns:
 
 - operations: scalar operations in the code of the kernel, in and before the loop over time;
 - kernel, XLA: world-steps per second on one core;
@@ -76,8 +77,7 @@ def measure(name: str, dtype: str, worlds: int, gradient: bool, repeats: int) ->
     start = jaxdae.State(jnp.zeros((worlds,), every.state.q.dtype), every.state.q[chosen], every.state.v[chosen])
 
     def forward(state: Any, layout: Any) -> Any:
-        counts = {"steps": STEPS, "save_every": STEPS}
-        return jaxdae.batch_rollout(model.system, model.method, state, dt=model.dt, layout=layout, **counts)
+        return jaxdae.batch_rollout(model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS, layout=layout)
 
     def program(layout: Any) -> Callable[[Any], Any]:
         def ends(state: Any) -> Any:

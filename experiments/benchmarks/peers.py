@@ -118,9 +118,9 @@ def batch_makers(engines: list[str]) -> dict:
     """Returns what makes a batch, by contender name."""
     makers: dict = {}
     if "jaxdae" in engines:
-        from peers_jaxdae import Batch
+        from peers_jaxdae import KERNEL, Batch
 
-        makers |= {JAXDAE_EULER: Batch, JAXDAE_RK4: Batch}
+        makers |= dict.fromkeys([name + kernel for name in (JAXDAE_EULER, JAXDAE_RK4) for kernel in ("", KERNEL)], Batch)
     if "mjx" in engines:
         from peers_mujoco import MJX, MJXBatch
 

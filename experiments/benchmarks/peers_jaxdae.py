@@ -1,6 +1,7 @@
 """The four-bar in jaxdae: three bodies in absolute coordinates, four revolute joints, eight constraint rows."""
 
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,9 @@ INTEGRATORS = {
 }
 
 
+KERNEL = ", fused kernel"
+
+
 def compiled(function, *arguments):
     """Returns the compiled function and the seconds that tracing and compiling took."""
     begin = time.perf_counter()
@@ -26,19 +30,20 @@ def compiled(function, *arguments):
 
 
 class Batch:
-    """A batch of worlds, or one world when `worlds` is None, at one precision."""
+    """A batch of worlds, or one world when `worlds` is None, at one precision; a name with `KERNEL` at its end selects a fused kernel."""
 
     def __init__(self, name: str, dt: float, precision: str, worlds: int | None):
         self.name, self.dt, self.worlds = name, dt, worlds
         self.x64 = precision == "float64"
         with jax.enable_x64(self.x64):
-            self.integrator = INTEGRATORS[name]()
+            self.integrator = INTEGRATORS[name.removesuffix(KERNEL)]()
+            self.layout = jaxdae.Layout(kernel=jaxdae.Fused() if name.endswith(KERNEL) else None)
             self.mechanism, _ = four_bar()
             q = jnp.asarray(poses(START_ANGLE if worlds is None else start_angles(worlds)), precision)
             self.start = jaxdae.State(t=jnp.zeros(q.shape[:-1], q.dtype), q=q, v=jnp.zeros_like(q))
 
     def _rollout(self, steps: int, save_every: int):
-        roll = jaxdae.rollout if self.worlds is None else jaxdae.batch_rollout
+        roll = jaxdae.rollout if self.worlds is None else partial(jaxdae.batch_rollout, layout=self.layout)
 
         def function(mechanism, integrator, state, dt):
             return roll(mechanism, integrator, state, dt=dt, steps=steps, save_every=save_every)
