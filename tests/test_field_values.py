@@ -250,18 +250,6 @@ def test_truth_values_are_no_numbers_of_methods():
                 jd.rollout(mechanism, jd.RungeKutta(), start, steps=1, **given)
 
 
-def test_gears_have_a_ratio():
-    """A gear of ratio zero would hold its second wheel."""
-    wheels = [jm.Body(name, 1.0, 0.1) for name in "ab"]
-    with pytest.raises(DescriptionError, match="joint 'g': ratio must not be zero, got 0"):
-        jm.planar_mechanism(wheels, [jm.Gear("g", "a", "b", 0.0)])
-    wheels = [js.Body(name, 1.0, (0.1, 0.1, 0.1)) for name in "ab"]
-    x, y = np.eye(3)[:2]
-    for kind in (js.Gear, js.BevelGear):
-        with pytest.raises(DescriptionError, match="joint 'g': ratio must not be zero, got 0"):
-            jm.spatial_mechanism(wheels, [kind("g", "a", "b", axis_a=x, axis_b=y, ratio=0)])
-
-
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
 @pytest.mark.parametrize(
     ("space", "start"), [("plane", 0.5), *(pytest.param(*case, marks=pytest.mark.long) for case in (("space", 0.0), ("axes", 0.5)))]

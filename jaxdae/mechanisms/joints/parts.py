@@ -11,9 +11,6 @@ from jaxdae.geometry.planar import Frame
 NO_RADIUS = "a joint such as Prismatic lets b slide without turning"
 """The remedy for a pinion with the radius zero."""
 
-NO_RATIO = "a PrescribedMotion holds the coordinate of a joint"
-"""The remedy for a gear with the ratio zero."""
-
 
 def parallel(point: Any, angle: Any = 0.0) -> Frame:
     """Returns the frame at a point of a body (2,), turned against it by an angle."""

@@ -12,7 +12,7 @@ from jaxdae.mechanisms.describe import BodyName, Joint, Name, Number, Place, Row
 from jaxdae.mechanisms.forces.planar import SlideForce, Torque
 from jaxdae.mechanisms.joints import parts
 from jaxdae.mechanisms.joints.elements import WithElements
-from jaxdae.mechanisms.joints.parts import NO_RADIUS, NO_RATIO
+from jaxdae.mechanisms.joints.parts import NO_RADIUS
 from jaxdae.mechanisms.joints.prescribed import PrescribedAngle, PrescribedMotion, PrescribedSlide
 from jaxdae.mechanisms.joints.relation import Relation, TendonRelation
 from jaxdae.mechanisms.joints.rod import RodBetweenPoints
@@ -186,7 +186,7 @@ class Gear(Joint):
     name: Name = fields.name("joint")
     a: BodyName = fields.body("the first body, or ground")
     b: BodyName = fields.body("the second body, or ground")
-    ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside", nonzero=NO_RATIO)
+    ratio: Number = fields.number("the turn of b over the turn of a; negative for wheels that touch outside")
     offset: Number = fields.at_start("theta_b - ratio theta_a", "rad", lambda gear, a, b: b.angle - gear.ratio * a.angle, in_config=False)
 
     def residual(self, a: Frame, b: Frame, t: Any) -> Rows:

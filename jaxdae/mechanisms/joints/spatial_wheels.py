@@ -12,7 +12,7 @@ from jaxdae.geometry.spatial import Frame, Twist, Vector
 from jaxdae.mechanisms import fields
 from jaxdae.mechanisms.describe import BodyName, Name, Number, Place, Rows
 from jaxdae.mechanisms.joints import spatial_parts as parts
-from jaxdae.mechanisms.joints.parts import NO_RADIUS, NO_RATIO
+from jaxdae.mechanisms.joints.parts import NO_RADIUS
 from jaxdae.mechanisms.joints.spatial_base import PARALLEL, SpatialJoint, two_axes_mistakes
 
 
@@ -32,7 +32,7 @@ class Gear(SpatialJoint):
     b: BodyName = fields.body("the second wheel")
     axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
     axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the turn of b over the turn of a", nonzero=NO_RATIO)
+    ratio: Number = fields.number("the turn of b over the turn of a")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the slip of the wheels in rad/s; the multiplier is a torque in N m."""
@@ -63,7 +63,7 @@ class BevelGear(SpatialJoint):
     b: BodyName = fields.body("the second wheel")
     axis_a: Any = fields.fixed_axis("the axis of the first wheel", "a")
     axis_b: Any = fields.fixed_axis("the axis of the second wheel", "b")
-    ratio: Number = fields.number("the turn of b over the turn of a, both against their carrier", nonzero=NO_RATIO)
+    ratio: Number = fields.number("the turn of b over the turn of a, both against their carrier")
 
     def velocity_residual(self, a: Frame, b: Frame, moving_a: Twist, moving_b: Twist, t: Any) -> Rows:
         """Returns the slip of the wheels in rad/s; the multiplier is the torque on b about its axis in N m."""
