@@ -71,9 +71,8 @@ def driven(mechanism: Any) -> Any:
     """Returns the mechanism with its motors, which a config gives constant torques, driven by inputs in their order."""
     torque = mechanism.forces["torque"]
     count = len(torque.names)
-    return dataclasses.replace(
-        mechanism, n_inputs=count, forces={**mechanism.forces, "torque": dataclasses.replace(torque, input=tuple(range(count)))}
-    )
+    motors = dataclasses.replace(torque, input=tuple(range(count)), gain=jnp.ones(count))
+    return dataclasses.replace(mechanism, n_inputs=count, forces={**mechanism.forces, "torque": motors})
 
 
 def tip_of(mechanism: Any) -> control.BodyPoint:

@@ -170,7 +170,7 @@ def bench(config: Any, settings: Settings, worlds: Any) -> Bench:
     if not 0 < round(settings.window / config.dt) <= config.steps:
         raise ValueError(f"window: expected between one step and {config.duration:g} s, got {settings.window:g} s")
     # The first torque becomes the motor: it reads the input.
-    motor = dataclasses.replace(torque, input=(0, *torque.inputs[1:]))
+    motor = dataclasses.replace(torque, input=(0, *torque.inputs[1:]), gain=jnp.ones(len(torque.names)))
     return Bench(
         system=dataclasses.replace(system, n_inputs=1, forces=system.forces | {"torque": motor}),
         integrator=integrator,

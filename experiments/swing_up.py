@@ -139,7 +139,7 @@ def driven(mechanism: Any, motors: list[str]) -> Any:
     forces = {}
     for kind, group in mechanism.forces.items():
         inputs = tuple(motors.index(name) if name in motors else -1 for name in group.names)
-        forces[kind] = dataclasses.replace(group, input=inputs)
+        forces[kind] = dataclasses.replace(group, input=inputs, gain=jnp.ones(len(inputs)))
     return dataclasses.replace(mechanism, forces=forces, n_inputs=len(motors))
 
 

@@ -1,5 +1,6 @@
 """Every leaf of a mechanism acts, in both coordinate forms, and is addressed by the names of the description."""
 
+import dataclasses
 from typing import Any
 
 import catalogue
@@ -161,3 +162,19 @@ def test_the_names_of_a_description_address_its_parameters(form):
         jd.get_leaf(mechanism, "joints.A.friction")
     with pytest.raises(KeyError, match="no 'Z' in dict"):
         jd.get_leaf(mechanism, "joints.Z.damping")
+
+
+def test_a_group_that_reads_an_input_has_a_gain():
+    """Groups go without the gain if no element reads an input. An input without a gain must not be lost."""
+    bodies, joints = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], [jm.Revolute("pivot", jm.GROUND, "arm", (0.0, 0.0))]
+    mechanism, q = jm.planar_mechanism(bodies, joints, [jm.Torque("motor", jm.GROUND, "arm", 0.0)], gravity=(0.0, 0.0))
+    torque, start, u = mechanism.forces["torque"], jd.State(0.0, q, 0.0 * q), jnp.array([2.0])
+
+    def turned(group):
+        driven = dataclasses.replace(mechanism, n_inputs=1, forces={"torque": group})
+        return jd.forward_dynamics(driven, start, u)[0][2]
+
+    with pytest.raises(ValueError, match=r"^torque: the group reads inputs \(0,\) without gain; give it, one entry per element"):
+        turned(dataclasses.replace(torque, input=(0,)))
+    inertia = 0.1 + 1.0 * 0.5**2  # kg m^2, about the pivot
+    np.testing.assert_allclose(turned(dataclasses.replace(torque, input=(0,), gain=jnp.ones(1))), 2.0 / inertia, rtol=1e-14)

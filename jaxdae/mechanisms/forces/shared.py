@@ -28,7 +28,14 @@ class Driven(Force):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The inputs that the elements of a group read, -1 for none."""
+        """The inputs that the elements of a group read, -1 for none.
+
+        Raises:
+            ValueError: an element reads an input, but the group has no coefficient for it.
+        """
+        absent = [name for name in self.of_input if getattr(self, name) is None]
+        if absent and any(k is not None and k >= 0 for k in self.input):
+            raise ValueError(f"{self.key}: the group reads inputs {self.input} without {', '.join(absent)}; give it, one entry per element")
         return self.input
 
 
