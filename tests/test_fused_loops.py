@@ -104,6 +104,14 @@ def test_scans(dtype):
         end, kept = scan(outer, x[0], line[:8])
         return end, kept, scan(uses, end, kept, reverse=True), scan(uses, end, kept)
 
+    def three_loops(x, y, n):
+        """No scan is unrolled, so that the innermost entries are stored by the loops around it."""
+
+        def repeated(body, length):
+            return lambda c, _: scan(body, c, length=length)
+
+        return scan(repeated(repeated(lambda c, _: (work(c), c), LONG), 4), x[0], length=5)
+
     def three_deep(x, y, n):
         def outer(c, _):
             def middle(d, _):
@@ -132,7 +140,10 @@ def test_scans(dtype):
         return jax.value_and_grad(loss)(x), jax.jvp(loss, (x,), (jnp.ones_like(x),)), jax.grad(jax.checkpoint(loss))(x)
 
     cases = [(f.__name__, f) for f in (plain, of_constants, of_arguments, of_rows, of_earlier_outputs, of_invariants, constant_carries)]
-    cases += [(f.__name__, f) for f in (constants_that_change, swapped, whole_numbers_and_booleans, nested, three_deep, short, derivatives)]
+    cases += [
+        (f.__name__, f)
+        for f in (constants_that_change, swapped, whole_numbers_and_booleans, nested, three_loops, three_deep, short, derivatives)
+    ]
     wrong = differences(cases, (numbers(30, 3, dtype=dtype), 0.3 * numbers(31, LONG, dtype=dtype), integers(32, 2)), scale=10)
     assert not wrong, "\n".join(wrong)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -49,13 +48,11 @@ class Kernel:
 
     Attributes:
         target: the name under which XLA calls it.
-        operations: how often each scalar operation occurs in its code.
         memory: the numbers per world in temporary memory that the caller provides.
         real: their type.
     """
 
     target: str
-    operations: Counter[str]
     memory: int
     real: Any
 
@@ -111,7 +108,7 @@ class Program:
             backend: the module `cpu` or `cuda`.
 
         Raises:
-            Unsupported: the program cannot become a kernel, or there is no compiler.
+            Unsupported: the program cannot become a kernel, or the compiler is missing.
         """
         if (batched, backend) not in self._kernels:
             code, real = self.code(batched)
@@ -119,7 +116,7 @@ class Program:
             outputs = [_argument(aval, True) for aval in self.outputs]
             text = backend.source(code, inputs, outputs, real)
             target = backend.registered(backend.compiled(text, sum(code.operations.values())))
-            self._kernels[batched, backend] = Kernel(target, code.operations, code.temporaries if backend is cuda else 0, real)
+            self._kernels[batched, backend] = Kernel(target, code.temporaries if backend is cuda else 0, real)
         return self._kernels[batched, backend]
 
     def tangent(self, moving: tuple[bool, ...]) -> Program:
@@ -222,7 +219,7 @@ def compiler_version() -> str:
     """Return the version of the compiler of kernels for the default platform.
 
     Raises:
-        Unsupported: there is no compiler, or there are no kernels for this platform.
+        Unsupported: the compiler is missing, or the platform has no kernels.
     """
     return _backend().compiler_version()
 
@@ -368,7 +365,7 @@ def _real(jaxpr: Any) -> Any:
     """Return the floating-point type of a program.
 
     Raises:
-        Unsupported: there are several.
+        Unsupported: the program has several of them, or no number of such a type.
     """
     floats = [v.aval for v in (*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars) if jnp.issubdtype(v.aval.dtype, jnp.floating)]
     found = {aval.dtype for aval in floats if not aval.weak_type} or {aval.dtype for aval in floats}

@@ -8,7 +8,7 @@
 #ifdef __linux__
 #include <sched.h>
 #endif
-#include "xla/ffi/api/c_api.h"
+#include "call.h"
 
 typedef REAL R;
 typedef INTEGER Z;

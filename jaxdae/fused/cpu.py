@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -46,7 +45,7 @@ def compiler() -> tuple[str, ...]:
     The package `ziglang` contains Clang. For the four-bar, it takes as long as g++ to compile, and its kernels are as fast.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: no compiler is found.
     """
     chosen = os.environ.get("CXX", "").split()
     if chosen and not shutil.which(chosen[0]):
@@ -64,22 +63,14 @@ def compiler() -> tuple[str, ...]:
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what distinguishes compilers and processors: the macros that the compiler defines."""
-    try:
-        done = subprocess.run(
-            [*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull], capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        raise Unsupported(f"the compiler {' '.join(command)} does not start: {error.strerror}") from None
-    if done.returncode:
-        raise Unsupported(f"the compiler {' '.join(command)} fails: {library.first_error(done.stderr)}")
-    return done.stdout
+    return library.answer((*command, "-march=native", "-E", "-dM", "-x", "c++", os.devnull))
 
 
 def compiler_version() -> str:
     """Return the version of the compiler.
 
     Raises:
-        Unsupported: there is no compiler.
+        Unsupported: no compiler is found.
     """
     name, macro = compiler()[0], "#define __VERSION__ "
     found = [line.removeprefix(macro) for line in _identity(compiler()).splitlines() if line.startswith(macro)]
@@ -107,7 +98,7 @@ def compiled(text: str, operations: int) -> Path:
         Unsupported: no compiler, or the compiler fails.
     """
     command = (*compiler(), "-O2" if operations <= OPTIMIZED else "-O1", *FLAGS)
-    return library.built(text, operations, ("cpu.h", "cpu_call.h"), ".cpp", command, ("-lm", "-lpthread"), _identity(compiler()))
+    return library.built(text, operations, ("call.h", "cpu.h", "cpu_call.h"), ".cpp", command, ("-lm", "-lpthread"), _identity(compiler()))
 
 
 def registered(file: Path) -> str:

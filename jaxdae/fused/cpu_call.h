@@ -32,13 +32,7 @@ static long processors() {
 }
 
 extern "C" XLA_FFI_Error* call(XLA_FFI_CallFrame* frame) {
-  auto* extension = frame->extension_start;  // Its type has another name in newer releases of JAX.
-  if (extension != NULL && extension->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata* metadata = ((XLA_FFI_Metadata_Extension*)extension)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    return NULL;
-  }
+  if (answers_metadata(frame)) return NULL;
   enum { MOST = 64 };
   void *in[INPUTS + 1], *out[OUTPUTS + 1];
   for (int k = 0; k < INPUTS; ++k) in[k] = ((XLA_FFI_Buffer*)frame->args.args[k])->data;

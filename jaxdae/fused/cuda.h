@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include <cuda_runtime.h>
-#include "xla/ffi/api/c_api.h"
+#include "call.h"
 
 typedef REAL R;
 typedef INTEGER Z;

@@ -1,9 +1,9 @@
 """Kernels on NVIDIA GPUs: CUDA with one thread per world, compiled by nvcc and called by XLA.
 
-No GPU has run these kernels yet. Tests compile the same source for the CPU and compare the results with those of `cpu.py`.
+No GPU has run these kernels yet. Tests compile the same source for the CPU and compare the results with the results of `cpu.py`.
 
 The state of a world stays in the registers of its thread. Temporary memory is a result of the call, (entry, world), so that XLA allocates
-it; its size is that of the saved numbers of all worlds. Blocks have 128 threads, which fit into the registers of a multiprocessor for any
+it. It holds the saved numbers of all worlds. Blocks have 128 threads, which fit into the registers of a multiprocessor for any
 number of registers per thread, and 32 in batches that do not fill the GPU.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def compiler() -> Path:
     """Return the path of nvcc: in the environment variable CUDA_HOME, on PATH, or in the Python package nvidia-cuda-nvcc.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: nvcc is not found.
     """
     home, on_path = os.environ.get("CUDA_HOME"), shutil.which("nvcc")
     packages = importlib.util.find_spec("nvidia")
@@ -50,17 +49,14 @@ def compiler() -> Path:
 
 @cache
 def _version(nvcc: Path) -> str:
-    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unsupported(f"the compiler {nvcc} fails: {library.first_error(done.stderr)}")
-    return done.stdout
+    return library.answer((str(nvcc), "--version"))
 
 
 def compiler_version() -> str:
     """Return the version of nvcc.
 
     Raises:
-        Unsupported: there is no nvcc.
+        Unsupported: nvcc is not found.
     """
     return f"nvcc {_version(compiler()).strip().splitlines()[-1]}"
 
@@ -69,7 +65,7 @@ def architecture() -> str:
     """Return the architecture of the first GPU of this process, such as sm_90.
 
     Raises:
-        Unsupported: there is no NVIDIA GPU.
+        Unsupported: JAX finds no NVIDIA GPU.
     """
     try:
         device = jax.local_devices(backend="cuda")[0]
@@ -107,7 +103,7 @@ def compiled(text: str, operations: int) -> Path:
     command = (str(nvcc), *FLAGS, f"-arch={architecture()}", *level)
     # The linker of the toolkit of a Python package does not look into its own folder.
     link = (f"-L{nvcc.resolve().parents[1] / 'lib'}",)
-    return library.built(text, operations, ("cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc))
+    return library.built(text, operations, ("call.h", "cuda.h", "cuda_call.h"), ".cu", command, link, _version(nvcc))
 
 
 def registered(file: Path) -> str:

@@ -15,13 +15,7 @@ static cudaError_t threads_of_block(long worlds, long* threads) {
 }
 
 extern "C" XLA_FFI_Error* call(XLA_FFI_CallFrame* frame) {
-  auto* extension = frame->extension_start;  // Its type has another name in newer releases of JAX.
-  if (extension != NULL && extension->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata* metadata = ((XLA_FFI_Metadata_Extension*)extension)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    return NULL;
-  }
+  if (answers_metadata(frame)) return NULL;
   Pointers pointers;
   for (int k = 0; k < INPUTS; ++k) pointers.in[k] = ((XLA_FFI_Buffer*)frame->args.args[k])->data;
   for (int k = 0; k < OUTPUTS; ++k) pointers.out[k] = ((XLA_FFI_Buffer*)frame->rets.rets[k])->data;

@@ -49,9 +49,19 @@ def emit(graph: Graph, outputs: list[np.ndarray]) -> Code:
     return Code(writer.lines, tables, writer.temporaries, writer.operations, writer.looped)
 
 
+def literal(x: Any) -> str:
+    """Return a constant in C."""
+    if isinstance(x, np.bool_):
+        return "TRUE" if x else "FALSE"
+    if isinstance(x, np.floating):
+        if math.isnan(x):
+            return "(R)NAN"
+        return f"(R){float(x)!r}" if math.isfinite(x) else "(R)INFINITY" if x > 0 else "(-(R)INFINITY)"
+    return f"(Z){int(x)}"
+
+
 class _Writer:
     def __init__(self, graph: Graph, outputs: list[np.ndarray]) -> None:
-        self.real = graph.real
         self.lines: list[str] = []
         self.operations: Counter[str] = Counter()
         self.looped = 0
@@ -61,18 +71,23 @@ class _Writer:
         self._loops: dict[Block, Node] = {}
         self._branches: dict[Block, Node] = {}
         self._merges: dict[Node, list[Node]] = {}
+        self._inner: dict[Buffer, list[Buffer]] = {}
+        for buffer in graph.buffers:
+            if buffer.outer is not None:
+                self._inner.setdefault(buffer.outer[0], []).append(buffer)
         self._register(graph.root)
         self._mark([x for array in outputs for x in array.reshape(-1)])
         self.places: dict[Buffer, int] = {}
         self.temporaries = 0
         for buffer in graph.buffers:
-            if buffer.label == "temporary" and buffer.outer is None and self._is_used(buffer, graph):
+            is_outermost = buffer.label == "temporary" and buffer.outer is None
+            if is_outermost and not self.alive.isdisjoint(self._stores_into(buffer)):
                 self.places[buffer] = self.temporaries
                 self.temporaries += buffer.size
 
-    def _is_used(self, buffer: Buffer, graph: Graph) -> bool:
-        inner = [b for b in graph.buffers if b.outer is not None and b.outer[0] is buffer]
-        return any(s in self.alive for s in self._stores.get(buffer, ())) or any(self._is_used(b, graph) for b in inner)
+    def _stores_into(self, buffer: Buffer) -> list[Node]:
+        """Return the stores into a buffer, also those into buffers of which it keeps all iterations."""
+        return [*self._stores.get(buffer, ()), *(node for b in self._inner.get(buffer, ()) for node in self._stores_into(b))]
 
     # Liveness.
 
@@ -92,10 +107,6 @@ class _Writer:
 
     def _mark(self, roots: list[Any]) -> None:
         ends = {v: end for node in self._loops.values() for v, end, _ in node.args[0].variables}
-        inner: dict[Buffer, list[Buffer]] = {}
-        for buffer in self._stores:
-            if buffer.outer is not None:
-                inner.setdefault(buffer.outer[0], []).append(buffer)
         stack = [x for x in roots if isinstance(x, Node)]
         while stack:
             node = stack.pop()
@@ -114,11 +125,7 @@ class _Writer:
                     at_buffer, count = at_buffer.outer
                     stack.append(count)
             if node.op == "load":
-                buffers = [node.args[0]]
-                while buffers:
-                    buffer = buffers.pop()
-                    stack.extend(self._stores.get(buffer, ()))
-                    buffers.extend(inner.get(buffer, ()))
+                stack.extend(self._stores_into(node.args[0]))
             elif node.op == "variable":
                 stack.extend(x for x in (ends.get(node),) if isinstance(x, Node))
             elif node.op == "loop":
@@ -130,20 +137,9 @@ class _Writer:
 
     # Expressions.
 
-    def literal(self, x: Any) -> str:
-        if isinstance(x, np.bool_ | bool):
-            return "TRUE" if x else "FALSE"
-        if isinstance(x, np.floating):
-            if math.isnan(x):
-                return "(R)NAN"
-            if math.isinf(x):
-                return "(R)INFINITY" if x > 0 else "(-(R)INFINITY)"
-            return f"(R){float(x)!r}" if np.dtype(self.real).itemsize == 8 else f"{float(x)!r}f"
-        return f"(Z){int(x)}"
-
     def reference(self, x: Any, uniform: bool = True) -> str:
         """Return a value; `uniform` is whether its reader takes what all worlds share."""
-        text = f"v{x.id}" if isinstance(x, Node) else self.literal(x)
+        text = f"v{x.id}" if isinstance(x, Node) else literal(x)
         return f"V({text})" if not uniform and (not isinstance(x, Node) or x.uniform) else text
 
     def address(self, buffer: Buffer, base: Any, offset: int) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdae.fused.emit import Code
+from jaxdae.fused.emit import Code, literal
 from jaxdae.fused.graph import Unsupported
 
 LOG = logging.getLogger("jaxdae.fused")
@@ -57,7 +57,7 @@ def types(real: Any) -> list[str]:
 def tables(code: Code, declaration: str) -> list[str]:
     """Return the constants of a kernel as arrays."""
     c_type = {"F": "R", "I": "Z", "B": "Z"}
-    return [f"{declaration} {c_type[kind]} T{k}[] = {{{', '.join(map(_number, values))}}};" for k, (kind, values) in enumerate(code.tables)]
+    return [f"{declaration} {c_type[kind]} T{k}[] = {{{', '.join(map(literal, values))}}};" for k, (kind, values) in enumerate(code.tables)]
 
 
 def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
@@ -72,14 +72,6 @@ def arguments(inputs: list[Argument], outputs: list[Argument]) -> list[str]:
     return [*lines, *[f" EACH_ARRAY({C_TYPES[x.dtype]}, OUT{k}, out[{k}], {x.size});" for k, x in enumerate(outputs)]]
 
 
-def _number(x: Any) -> str:
-    if isinstance(x, np.bool_):
-        return "-1" if x else "0"
-    if isinstance(x, np.floating):
-        return "NAN" if np.isnan(x) else ("INFINITY" if x > 0 else "-INFINITY") if np.isinf(x) else repr(float(x))
-    return str(int(x))
-
-
 def cache_folder() -> Path:
     """Return the folder of compiled kernels: JAXDAE_KERNELS, or `jaxdae/kernels` in the user's cache folder."""
     named = os.environ.get("JAXDAE_KERNELS")
@@ -92,6 +84,21 @@ def first_error(messages: str) -> str:
     """Return the first error among the messages of a compiler."""
     lines = messages.strip().splitlines()
     return next((x for x in lines if "error" in x), lines[-1] if lines else "no message")[:300]
+
+
+def answer(command: tuple[str, ...]) -> str:
+    """Return the standard output of a compiler.
+
+    Raises:
+        Unsupported: the compiler does not start, or it fails.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Unsupported(f"the compiler {command[0]} does not start: {error.strerror}") from None
+    if done.returncode:
+        raise Unsupported(f"the compiler {command[0]} fails: {first_error(done.stderr + done.stdout)}")
+    return done.stdout
 
 
 def built(
@@ -133,10 +140,7 @@ def built(
         file, made = Path(work) / f"kernel{suffix}", Path(work) / "kernel.so"
         file.write_text(text)
         include = (f"-I{HERE}", f"-I{jax.ffi.include_dir()}")
-        called = [*command, *include, str(file), "-o", str(made), *libraries]
-        done = subprocess.run(called, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Unsupported(f"the compiler {command[0]} fails: {first_error(done.stderr + done.stdout)}")
+        answer((*command, *include, str(file), "-o", str(made), *libraries))
         os.replace(made, library)
     return library
 
