@@ -111,7 +111,7 @@ def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity,
 
 
 def nearest_on_curved_rows(rows: AnySystem, at: State, weight: Any, free: Any) -> Velocity:
-    """Return the velocity nearest to that of a state that satisfies the rows, with some velocities held.
+    """Return the velocity that satisfies the rows nearest to a wanted velocity, with some velocities held.
 
     Args:
         rows: the system.

@@ -287,18 +287,14 @@ def advance(
 def _batch_rollout(
     leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
 ) -> Trajectory:
-    last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
-    carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
-    stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
-    shared = [x for x, k in zip(last, axes, strict=True) if k is None]
+    last, carried = _worlds_last(leaves, axes, memory)
 
     def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
         many = partial(_together, dt=dt, tolerance=tolerance, structure=structure, axes=axes, worlds=placement.chunk, plan=plan)
 
         def chunk(given: Any) -> Trajectory:
             parts, memory = given
-            each, same = iter(parts), iter(shared)
-            return many([next(same if k is None else each) for k in axes], memory)
+            return many(_mixed(parts, shared, axes), memory)
 
         full = jax.tree.map(placement.filled, (stacked, carried))
         if placement.chunks == 1:
@@ -306,8 +302,27 @@ def _batch_rollout(
         found = jax.lax.map(chunk, jax.tree.map(placement.split, full))
         return jax.tree.map(lambda x: placement.own(placement.join(x)), found)
 
+    stacked, shared = _parted(last, axes)
     found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
     return jax.tree.map(placement.cut, found)
+
+
+def _worlds_last(leaves: list[Any], axes: tuple[int | None, ...], memory: Any) -> tuple[list[Any], Any]:
+    """Return the leaves and the memory with the world axis last."""
+    last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
+    return last, jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+
+
+def _parted(leaves: list[Any], axes: tuple[int | None, ...]) -> tuple[list[Any], list[Any]]:
+    """Return the leaves with a world axis, and the leaves that all worlds share."""
+    both = list(zip(leaves, axes, strict=True))
+    return [x for x, k in both if k is not None], [x for x, k in both if k is None]
+
+
+def _mixed(stacked: list[Any], shared: list[Any], axes: tuple[int | None, ...]) -> list[Any]:
+    """Return the leaves in their order, from their two parts."""
+    each, same = iter(stacked), iter(shared)
+    return [next(same if k is None else each) for k in axes]
 
 
 @pytree
@@ -322,8 +337,7 @@ def _fused_batch_rollout(
     leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
 ) -> tuple[Trajectory, _Fallback]:
     """Return the result of `_batch_rollout` by a kernel that runs the program of one world; by XLA if it cannot become a kernel."""
-    last = [x if k is None else jnp.moveaxis(x, k, -1) for x, k in zip(leaves, axes, strict=True)]
-    carried = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), memory)
+    last, carried = _worlds_last(leaves, axes, memory)
     real = jnp.asarray(jax.tree.unflatten(structure, leaves)[2].q).dtype
 
     def one(leaves: list[Any], memory: Any, dt: Any, tolerance: Any) -> Trajectory:
@@ -337,13 +351,11 @@ def _fused_batch_rollout(
         kernel = fused_over_worlds(one, (last, carried, dt, tolerance), [*of_leaves, *of_memory, None, None])
     except Unsupported as error:
         return _batch_rollout(leaves, dt, memory, tolerance, structure, axes, placement, plan), _Fallback(str(error))
-    stacked = [x for x, k in zip(last, axes, strict=True) if k is not None]
-    shared = [x for x, k in zip(last, axes, strict=True) if k is None]
 
     def on_a_device(stacked: Any, carried: Any, shared: Any, dt: Any, tolerance: Any) -> Trajectory:
-        each, same = iter(stacked), iter(shared)
-        return kernel([next(same if k is None else each) for k in axes], carried, dt, tolerance)
+        return kernel(_mixed(stacked, shared, axes), carried, dt, tolerance)
 
+    stacked, shared = _parted(last, axes)
     found = placement.over_devices(on_a_device, (stacked, carried), (shared, dt, tolerance))
     return jax.tree.map(placement.cut, found), _Fallback()
 

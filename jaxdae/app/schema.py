@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 from jaxdae.app.schema_control import Controls, Law
 from jaxdae.app.schema_mechanism import Mechanism, Name, Section
 from jaxdae.app.schema_tuning import Optimize, Tune, written_out
+from jaxdae.batching.layout import Fused
 
 
 def _none_is_null(value: Any) -> Any:
@@ -324,6 +325,11 @@ class Layout(Section):
     kernel: Literal["none", "fused"] = Field(
         default="none", description="none (XLA) or fused (one compiled kernel per rollout, on CPUs and NVIDIA GPUs)"
     )
+
+    @property
+    def selected_kernel(self) -> Fused | None:
+        """The kernel in terms of the library."""
+        return None if self.kernel == "none" else Fused()
 
 
 class Output(Section):

@@ -25,7 +25,7 @@ from jaxdae.app.build import Worlds, cut
 from jaxdae.app.grid import Range
 from jaxdae.app.observed import observe
 from jaxdae.app.schema import Config
-from jaxdae.batching.layout import Fused, lanes, local
+from jaxdae.batching.layout import lanes, local
 from jaxdae.devices import on_accelerator
 from jaxdae.fused import FallbackWarning
 
@@ -122,8 +122,7 @@ class Simulator:
     def __init__(self, config: Config, block: int, mesh: jax.sharding.Mesh | None = None, threads: int = 1, most: int = 0):
         """Compiles nothing yet."""
         self._config, self._block, self._threads, self._most = config, block, threads, most
-        kernel = None if config.layout.kernel == "none" else Fused()
-        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=kernel)
+        self._layout = jaxdae.Layout(mesh=mesh, chunk=config.layout.chunk, kernel=config.layout.selected_kernel)
         self._fallback = ""
         self._programs: dict[int, Any] = {}
         self._memory: Any = None
