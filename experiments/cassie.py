@@ -161,14 +161,21 @@ def on_blades(settings: Settings) -> Standing:
 
 
 def _without_spin(joint: Any, robot: CassieOnBlades) -> Any:
-    """Returns a ball at the end of an achilles rod as a universal joint, which keeps the rod from spinning; others as they are."""
+    """Return a ball at the end of an achilles rod as a universal joint, which keeps the rod from spinning at rest; others as they are."""
     if not joint.name.endswith("-achilles"):
         return joint
-    place, rotation = (np.asarray(x) for x in robots.link_frame(robot.report, robot.system, robot.q, f"{joint.name}-rod"))
-    frame = robot.report.frames[f"{joint.name}-rod"]
-    end = joint.point_a if joint.a == frame.body else joint.point_b
-    at = place + rotation @ frame.rotation.T @ (np.asarray(end) - frame.place)
-    return js.Universal(joint.name, joint.a, joint.b, axis=rotation[:, 1], second=rotation[:, 2], at=at)
+    rod = robot.report.frames[f"{joint.name}-rod"]
+    axes = (_at_rest(robot, rod.body) @ rod.rotation)[:, [1, 2, 0]]
+    points = {"point_a": joint.point_a, "point_b": joint.point_b}
+    axes_a, axes_b = (_at_rest(robot, body).T @ axes for body in (joint.a, joint.b))
+    return js.Universal(joint.name, joint.a, joint.b, axes_a=axes_a, axes_b=axes_b, **points)
+
+
+def _at_rest(robot: CassieOnBlades, body: str) -> np.ndarray:
+    """Return the rotation matrix of a body at rest (3, 3)."""
+    link, frame = next((name, frame) for name, frame in robot.report.frames.items() if frame.body == body)
+    rotation = robots.link_frame(robot.report, robot.system, robot.rest.q, link)[1]
+    return np.asarray(rotation) @ frame.rotation.T
 
 
 def pushed(standing: Standing, push: dict[str, float]) -> Any:

@@ -78,15 +78,24 @@ def test_a_balance_is_judged_by_the_energy_exchanged():
 
 
 @pytest.mark.long
-def test_friction_that_the_step_does_not_resolve_is_poor():
-    config, summary, _ = simulated([HINGE | {"friction": 200.0}], gravity=(0.0, -9.81), dt=1e-3)
+def test_an_oscillation_that_the_step_does_not_resolve_is_poor():
+    """At 0.87 rad a step, a spring of 10 kN m/rad is within the stability limit of RK4, which damps it."""
+    config, summary, _ = simulated([HINGE | {"stiffness": 1e4, "rest": 0.1}], dt=5e-3, duration=1.0)
     energy = verdicts.energy_balance(config, summary)
+    assert summary.status == {"OK": 1}
     assert energy["verdict"] == "poor"
     assert energy["relative"] > 0.5
     assert energy["error_J"] > 1.0
     (told,) = verdicts.sentences({"energy_balance": energy, "constraints": verdicts.constraints(config, summary)})
     assert told.startswith("The energy balance is poor: its error is ")
     assert "% of the energy exchanged; at most 5 % counts as ok" in told
+
+
+@pytest.mark.long
+def test_friction_that_the_step_does_not_resolve_ends_the_run():
+    _, summary, _ = simulated([HINGE | {"friction": 200.0}], gravity=(0.0, -9.81), dt=1e-3)
+    assert summary.status == {"UNSTABLE": 1}
+    assert summary.failure.startswith("UNSTABLE after t = 0 s")
 
 
 def test_violations_are_judged_by_tolerance_and_size():

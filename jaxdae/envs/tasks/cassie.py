@@ -55,7 +55,6 @@ class CassieOnBlades(NamedTuple):
         torques: (10,) of the motors there, in N m.
         description: what the mechanism was made of.
         report: of the file.
-        q: coordinates in the pose of the file.
     """
 
     system: Any
@@ -63,7 +62,6 @@ class CassieOnBlades(NamedTuple):
     torques: Any
     description: Any
     report: Any
-    q: Any
 
 
 def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: tuple[Any, Any] = BLADE) -> CassieOnBlades:
@@ -96,7 +94,7 @@ def cassie_on_blades(file: str, posture: Mapping[str, float] = POSTURE, blade: t
     system, _ = jm.mechanism(whole, jm.Joints())
     rest = _balanced(system, placed, guess)
     torques = control.static_inputs(system, rest, solver=SchurComplement())
-    return CassieOnBlades(system, rest, torques, whole, report, q)
+    return CassieOnBlades(system, rest, torques, whole, report)
 
 
 @pytree
