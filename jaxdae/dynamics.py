@@ -98,7 +98,7 @@ def _forward_dynamics(
 ) -> tuple[Velocity, Rows]:
     check_fit(system, state)
     if linearization:
-        system, at = located(system, state.q, linearization.solver, linearization.place), linearization
+        system, at = located(system, state.q, linearization.solver), linearization
     else:
         system = located(system, state.q, solver)
         at = linearize(system, state, solver, compliance)

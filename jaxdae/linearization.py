@@ -32,7 +32,6 @@ class Linearization:
         jacobian: J, an operator.
         compliance: C (nc,), or None where all rows are hard.
         factors: the factorized saddle-point matrix; constant under differentiation (the implicit function theorem needs no more).
-        place: what the terms of the system share there (`AnySystem.known_place`).
     """
 
     solver: Leaf
@@ -40,15 +39,14 @@ class Linearization:
     jacobian: Leaf
     compliance: Leaf
     factors: Leaf
-    place: Leaf = None
 
 
-def located(system: AnySystem, q: Coordinates, solver: SaddlePointSolver | None, place: Any = None) -> AnySystem:
+def located(system: AnySystem, q: Coordinates, solver: SaddlePointSolver | None) -> AnySystem:
     """Returns the system for one who asks for several of its terms at q, see `AnySystem.at`, and who may linearize it for a solver.
 
     J that is never formed holds the system that it is the J of: the system itself then, which is the same from step to step.
     """
-    return system if solver is not None and needs_products_only(solver) else system.at(q, place)
+    return system if solver is not None and needs_products_only(solver) else system.at(q)
 
 
 def linearize(
@@ -77,8 +75,7 @@ def linearize(
         for given in (own, compliance):
             total = total if given is None else total + jnp.asarray(given, total.dtype)
         compliance = total
-    found = factorized(solver, system.mass_operator(state.q) if weight is None else weight, jacobian, compliance)
-    return dataclasses.replace(found, place=system.known_place)
+    return factorized(solver, system.mass_operator(state.q) if weight is None else weight, jacobian, compliance)
 
 
 def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:

@@ -65,8 +65,6 @@ class AnySystem(abc.ABC):
     """How many inputs the system reads; None where its author does not say."""
     coordinate_names: ClassVar[tuple[str, ...]] = ()
     """The names of the coordinates; those that are missing are numbered."""
-    known_place: Any = None
-    """What terms at one q share, for `at` of another one who is at the same q; None where there is nothing that it pays to keep."""
     resists: ClassVar[bool] = True
     """Whether forces may be too steep for an explicit step."""
     characteristic_length: Any = 1.0
@@ -130,10 +128,10 @@ class AnySystem(abc.ABC):
         """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
         return self
 
-    def at(self, q: Coordinates, place: Any = None) -> AnySystem:
-        """Returns the system for one who asks for several of its terms at q, this very object: what they share is computed once.
+    def at(self, q: Coordinates) -> AnySystem:
+        """Return the system for several of its terms at q, this very object: the terms share their intermediate results.
 
-        The same system everywhere, itself by default. `place` is the `known_place` of another one at the same q, not to be computed again.
+        The result is the same system, by default the system itself.
         """
         return self
 

@@ -152,15 +152,10 @@ class Wrapper(System):
         inside = self.system.at_input(u)
         return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
 
-    def at(self, q: Coordinates, place: Any = None) -> AnySystem:
-        """Returns the wrapper around the system inside that knows what its terms share at q."""
-        inside = self.system.at(q, place)
+    def at(self, q: Coordinates) -> AnySystem:
+        """Return the wrapper around the inner system, whose terms at q share their intermediate results."""
+        inside = self.system.at(q)
         return self if inside is self.system else dataclasses.replace(self, system=inside)  # pyright: ignore[reportArgumentType]
-
-    @property
-    def known_place(self) -> Any:
-        """What the terms of the system inside share."""
-        return self.system.known_place
 
     def sizes(self, q: Any) -> Sizes:
         """Returns the sizes of the system inside."""

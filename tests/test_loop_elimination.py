@@ -1,11 +1,10 @@
-"""Rows of loops in joint coordinates, eliminated with the bodies or swept through the tree: the numbers of the dense saddle point."""
+"""Elimination of loop rows together with the bodies of a tree, against the dense saddle point."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import jaxdae.mechanisms as jm
 from jaxdae.geometry.screws import PlanarInertia, PlanarScrew
@@ -13,8 +12,6 @@ from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.loop_order import loop_order
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
-from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
-from jaxdae.operators import DenseRows
 
 EPS = float(jnp.finfo(float).eps)
 GROUND = 11
@@ -46,14 +43,6 @@ def some_tree(seed):
     return matrix, LoopRows(Levels(PARENTS), jnp.asarray(columns), jnp.asarray(pushes), jnp.asarray(entries), ENDS, OWN, GROUNDED)
 
 
-def swept(rows):
-    """Returns the rows as a matrix and pushes, of which batches make J R^-T."""
-    return SweptRows(DenseRows(rows.as_dense()), rows.pushes, rows.entries, rows.order)
-
-
-BOTH_WAYS = pytest.mark.parametrize("way", [lambda rows: rows, swept], ids=["eliminated", "swept"])
-
-
 def solved(mass, rows, soft, f, r):
     return rows.eliminated(mass, soft).solve(f, r)
 
@@ -75,14 +64,13 @@ def test_rows_are_those_of_the_matrix():
     np.testing.assert_array_equal(rows.masked(y > 0.0).as_dense(), np.where(y[:, None] > 0.0, dense, 0.0))
 
 
-@BOTH_WAYS
-def test_solutions_are_those_of_matrices_in_one_world_and_in_batches(way):
+def test_solutions_are_those_of_matrices_in_one_world_and_in_batches():
     rng = np.random.default_rng(2)
     worlds = [some_tree(seed) for seed in range(2)]
     count, nv = worlds[0][1].shape
     soft, r = jnp.asarray(rng.random((2, count))).at[0].set(0.0), jnp.asarray(rng.normal(size=(2, count)))
     f = jnp.asarray(rng.normal(size=(2, nv)))
-    mass, rows = jax.tree.map(lambda *leaves: jnp.stack(leaves), *((mass, way(rows)) for mass, rows in worlds))
+    mass, rows = jax.tree.map(lambda *leaves: jnp.stack(leaves), *worlds)
 
     @jax.jit
     def in_all_ways(mass, rows, soft, f, r):
@@ -104,27 +92,10 @@ def test_solutions_are_those_of_matrices_in_one_world_and_in_batches(way):
             np.testing.assert_allclose(value, right, rtol=0, atol=10 * condition * EPS * max(np.abs(x).max() for x in expected))
 
 
-def test_scaled_rows_of_many_worlds_are_one_matrix_in_all_their_forms():
-    rng = np.random.default_rng(4)
-    mass, rows = jax.tree.map(lambda *leaves: jnp.stack(leaves), *((mass, swept(rows)) for mass, rows in map(some_tree, range(2))))
-    x, y = (jnp.asarray(rng.normal(size=(2, size))) for size in rows.dense.matrix.shape[:0:-1])
-
-    def seen(mass, rows, x, y):
-        scaled = rows.eliminated(mass, None).scaled_jacobian
-        return mass.as_dense(), scaled.as_dense(), scaled.gram(), scaled.times(x), scaled.transpose_times(y)
-
-    for k, (matrix, dense, gram, of_x, of_y) in enumerate(zip(*jax.jit(jax.vmap(seen))(mass, rows, x, y), strict=True)):
-        jacobian, scale = np.asarray(rows.dense.matrix[k]), 100 * EPS * np.linalg.cond(matrix)
-        np.testing.assert_allclose(gram, jacobian @ np.linalg.solve(matrix, jacobian.T), rtol=0, atol=scale * np.abs(gram).max())
-        for found, right in ((gram, dense @ dense.T), (of_x, dense @ x[k]), (of_y, y[k] @ dense)):
-            np.testing.assert_allclose(found, right, rtol=0, atol=100 * EPS * np.abs(right).max())
-
-
-@BOTH_WAYS
-def test_a_row_that_depends_on_others_is_nan_and_alone(way):
+def test_a_row_that_depends_on_others_is_nan_and_alone():
     mass, rows = some_tree(0)
     twice = dataclasses.replace(rows, pushes=rows.pushes.at[5].set(rows.pushes[1]), entries=rows.entries.at[5].set(0.0))
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), way(rows), way(twice))
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), rows, twice)
     r = jnp.ones(rows.shape[0])
     good, bad = jax.jit(jax.vmap(lambda rows: solved(mass, rows, None, None, r)[1]))(both)
     assert np.all(np.isfinite(good))

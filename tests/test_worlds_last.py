@@ -1,4 +1,4 @@
-"""Sums over a tree and frames of many worlds, whose last axis is that of the worlds: the same as those of one world."""
+"""Trees and loops in a batch, against each world alone."""
 
 import dataclasses
 from functools import partial
@@ -10,55 +10,21 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.batching.last import concatenated, kept, kept_to_differentiate, repeated_by_worlds, repeated_so_often
+from jaxdae.batching.last import concatenated, repeated_by_worlds, repeated_so_often
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows
-from jaxdae.mechanisms.coordinates.sums import multiplied
 
 RNG = np.random.default_rng(3)
-SUMS = (np.asarray([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.asarray([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
-CHOICES = (np.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]), np.asarray([[0.0, 0.0, 1.0]]))
 WORLDS = 4
 
 
-@pytest.mark.parametrize("matrices", [SUMS, CHOICES], ids=["sums", "choices"])
-def test_products_with_constant_matrices(matrices):
-    x, y = jnp.asarray(RNG.normal(size=(WORLDS, 3))), jnp.asarray(RNG.normal(size=3))
-    found = jax.vmap(lambda x: multiplied(matrices, [x, y]))(x)
-    for matrix, (of_x, of_y) in zip(matrices, found, strict=True):
-        assert np.allclose(of_x, x @ matrix.T, rtol=1e-15)
-        assert np.allclose(of_y, np.broadcast_to(y @ matrix.T, of_y.shape), rtol=1e-15)
-    # Of one result alone, whose derivative does not know of the others.
-    back = jax.vmap(jax.grad(lambda x: jnp.sum(multiplied(matrices, [x, y])[1][0] ** 2)))(x)
-    assert np.allclose(back, 2.0 * (x @ matrices[1].T) @ matrices[1], rtol=1e-14)
-    along = jax.vmap(lambda x: jax.jvp(lambda x: multiplied(matrices, [x, x])[0][1], (x,), (y,))[1])(x)
-    assert np.allclose(along, np.broadcast_to(y @ matrices[0].T, along.shape), rtol=1e-15)
-
-
-@pytest.mark.parametrize("kept", [kept, kept_to_differentiate])
-def test_what_is_kept_is_the_same(kept):
-    x, y = jnp.asarray(RNG.normal(size=(WORLDS, 3))), jnp.asarray(RNG.normal(size=3))
-    same = jax.vmap(lambda x: kept({"x": x, "y": y}))(x)
-    assert np.array_equal(same["x"], x)
-    assert np.array_equal(same["y"], np.broadcast_to(y, x.shape))
-    assert np.allclose(jax.vmap(jax.grad(lambda x: jnp.sum(kept((x**2, y))[0])))(x), 2.0 * x, rtol=1e-15)
-
-
-OF_SEVERAL = {
-    "kept": lambda *parts: kept(parts),
-    "kept_to_differentiate": lambda *parts: kept_to_differentiate(parts),
-    "concatenated": lambda *parts: (concatenated(parts[:1]),),
-}
-
-
-@pytest.mark.parametrize("same", OF_SEVERAL.values(), ids=OF_SEVERAL)
-def test_a_batch_that_is_compiled_first_is_differentiated_afterwards(same):
+def test_a_batch_that_is_compiled_first_is_differentiated_afterwards():
     x, y = jnp.asarray(RNG.normal(size=(3, WORLDS))), jnp.asarray(RNG.normal(size=3))
-    batch = jax.jit(jax.vmap(lambda x: same(x**2, y)[0] ** 2, in_axes=1))  # The worlds are the last axis of x, and the first of results.
+    # The worlds are the last axis of x, and the first axis of the results.
+    batch = jax.jit(jax.vmap(lambda x: concatenated([x**2]) ** 2, in_axes=1))
     assert np.array_equal(batch(x), (x**2).T ** 2)
     assert np.allclose(jax.grad(lambda x: jnp.sum(batch(x)))(x), 4.0 * x**3, rtol=1e-14)
-    of_both = jax.jit(jax.vmap(lambda x: same(y, x)[0]))  # Some of what is kept is that of all worlds.
-    assert np.array_equal(jax.jvp(of_both, (x.T,), (x.T,))[1], jnp.zeros_like(x.T))
+    shared = jax.jit(jax.vmap(lambda x: concatenated([y, x])))
+    assert np.array_equal(jax.jvp(shared, (x.T,), (x.T,))[1], jnp.concatenate([jnp.zeros_like(x.T), x.T], axis=1))
 
 
 def branched(*loops, count=17):
@@ -115,7 +81,6 @@ def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
 @pytest.mark.long
 def test_derivatives_of_worlds_with_a_loop_are_as_of_each_alone():
     mechanism, q = branched(PIN)
-    assert isinstance(mechanism.jacobian_operator(jnp.zeros(()), q, jnp.zeros(len(mechanism.names.velocities))), SweptRows)
     nv = len(mechanism.names.velocities)
     q = jax.vmap(lambda xi: mechanism.retract(q, xi))(jnp.asarray(RNG.normal(size=(2, nv))))
     v, weights = jnp.asarray(RNG.normal(size=(2, nv))), jnp.asarray(RNG.normal(size=nv))
@@ -148,36 +113,6 @@ def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
     of_worlds = jax.jit(jax.vmap(jax.grad(partial(end, jaxdae.rollout), argnums=(0, 1))))(q, v)
     for found, right in zip(of_batch, of_worlds, strict=True):
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-13 * np.abs(right).max())
-
-
-@pytest.mark.parametrize("what", ["value", pytest.param("slope", marks=pytest.mark.long)])
-def test_where_a_step_ends_is_where_the_next_one_begins(what):
-    mechanism, q = branched(PIN)
-    position = jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.PREVIOUS)
-    method = jaxdae.Projected(jaxdae.SemiImplicitEuler(), jaxdae.Projection(position, None))
-    # All move as one body at the start, which the loop allows.
-    v, dt = jnp.zeros(len(mechanism.names.velocities)).at[:6].set(RNG.normal(size=6)), 1e-3
-
-    def start(speed):
-        return jaxdae.State(jnp.zeros(()), q, speed * v)
-
-    assert method.begin(mechanism, start(1.0)).linearization.place is not None
-
-    def handed_on(speed):
-        end = jaxdae.rollout(mechanism, method, start(speed), dt=dt, steps=3).state
-        return jnp.concatenate([end.q[-1], end.v[-1]])
-
-    def found_anew(speed):
-        end = jax.lax.scan(lambda at, _: (method.step(mechanism, at, (), None, dt)[0], None), start(speed), length=3)[0]
-        return jnp.concatenate([end.q, end.v])
-
-    def of_two_worlds(function):
-        seen = function if what == "value" else jax.jacfwd(function)
-        return jax.jit(jax.vmap(seen))(jnp.asarray([0.5, 1.0]))
-
-    found = of_two_worlds(handed_on)
-    assert np.allclose(found, of_two_worlds(found_anew), rtol=1e-11, atol=1e-12)
-    assert not np.allclose(found[0], found[1], atol=1e-4)  # They move.
 
 
 def test_worlds_that_are_taken_in_parts_are_as_each_alone():

@@ -195,47 +195,6 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
     return solve
 
 
-def kept(tree: Any) -> Any:
-    """Returns arrays (n,) as they are; a batch makes one array of them with the worlds last, so that no reader computes any of them again.
-
-    Differentiable; the derivatives are kept, too, and so is what comes back to them in reverse mode.
-    """
-    return _kept(_same, tree)
-
-
-def kept_to_differentiate(tree: Any) -> Any:
-    """Returns arrays (n,) as they are; where they are differentiated they are `kept`, with their derivatives.
-
-    For what has few readers in a step, and more in its derivative.
-    """
-    return _kept(_every, tree)
-
-
-def _kept(plainly: Callable[..., Any], tree: Any) -> Any:
-    """Returns what `kept` does where the arrays are differentiated, and what a function returns of them elsewhere.
-
-    A compiled batch takes the axes of worlds of the second for those of the first, see `jaxdae.batching.axes`; so both have a rule for
-    batches, by which all results have such an axis, the first.
-    """
-    entries, structure = jax.tree.flatten(tree)
-
-    @jax.custom_jvp
-    def one(*entries: Any) -> Any:
-        return plainly(*entries)
-
-    @one.defjvp
-    def one_jvp(primals: Any, tangents: Any) -> Any:
-        return _kept(_same, primals), linearly_kept(tuple(tangents))
-
-    return jax.tree.unflatten(structure, one(*entries))
-
-
-def linearly_kept(tree: Any) -> Any:
-    """Returns what `kept` does, of derivatives too, which may be transposed."""
-    entries, structure = jax.tree.flatten(tree)
-    return jax.tree.unflatten(structure, linear(_same, _same, entries))
-
-
 def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries: Sequence[Any]) -> list[Any]:
     """Returns the results (n,), as many as entries (n,), of a linear function whose transpose is given; both may have rules for batches.
 
@@ -257,14 +216,6 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries:
 
     b = jnp.concatenate(list(entries))
     return parts(jax.lax.custom_linear_solve(lambda x: x, b, of_one(function), of_one(transpose)))
-
-
-def _kept_at_once(size: int, batched: Sequence[bool], entries: Sequence[Any]) -> Any:
-    return worlds_back(tuple(jnp.unstack(together(*worlds_last(size, batched, entries)))))
-
-
-_same = with_rule(lambda *entries: entries, _kept_at_once)
-_every = with_rule(lambda *entries: entries, worlds_everywhere)
 
 
 def together(*entries: Any) -> Any:

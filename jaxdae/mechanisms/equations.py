@@ -188,15 +188,10 @@ class Mechanism(Labels, System):
         """Return the `condition` of joints and relations alone, for systems in which springs and other forces do not act."""
         return condition(self, t, q, forces=False)
 
-    def at(self, q: Coordinates, place: Any = None) -> Mechanism:
-        """Returns the mechanism, which knows where its bodies are at q."""
-        known = self.coordinates.at(q, place)
+    def at(self, q: Coordinates) -> Mechanism:
+        """Return the mechanism with the frames of its bodies at q."""
+        known = self.coordinates.at(q)
         return self if known is self.located else dataclasses.replace(self, located=known)
-
-    @property
-    def known_place(self) -> Any:
-        """Where the bodies are, for steps that hand it on."""
-        return None if self.located is None else self.located.known_place
 
     # The equations.
 
@@ -290,7 +285,7 @@ class Mechanism(Labels, System):
         """Returns J: the rows of joints as blocks of the two bodies that each of them connects, a matrix where there are few bodies."""
         if self._has_own_rows:
             return super().jacobian_operator(t, q, v)
-        return self._rows_by(self.coordinates.block_rows if self._has_blocks else self.coordinates.matrix_rows, t, q, v)
+        return self._rows_by(self.coordinates.block_rows if self._has_blocks else self.coordinates.dense_group_rows, t, q, v)
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
         """Returns J as blocks, by autodiff where there are few bodies; never formed."""

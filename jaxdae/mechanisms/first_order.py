@@ -139,15 +139,10 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
             joints[slip.group] = dataclasses.replace(group, **{slip.field: changed})
         return dataclasses.replace(self, given=u, mechanism=dataclasses.replace(self.mechanism, joints=joints))
 
-    def at(self, q: Coordinates, place: Any = None) -> KinematicMechanism:
-        """Returns the mechanism, which knows where its bodies are at q."""
-        known = self.mechanism.at(q, place)
+    def at(self, q: Coordinates) -> KinematicMechanism:
+        """Return the mechanism with the frames of its bodies at q."""
+        known = self.mechanism.at(q)
         return self if known is self.mechanism else dataclasses.replace(self, mechanism=known)
-
-    @property
-    def known_place(self) -> Any:
-        """What the terms of the mechanism share."""
-        return self.mechanism.known_place
 
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
         """Returns zero (nv,): what is neither held nor driven stays."""

@@ -39,7 +39,6 @@ from jaxdae.batching.last import Ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.devices import for_kernel, on_accelerator
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
-from jaxdae.mechanisms.coordinates.sums import linearly_multiplied
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
 from jaxdae.row_loops import AT_ONCE
@@ -80,11 +79,6 @@ class TreeMass(MassOperator):
 
     def times(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns M x: the momenta of the motion x, which the columns see."""
-        if self.levels.count <= SUMMED_BY_PRODUCTS_UP_TO:
-            carried = self.levels.carried.astype(float)
-            moved = self.space.screw(*linearly_multiplied(carried, [column * x for column in self.columns]))
-            momenta = linearly_multiplied(carried.T, self.inertia.times(moved))
-            return self.armature * x + sum(s * p for s, p in zip(self.columns, momenta, strict=True))
         columns = jnp.stack(self.columns, axis=1)
         moved = self.space.screw(*self.levels.pushed(columns * x[:, None]).T)
         momenta = self.levels.pulled(jnp.stack(self.inertia.times(moved), axis=1))

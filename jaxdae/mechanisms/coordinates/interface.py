@@ -120,11 +120,11 @@ class BodyCoordinates(abc.ABC):
     known: Known | None
     """What was located already, None where nothing was. It counts for the object `known.q` only, so that it is never out of date."""
 
-    def at(self, q: Coordinates, place: Any = None) -> Any:
-        """Returns the coordinates, which know where bodies are at q: at a given `known_place`, where there is one."""
+    def at(self, q: Coordinates) -> Any:
+        """Return the coordinates with the frames of the bodies at q."""
         if self.known is not None and self.known.q is q:
             return self
-        return dataclasses.replace(self, known=Known(q, self.located(q) if place is None else place))  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(self, known=Known(q, self.located(q)))  # pyright: ignore[reportArgumentType]
 
     def of_joints(self, groups: Any) -> Any:
         """Return the coordinates with the parameters of the stacked joints of a tree; absolute coordinates have none."""
@@ -133,11 +133,6 @@ class BodyCoordinates(abc.ABC):
     def axes_of_joints(self, groups: Any, axes: Any) -> Any:
         """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
         return self
-
-    @property
-    def known_place(self) -> Any:
-        """Where bodies are at the q of `at`, for steps that hand it on; None where it is found as fast as it is carried along."""
-        return None
 
     def located(self, q: Coordinates) -> Any:
         """Returns where bodies are at q, in the form of these coordinates."""
@@ -235,8 +230,8 @@ class BodyCoordinates(abc.ABC):
                 rows += [self.term_rows(q, motion, terms) for terms in some]
         return jnp.concatenate(rows)
 
-    def matrix_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
-        """Returns the rows of several groups as a matrix, of one world in any case; batches may have them in another form, too."""
+    def dense_group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
+        """Return the rows of several groups as a dense operator."""
         return DenseRows(self.group_rows(q, motion, groups))
 
     @abc.abstractmethod

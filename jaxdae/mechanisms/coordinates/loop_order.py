@@ -31,9 +31,6 @@ from jaxdae.levels import Levels
 ELIMINATED_FROM = 24
 """The number of velocities from which rows and bodies are eliminated together where that is less work."""
 
-SWEPT_UP_TO = 24
-"""The number of levels of the tree up to which batches sweep rows through it, in a program that grows with them; Cassie has 14."""
-
 WIDE = 6
 """The number of directions in which bodies move, for the estimate of work."""
 
@@ -62,11 +59,6 @@ class LoopOrder:
             return False
         matrices = rows * nv * (nv + rows)
         return self.places * (WIDE + self.width) ** 2 * (1 + self.width) <= matrices
-
-    @property
-    def sweeps(self) -> bool:
-        """Whether batches make J R^-T by a sweep, where they do not eliminate (`jaxdae.mechanisms.coordinates.loop_sweep`)."""
-        return bool(self.rows) and int(self.tree.depths.max()) < SWEPT_UP_TO
 
     @functools.cached_property
     def tree(self) -> Levels:

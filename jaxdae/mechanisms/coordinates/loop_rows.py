@@ -24,7 +24,6 @@ from jaxdae.mechanisms.coordinates.interface import Terms
 from jaxdae.mechanisms.coordinates.links import Structure
 from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, rows_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
-from jaxdae.mechanisms.coordinates.loop_sweep import SweptRows, swept_rows
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import JacobianOperator, MassOperator
 from jaxdae.typing import Leaf
@@ -77,13 +76,6 @@ def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: A
         pushes.append(jnp.stack(on_bodies, axis=1) if sides else jnp.zeros((rows, 0, width), dtype))
     seen = _entries(order, groups, dtype)
     return LoopRows(levels, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded)
-
-
-def pushed_rows(order: LoopOrder, space: Plane | Space, matrix: Any, bodies: Any, groups: Sequence[Terms]) -> SweptRows:
-    """Returns J of groups as a matrix, which is there, and as pushes; see `loop_rows`."""
-    width = len(space.screw._fields)
-    forces = [_forces(space, bodies, terms) or [[[jnp.zeros_like(terms.on_velocities[0].entries)] * width]] for terms in groups]
-    return swept_rows(order, matrix, forces, _entries(order, groups, matrix.dtype))
 
 
 def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:

@@ -32,7 +32,6 @@ import numpy as np
 
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
-from jaxdae.batching.last import kept, kept_to_differentiate, linearly_kept
 from jaxdae.checkpointing import made_again
 from jaxdae.devices import on_accelerator
 from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
@@ -41,16 +40,17 @@ from jaxdae.mechanisms.coordinates import balls
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, VELOCITIES, Structure
-from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of, pushed_rows
-from jaxdae.mechanisms.coordinates.poses import of_free_links, poses_of, taken
-from jaxdae.mechanisms.coordinates.poses_last import DESIGN, by_worlds, has_frames_last
-from jaxdae.mechanisms.coordinates.sums import linearly_multiplied, multiplied, summed_at
+from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
+from jaxdae.mechanisms.coordinates.poses import frames_of_free_links, link_frames, taken
 from jaxdae.mechanisms.coordinates.tree_parameters import parameter_axes, with_tree_parameters
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
+
+DESIGN = ("fixed", "turning", "sliding", "held")
+"""The parameters of `TreeCoordinates` on which frames depend."""
 
 
 class Near(NamedTuple):
@@ -135,34 +135,23 @@ class TreeCoordinates(BodyCoordinates):
         others = [k for k, kind in enumerate(shape.kinds) if kind != AXIS]
         if not others:
             return frames
-        found, links = of_free_links(frame, shape, q)
+        found, links = frames_of_free_links(frame, shape, q)
         own = jnp.concatenate([jnp.stack(one) for one in found], axis=1)
         placed = own @ jnp.asarray(np.eye(shape.count)[links], q.dtype)
         is_other = np.isin(np.arange(shape.count), others)
         return frame(*(jnp.where(is_other, entry, axis) for entry, axis in zip(placed, frames, strict=True)))
 
     def near(self, q: Coordinates) -> Near:
-        """Returns frames and motions about the origin of each tree, the place of its first link; `_near` knows its derivative."""
-        if not (self._is_last or has_frames_last(self.space, self.structure)):
-            return self._near(q)
-
-        def one(*given: Any) -> tuple[Any, ...]:
-            return tuple(dataclasses.replace(self, known=None, **dict(zip(DESIGN, given[:-1], strict=True)))._near(given[-1]))
-
-        return Near(*by_worlds(self.space, self.structure, one)(*(getattr(self, name) for name in DESIGN), q))
-
-    def _near(self, q: Coordinates) -> Near:
-        """Returns what `near` does, of one world as of many."""
-        shape = self.structure
-        poses = poses_of(self.space.frame, shape.count)
-        links, places = poses.rooted(poses.of(self.fixed), poses.of(self._moved(q)), shape)
+        """Return frames and motion subspaces about the origin of each tree, the place of its first link; `_near` knows its derivative."""
+        shape, frame = self.structure, self.space.frame
+        links, places = link_frames(frame, self.fixed, self._moved(q), shape)
         carriers, on_links = np.asarray(shape.body_links, int), np.asarray(shape.column_links, int)
-        bodies = poses.frames(poses.composed(poses.chosen(carriers, links), poses.of(self.held)))
-        columns = self.space.screw.of_axis(poses.frames(poses.chosen(on_links, links)), self.turning, self.sliding)
-        if np.any(carriers == shape.count):  # Of bodies on the ground it is that of the world.
+        bodies = measures.frames_of(carriers, links).then(self.held)
+        columns = self.space.screw.of_axis(measures.frames_of(on_links, links), self.turning, self.sliding)
+        if np.any(carriers == shape.count):  # The origin of a body on the ground is that of the world.
             places = [jnp.concatenate([place, jnp.zeros_like(place[:1])]) for place in places]
         origins = np.append(shape.roots, shape.count)[carriers]
-        return Near(poses.frames(links), bodies, columns, [measures.columns(place, origins) for place in places])
+        return Near(links, bodies, columns, [measures.columns(place, origins) for place in places])
 
     def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
         """Returns the derivative of `near` where coordinates have a rate, or the design has.
@@ -179,19 +168,18 @@ class TreeCoordinates(BodyCoordinates):
             designed: the derivative of the tree itself, another tree; None where it stays as it is.
         """
         shape, screw, count = self.structure, self.space.screw, len(near.origins)
-        moving = [] if rate is None else self._times(near.columns, self.velocity_of(q, rate))
+        motions: Any = jnp.stack(near.columns)
+        moving = jnp.zeros_like(motions) if rate is None else motions * self.velocity_of(q, rate)
         if designed is not None:
-            own = self._designed(q, near, designed)
-            moving = own if rate is None else [a + b for a, b in zip(moving, own, strict=True)]
+            moving = moving + self._designed(q, near, designed)
         first = np.isin(shape.column_links, shape.roots)
-        seen = [jnp.where(first, 0.0, entry) if k < count else entry for k, entry in enumerate(moving)]
+        slides = np.arange(len(near.columns))[:, None] < count
+        seen = jnp.where(first & slides, 0.0, moving)
         wanted = tuple(range(shape.count)), tuple(shape.body_links), tuple(int(k) for k in shape.column_links)
-        pushed = dict(zip(lists := list(dict.fromkeys(wanted)), self._linearly_pushed(seen, lists), strict=True))
+        pushed = dict(zip(lists := list(dict.fromkeys(wanted)), self._sum_to_leaves(seen, lists), strict=True))
         links, bodies, columns = (screw(*pushed[of]) for of in wanted)
-        origins = self._linearly_pushed([jnp.where(first, entry, 0.0) for entry in moving[:count]], [shape.body_links])[0]
+        origins = self._sum_to_leaves(jnp.where(first, moving[:count], 0.0), [shape.body_links])[0]
         along = Near(links.moving(near.links), bodies.moving(near.bodies), columns.cross(near.columns), list(origins))
-        if self._is_last:
-            along = along._replace(bodies=linearly_kept(along.bodies), columns=linearly_kept(along.columns))
         if designed is None:
             return along
         on_links, on_bodies = (measures.frames_of(np.asarray(of, int), near.links) for of in (wanted[2], wanted[1]))
@@ -226,11 +214,6 @@ class TreeCoordinates(BodyCoordinates):
         """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
         return _kinematics(self.plain, self.located(q), v)
 
-    @property
-    def known_place(self) -> Near | None:
-        """Where bodies are at the q of `at`, where the worlds of batches are last in it."""
-        return self.known.found if self.known is not None and self._is_last else None
-
     def locate(self, q: Coordinates) -> Near:
         """Returns frames and motions about the origin of each tree."""
         return _near(self, q)
@@ -238,37 +221,19 @@ class TreeCoordinates(BodyCoordinates):
     def moving(self, near: Near, v: Velocity) -> Kinematics:
         """Returns what `kinematics` does, anew."""
         shape, screw = self.structure, self.space.screw
-        v = self._read(v)
-        moving = self._times(near.columns, v)
-        motion, links = (screw(*found) for found in self._pushed(moving, [shape.body_links, shape.column_links]))
-        rate = screw(*self._pushed(self._times(self._read(links.cross(near.columns)), v), [shape.body_links])[0])
+        motions = jnp.stack(near.columns)
+        motion, links = (screw(*found) for found in self._sum_to_leaves(motions * v, [shape.body_links, shape.column_links]))
+        rates = jnp.stack(links.cross(near.columns)) * v
+        rate = screw(*self._sum_to_leaves(rates, [shape.body_links])[0])
         frames = near.bodies._replace(**{near.bodies._fields[k]: near.bodies[k] + origin for k, origin in enumerate(near.origins)})
-        keep = kept if self._is_last else lambda tree: tree
-        twists = keep(motion.at(near.bodies))
-        return Kinematics(frames, twists, keep(rate.acceleration_at(near.bodies, motion, twists)))
+        twists = motion.at(near.bodies)
+        return Kinematics(frames, twists, rate.acceleration_at(near.bodies, motion, twists))
 
-    def _read(self, tree: Any) -> Any:
-        """Returns what several read in the derivatives of a step."""
-        return kept_to_differentiate(tree) if self._is_last else tree
-
-    def _times(self, motions: Any, v: Any) -> Any:
-        """Returns motions times velocities as entries (k, nv), in a list where the worlds of batches are last in their sums."""
-        return [entry * v for entry in motions] if self._is_last else jnp.stack(motions) * v
-
-    def _pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Returns sums (k, links) of entries (k, nv) over the velocities that carry these links, for the links of several lists."""
-        if self._is_last:
-            return multiplied([self.structure.carried[np.asarray(links, int)].astype(float) for links in wanted], list(entries))
-        return self._linearly_pushed(entries, wanted)
-
-    def _linearly_pushed(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Returns what `_pushed` does, of derivatives too, which have to be transposed."""
-        if self._is_last:
-            return [linearly_multiplied(self.structure.carried[np.asarray(links, int)].astype(float), list(entries)) for links in wanted]
+    def _sum_to_leaves(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
+        """Return sums (k, links) of entries (k, nv) over the velocities that move these links, for the links of several lists."""
         if self._is_small:
-            entries = jnp.stack(list(entries))
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
-        sums = self.structure.levels.pushed(jnp.stack(list(entries)).T)
+        sums = self.structure.levels.pushed(entries.T)
         found = []
         for links in wanted:
             at = self.structure.last_columns[np.asarray(links, int)]
@@ -276,31 +241,22 @@ class TreeCoordinates(BodyCoordinates):
             found.append((sums if is_all else jnp.concatenate([sums, jnp.zeros_like(sums[:1])])[at]).T)
         return found
 
-    def _pulled(self, entries: Any) -> Any:
-        """Returns sums (k, nv) of k entries (n,) of bodies over those that each velocity carries."""
-        if self._is_last:
-            return multiplied([self.structure.carried[np.asarray(self.structure.body_links, int)].T.astype(float)], entries)[0]
+    def _sum_to_root(self, entries: Any) -> Any:
+        """Return sums (k, nv) of k entries (n,) of bodies over the bodies that each velocity moves."""
         if self._is_small:
             stacked, carried = jnp.stack(entries), self._carried(self.structure.body_links, entries[0].dtype)
             return small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
         return self.structure.levels.pulled(self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
-        """Returns sums (k, nv) of k entries (n,) over the bodies that the last velocity of a link carries by itself."""
+        """Return sums (k, nv) of k entries (n,) over the bodies that the last velocity of a link carries by itself."""
         columns = self.structure.last_columns[np.asarray(self.structure.body_links, int)]
-        if self._is_last:
-            return multiplied([np.eye(len(self.velocity_names) + 1)[:-1, columns]], entries)[0]
-        return summed_at(columns, jnp.stack(entries), len(self.velocity_names))
+        return _summed_at(columns, jnp.stack(entries), len(self.velocity_names))
 
     @property
     def _is_small(self) -> bool:
-        """Whether sums over the tree are best made by products with 0/1 matrices."""
+        """Return whether products with 0/1 matrices are the best sums over the tree."""
         return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
-
-    @property
-    def _is_last(self) -> bool:
-        """Whether the worlds of a batch are last in frames and in sums over the tree: of trees of some size in space."""
-        return self._is_small and len(self.velocity_names) >= self.articulated_from and isinstance(self.space, Space)
 
     def _carried(self, links: Any, dtype: Any) -> Any:
         """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
@@ -311,9 +267,7 @@ class TreeCoordinates(BodyCoordinates):
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
         """Returns T^T F (nv,)."""
         near = self.located(q)
-        forces = self._pulled(self.space.screw.of_wrench(near.bodies, self._read(wrench)))
-        if self._is_last:
-            return jnp.asarray(sum(x * f for x, f in zip(near.columns, forces, strict=True)))
+        forces = self._sum_to_root(self.space.screw.of_wrench(near.bodies, wrench))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
@@ -344,7 +298,7 @@ class TreeCoordinates(BodyCoordinates):
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
         """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
         near = self.located(q)
-        bodies = self._read(self.space.body_inertia.of_bodies(near.bodies, self._read(mass), inertia))
+        bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
         own = type(bodies)(*self._at_columns(bodies))
         tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
         return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
@@ -389,15 +343,9 @@ class TreeCoordinates(BodyCoordinates):
         """Returns the rows of several groups: as pushes on links where M and J are best eliminated together, else as a matrix."""
         order = order_of(self.structure, groups)
         if not order.pays:
-            return self.matrix_rows(q, motion, groups)
+            return DenseRows(self.group_rows(q, motion, groups))
         near = self.located(q)
         return loop_rows(order, self.space, self.structure.levels, near.columns, near.bodies, groups)
-
-    def matrix_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
-        """Returns the rows of several groups as a matrix; those of trees of some size in space as pushes on links, too."""
-        rows = self.group_rows(q, motion, groups)
-        order = order_of(self.structure, groups) if self._is_last and rows.shape[0] else None
-        return pushed_rows(order, self.space, rows, self.located(q).bodies, groups) if order and order.sweeps else DenseRows(rows)
 
     # How coordinates move.
 
@@ -412,6 +360,19 @@ class TreeCoordinates(BodyCoordinates):
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
         """Returns xi' of q (+) xi(t) where it moves with velocity v."""
         return v if self.flat else balls.step_rate(self.structure, xi, v)
+
+
+def _summed_at(columns: np.ndarray, entries: Any, count: int) -> Any:
+    """Return sums (k, count) of entries (k, n) by column; entries of column `count` are dropped."""
+    nothing = jnp.zeros((entries.shape[0], count + 1), entries.dtype)
+    if len(set(columns)) < len(columns):
+        return nothing.at[:, columns].add(entries)[:, :-1]
+    # One body at most for each velocity: found by indices, which is faster than additions.
+    bodies = np.full(count + 1, entries.shape[1])
+    bodies[columns] = np.arange(len(columns))
+    if np.array_equal(bodies[:-1], np.arange(entries.shape[1])):
+        return entries
+    return measures.columns(jnp.concatenate([entries, nothing[:, :1]], axis=1), bodies[:-1])
 
 
 # Compiled as units: all who need them share one trace. Loops of gradients do not take the first apart: of what is constant in it they make
