@@ -10,10 +10,11 @@ import pytest
 
 import jaxdae
 import jaxdae.mechanisms as jm
-from jaxdae.levels import Levels, ordered
 from jaxdae.mechanisms import spatial as js
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.operators import DenseRows
+from jaxdae.trees.sweep import inward, outward, sum_to_leaves, sum_to_root
+from jaxdae.trees.tree import Tree
 
 EPS = float(jnp.finfo(float).eps)
 
@@ -22,11 +23,11 @@ def some_tree(nodes, seed=0):
     """Returns a random forest with two roots: branches of all lengths, levels of more than 16 nodes where there are many."""
     rng = np.random.default_rng(seed)
     parents = [nodes, nodes, *(int(rng.integers(max(0, k // 4 - 1), k)) for k in range(2, nodes))]
-    return Levels(tuple(parents[:nodes]))
+    return Tree(tuple(parents[:nodes]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tree", [Levels(()), Levels((1,)), Levels((5, 0, 1, 2, 3)), some_tree(30), some_tree(150)], ids=lambda t: t.count)
+@pytest.mark.parametrize("tree", [Tree(()), Tree((1,)), Tree((5, 0, 1, 2, 3)), some_tree(30), some_tree(150)], ids=lambda t: t.count)
 def test_sums_over_ancestors_and_descendants(tree):
     entry = jnp.asarray(np.random.default_rng(1).normal(size=(tree.count, 2)))
     above, below = np.array(entry), np.array(entry)
@@ -35,8 +36,8 @@ def test_sums_over_ancestors_and_descendants(tree):
     for node, parent in reversed(list(enumerate(tree.parents))):
         if parent < tree.count:
             below[parent] += below[node]
-    np.testing.assert_allclose(tree.pushed(entry), above, rtol=0, atol=100 * EPS)
-    np.testing.assert_allclose(tree.pulled(entry), below, rtol=0, atol=100 * EPS)
+    np.testing.assert_allclose(sum_to_leaves(tree, entry), above, rtol=0, atol=100 * EPS)
+    np.testing.assert_allclose(sum_to_root(tree, entry), below, rtol=0, atol=100 * EPS)
 
     def add(own, given):
         return (own + given,) * 2
@@ -46,49 +47,23 @@ def test_sums_over_ancestors_and_descendants(tree):
     def still(x):
         return x
 
-    for along, across in ((tree.pushed, tree.pulled), (tree.pulled, tree.pushed)):
-        still.defjvp(lambda primals, tangents, along=along: (primals[0], along(tangents[0])))
+    for along, across in ((sum_to_leaves, sum_to_root), (sum_to_root, sum_to_leaves)):
+        still.defjvp(lambda primals, tangents, along=along: (primals[0], along(tree, tangents[0])))
         found = jax.grad(lambda x: jnp.sum(entry * still(x)))(entry)
-        np.testing.assert_allclose(found, across(entry), rtol=0, atol=100 * EPS)
+        np.testing.assert_allclose(found, across(tree, entry), rtol=0, atol=100 * EPS)
 
     if tree.count:
-        np.testing.assert_allclose(tree.outward(add, entry, jnp.zeros(2)), above, rtol=0, atol=100 * EPS)
-        np.testing.assert_allclose(tree.inward(add, entry, jnp.zeros(2)), below, rtol=0, atol=100 * EPS)
+        for sweep, expected in ((outward, above), (inward, below)):
+            found = tree.to_nodes(sweep(tree, add, tree.to_slots(entry), jnp.zeros(2)))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=100 * EPS)
 
 
-LIMBS = Levels((101, 0, 0, 0, 0, 0, *range(1, 96)), copies=True)
-"""Five limbs of twenty nodes on a base, which stands above each of them."""
-
-
-def test_recursions_over_a_base_that_stands_above_each_of_its_limbs():
-    entry, nothing = jnp.asarray(np.random.default_rng(1).normal(size=(101, 2))), jnp.zeros(2)
-    assert np.sum(LIMBS.in_places == 0) == 5
-    assert np.sum(LIMBS.once == 0) == 1
-
-    def add(own, given):
-        return (own + given,) * 2
-
-    above, below = (matrix @ np.asarray(entry) for matrix in (LIMBS.carried, LIMBS.carried.T))
-    np.testing.assert_allclose(LIMBS.outward(add, entry, nothing), above, rtol=0, atol=100 * EPS)
-    np.testing.assert_allclose(LIMBS.inward(add, entry, nothing), below, rtol=0, atol=100 * EPS)
-    np.testing.assert_allclose(
-        LIMBS.added(LIMBS.inward(add, ordered(entry, LIMBS.once), nothing, linear=True)), below, rtol=0, atol=100 * EPS
-    )
-
-    rng = np.random.default_rng(2)
-    columns, q = jm.PLANE.screw(*jnp.asarray(rng.normal(size=(3, 101)))), jnp.asarray(rng.normal(size=101))
-    x, y = rng.normal(size=(2, 101))
-    inertia = jm.PLANE.body_inertia(*jnp.asarray([np.ones(101), x, y, x**2 + y**2 + 0.1]))
-    mass = TreeMass(jm.PLANE, LIMBS, columns, inertia, jnp.full(101, 0.1))
-    expected = np.linalg.solve(np.asarray(mass.as_dense()), q)
-
-    def solved(mass):
-        factors = mass.factorize()
-        return factors.unscaled(factors.scaled(q))
-
-    one, many = jax.jit(lambda mass, two: (solved(mass), jax.vmap(solved)(two)[1]))(mass, jax.tree.map(lambda x: jnp.stack([x, x]), mass))
-    for found in (one, many):
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+def test_the_first_child_occupies_the_slot_below_its_parent():
+    """Five limbs of twenty nodes on a base: a grid for the base and a grid for the limbs, without empty slots."""
+    tree = Tree((101, 0, 0, 0, 0, 0, *range(1, 96)))
+    assert [grid.shape for grid in tree.grids] == [(1, 1), (20, 5)]
+    np.testing.assert_array_equal(tree.above[1][1:], np.broadcast_to(np.arange(5), (19, 5)))
+    np.testing.assert_array_equal(tree.slot_nodes[tree.node_slots], np.arange(101))
 
 
 def branching(space, bodies, seed=0):

@@ -20,10 +20,10 @@ from jaxtyping import Bool, Float
 from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.trigonometry import once
-from jaxdae.levels import ordered
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
 from jaxdae.operators.jacobian import GramFactors, JacobianOperator, softened_cholesky
+from jaxdae.trees.tree import padded_take
 from jaxdae.typing import Leaf
 
 ELIMINATED_FROM = small_matrix.UNROLLED_UP_TO + 1
@@ -197,7 +197,7 @@ def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
     table = np.full((most, len(groups)), entries.shape[0])
     for number, group in enumerate(groups):
         table[: len(group), number] = group
-    return sum((ordered(entries, numbers) for numbers in table), jnp.zeros((len(groups), *entries.shape[1:]), entries.dtype))
+    return sum((padded_take(entries, numbers) for numbers in table), jnp.zeros((len(groups), *entries.shape[1:]), entries.dtype))
 
 
 def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ when its children are, from the leaves of this tree to its roots:
     [B   E ] = [X   1] [      E'],        X = B L^-T,        E' = E - X X^T goes to the parent,
 
 with A of the joint's own rows and B of its border. The trees of chains, of ladders and of most robots have small borders, whatever their
-size. All joints are padded to one size, so that the elimination is a recursion over levels (`jaxdae.levels`) and the program does not
+size. All joints are padded to one size, so that the elimination is a recursion over levels (`jaxdae.trees.sweep`) and the program does not
 depend on how many there are.
 
 A body on which many branches hang would make neighbors of all their joints. Its own motion is an unknown then: with z = F_b^T lam and F_b
@@ -39,7 +39,7 @@ import functools
 
 import numpy as np
 
-from jaxdae.levels import Levels
+from jaxdae.trees.tree import Tree
 
 CROWDED = 4
 """The number of branches from which the motion of the body on which they hang is an unknown."""
@@ -151,9 +151,9 @@ class Elimination:
         return nodes, [sorted((place[other] for other in border), reverse=True) for _, border in reversed(self._order)]
 
     @functools.cached_property
-    def levels(self) -> Levels:
-        """The tree of the nodes."""
-        return Levels(tuple(border[0] if border else len(self._order) for border in self._nodes[1]))
+    def tree(self) -> Tree:
+        """Return the tree of the nodes."""
+        return Tree(tuple(border[0] if border else len(self._order) for border in self._nodes[1]))
 
     @functools.cached_property
     def sizes(self) -> tuple[int, int]:
@@ -164,7 +164,7 @@ class Elimination:
 
     def _laid(self, table: np.ndarray, nothing: int | float) -> np.ndarray:
         """Returns a table of nodes in the places of the levels, with nothing in those that are empty: recursions move no arrays then."""
-        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.levels.in_places]
+        return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.tree.slot_nodes]
 
     @functools.cached_property
     def signs(self) -> np.ndarray:
@@ -200,7 +200,7 @@ class Elimination:
         own, border = self.sizes
         passed = np.zeros((len(self.fronts), own + border, border))
         nothing = self.unknowns
-        for at, parent in enumerate(self.levels.parents):
+        for at, parent in enumerate(self.tree.parents):
             if parent < len(self.fronts):
                 where = {number: k for k, number in enumerate(self.fronts[parent]) if number < nothing}
                 for k, number in enumerate(self.fronts[at, own:]):

@@ -23,6 +23,7 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, joined, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.operators.elimination import Elimination
+from jaxdae.trees.sweep import inward, outward
 from jaxdae.typing import Leaf
 
 MATRICES_UP_TO = 40
@@ -43,7 +44,7 @@ class EliminationFactors:
     Attributes:
         order: who is eliminated when (static).
         lower: the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
-        columns: [L^-T S; X] of all nodes (places, own + border, own), as levels have them; infinite where the matrix is there.
+        columns: [L^-T S; X] of all nodes (slots, own + border, own); infinite where the matrix is there.
     """
 
     order: Elimination = static()
@@ -178,7 +179,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
     signs, passed = constant(order.signs[:, None], columns, worlds), constant(order.passed, columns, worlds)
     nothing = jnp.zeros((own + border, own + border, *sizes), columns.dtype)
-    return order.levels.inward(step, (columns, signs, passed, entries), nothing, placed=True)
+    return inward(order.tree, step, (columns, signs, passed, entries), nothing)
 
 
 @_unit
@@ -203,8 +204,8 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
         return jnp.concatenate([x, beyond], axis=1), x
 
     nothing = jnp.zeros((own + border, *sizes), b.dtype)
-    y = order.levels.inward(down, (columns, signs, passed, padded[order.numbers]), nothing, placed=True)
-    x = order.levels.outward(up, (columns, signs, passed, y), nothing, placed=True)
+    y = inward(order.tree, down, (columns, signs, passed, padded[order.numbers]), nothing)
+    x = outward(order.tree, up, (columns, signs, passed, y), nothing)
     where = np.zeros(order.unknowns + 1, int)  # Of what has no number the last entry is written, and not read.
     where[order.numbers.reshape(-1)] = np.arange(order.numbers.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]

@@ -38,10 +38,10 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
 from jaxdae.devices import for_kernel, on_accelerator
-from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO, Levels, ordered
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
-from jaxdae.row_loops import AT_ONCE
+from jaxdae.trees.sweep import inward, outward, sum_to_leaves, sum_to_root
+from jaxdae.trees.tree import Tree
 from jaxdae.typing import Leaf
 
 DENSE_UP_TO = 96
@@ -55,14 +55,14 @@ class TreeMass(MassOperator):
 
     Attributes:
         space: the plane or space (static).
-        levels: the velocities as nodes (static).
+        tree: the velocities as nodes (static).
         columns: their motions S, each component (nv,), about the origin.
         inertia: what each of them carries by itself, each component (nv,), about the origin.
         armature: what motors add (nv,).
     """
 
     space: Plane | Space = static()
-    levels: Levels = static()
+    tree: Tree = static()
     columns: Any
     inertia: Any
     armature: Leaf
@@ -80,8 +80,8 @@ class TreeMass(MassOperator):
     def times(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns M x: the momenta of the motion x, which the columns see."""
         columns = jnp.stack(self.columns, axis=1)
-        moved = self.space.screw(*self.levels.pushed(columns * x[:, None]).T)
-        momenta = self.levels.pulled(jnp.stack(self.inertia.times(moved), axis=1))
+        moved = self.space.screw(*sum_to_leaves(self.tree, columns * x[:, None]).T)
+        momenta = sum_to_root(self.tree, jnp.stack(self.inertia.times(moved), axis=1))
         return jnp.sum(columns * momenta, axis=1) + self.armature * x
 
     def times_matrix(self, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
@@ -94,15 +94,12 @@ class TreeMass(MassOperator):
         products = small_matrix.product_transposed(columns, momenta)
         # An accelerator would need a kernel to turn the matrix over, and none to multiply the other way round.
         mirrored = small_matrix.product_transposed(momenta, columns) if on_accelerator() else products.T
-        carried = self.levels.carried
+        carried = self.tree.is_ancestor
         return jnp.where(carried.T, products, jnp.where(carried, mirrored, 0.0)) + jnp.diag(self.armature)
 
     def _composite(self) -> Any:
         """Returns the inertia of all that each node carries, each component (nv,)."""
-        levels, own = self.levels, jnp.stack(self.inertia)
-        if levels.count > SUMMED_BY_PRODUCTS_UP_TO:
-            return type(self.inertia)(*levels.pulled(own.T).T)
-        return type(self.inertia)(*small_matrix.product_transposed(own, jnp.asarray(levels.carried.T, own.dtype)))
+        return type(self.inertia)(*sum_to_root(self.tree, jnp.stack(self.inertia, axis=1)).T)
 
     def diagonal_mean(self) -> Float[Array, ""]:
         """Returns trace(M) / n ()."""
@@ -115,7 +112,7 @@ class TreeMass(MassOperator):
 
     def factorize(self) -> TreeRoot:
         """Returns the factors, by articulated bodies or of the matrix."""
-        return TreeRoot(self.levels, *named(_factorized(self), FACTOR))
+        return TreeRoot(self.tree, *named(_factorized(self), FACTOR))
 
 
 @pytree
@@ -123,14 +120,14 @@ class TreeRoot(MassFactors):
     """M = R R^T as a matrix, or as the motions, the pushes and the pivots of articulated bodies.
 
     Attributes:
-        levels: the velocities as nodes (static).
+        tree: the velocities as nodes (static).
         lower: the Cholesky factor of the matrix (nv, nv), of one small world; else infinite.
-        motions: s = S / sqrt(D) in the places of the levels (places, k), of a batch or a large world; else infinite.
+        motions: s = S / sqrt(D) in the slots of the tree (slots, k), of a batch or a large world; else infinite.
         pushes: u = U / sqrt(D), likewise.
         inverse: 1 / sqrt(D) (nv,), likewise.
     """
 
-    levels: Levels = static()
+    tree: Tree = static()
     lower: Leaf
     motions: Leaf
     pushes: Leaf
@@ -152,12 +149,12 @@ class TreeRoot(MassFactors):
     def _solved(self, b: Any, *, inward: bool) -> Any:
         """Returns R^-1 B or R^-T B (nv, m)."""
         sweep = _inward if inward else _outward
-        levels, large = self.levels, _is_large(self.levels)
+        tree, large = self.tree, _is_large(self.tree)
 
         @Ruled
         def solved(lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
             if large:
-                return sweep(levels, motions, pushes, inverse, b)
+                return sweep(tree, motions, pushes, inverse, b)
             # The factor of the matrix is L with M = L L^T, that is R = L.
             return jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True, transpose_a=not inward)
 
@@ -169,27 +166,27 @@ class TreeRoot(MassFactors):
                 several = solved(lower, motions, pushes, inverse, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
                 return jnp.moveaxis(several, -1, 0), True
             _, *last = worlds_last(size, batched, arguments)
-            return jnp.moveaxis(sweep(levels, *last), -1, 0), True
+            return jnp.moveaxis(sweep(tree, *last), -1, 0), True
 
         return solved(self.lower, self.motions, self.pushes, self.inverse, b)
 
 
-def _is_large(levels: Levels) -> bool:
-    return levels.count > DENSE_UP_TO or for_kernel()
+def _is_large(tree: Tree) -> bool:
+    return tree.count > DENSE_UP_TO or for_kernel()
 
 
 def _factorized(mass: TreeMass) -> tuple[Any, ...]:
     """Returns what `TreeRoot` has, in a batch by articulated bodies."""
-    levels, space, kind = mass.levels, mass.space, type(mass.inertia)
-    nodes, width, dtype = levels.count, len(mass.columns), mass.dtype
+    tree, space, kind = mass.tree, mass.space, type(mass.inertia)
+    nodes, width, dtype = tree.count, len(mass.columns), mass.dtype
 
     @Ruled
     def factors(columns: Any, inertia: Any, armature: Any) -> tuple[Any, ...]:
         columns, inertia = jnp.stack(columns, axis=1), jnp.stack(inertia, axis=1)
-        if _is_large(levels):
-            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(levels, space, kind, columns, inertia, armature)
-        matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
-        places = len(levels.in_places), width
+        if _is_large(tree):
+            return jnp.full((nodes, nodes), jnp.inf, dtype), *_articulated(tree, space, kind, columns, inertia, armature)
+        matrix = TreeMass(space, tree, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
+        places = len(tree.slot_nodes), width
         return small_matrix.lower_cholesky(matrix), *(jnp.full(shape, jnp.inf, dtype) for shape in (places, places, (nodes,)))
 
     @factors.def_vmap
@@ -198,18 +195,18 @@ def _factorized(mass: TreeMass) -> tuple[Any, ...]:
         if not any((*of_columns, *of_inertia, of_armature)):
             return factors(columns, inertia, armature), (False, False, False, False)
         columns, inertia = (jnp.stack(worlds_last(size, of, each), axis=1) for of, each in ((of_columns, columns), (of_inertia, inertia)))
-        found = _articulated(levels, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
+        found = _articulated(tree, space, kind, columns, inertia, *worlds_last(size, (of_armature,), (armature,)))
         return (jnp.full((nodes, nodes), jnp.inf, dtype), *worlds_back(found)), (False, True, True, True)
 
     return factors(tuple(mass.columns), tuple(mass.inertia), mass.armature)
 
 
-def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
+def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
     """Returns s, u and 1 / sqrt(D) as `TreeRoot` has them, of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
 
     A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
     """
-    limit = small_matrix.rounding(levels.count, columns.dtype)
+    limit = small_matrix.rounding(tree.count, columns.dtype)
     nodes, width, *worlds = columns.shape
     if not worlds:  # Matrices of all nodes at once, by a product with constants. In batches they would be too much to be read in the loop.
         units = inertia_units(kind, inertia.shape[1])
@@ -236,26 +233,26 @@ def _articulated(levels: Levels, space: Plane | Space, kind: Any, columns: Any, 
         part = push * inverse[:, None]
         return (shown - part[:, :, None] * part[:, None, :], carried), (part, inverse)
 
-    columns, inertia, armature = (ordered(x, levels.in_places) for x in (columns, inertia, armature))
-    empty = levels.in_places == nodes
+    columns, inertia, armature = (tree.to_slots(x) for x in (columns, inertia, armature))
+    empty = tree.slot_nodes == nodes
     if np.any(empty):  # All else is zero there, and an armature of one is a pivot.
         armature = armature + jnp.asarray(empty, armature.dtype).reshape(-1, *[1] * len(worlds))
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros(inertia.shape[1:], inertia.dtype)
-    pushes, inverse = levels.inward(step, (columns, inertia, armature), none, placed=True, at_once=AT_ONCE)
-    return columns * inverse[:, None], pushes, ordered(inverse, levels.places)
+    pushes, inverse = inward(tree, step, (columns, inertia, armature), none)
+    return columns * inverse[:, None], pushes, tree.to_nodes(inverse)
 
 
-def _inward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
+def _inward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-1 B (nv, m, ...)."""
-    own = motions, pushes, ordered(b * inverse[:, None], levels.once)
-    return levels.added(levels.inward(_half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), linear=True))
+    own = motions, pushes, tree.to_slots(b * inverse[:, None])
+    return tree.to_nodes(inward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype)))
 
 
-def _outward(levels: Levels, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
+def _outward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
     """Returns R^-T B (nv, m, ...)."""
-    own = pushes, motions, ordered(b, levels.in_places)
-    found = levels.outward(_half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype), placed=True)
-    return ordered(found, levels.places) * inverse[:, None]
+    own = pushes, motions, tree.to_slots(b)
+    found = outward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype))
+    return tree.to_nodes(found) * inverse[:, None]
 
 
 @jax.jit  # A unit: the program has it once for both halves.

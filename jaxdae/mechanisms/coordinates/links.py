@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdae.levels import Levels
+from jaxdae.trees.tree import Tree
 
 AXIS, BALL, PLACE = "axis", "ball", "place"
 COORDINATES = {AXIS: 1, BALL: 4, PLACE: 3}
@@ -143,28 +143,28 @@ class Structure:
         return np.append(np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names))
 
     @functools.cached_property
-    def levels(self) -> Levels:
+    def tree(self) -> Tree:
         """The velocities as nodes: each below the one before it in its link, the first of a link below the last of the parent."""
         links, last = self.column_links, self.last_columns
         first = np.append(True, links[1:] != links[:-1]) if links.size else np.zeros(0, bool)
         above = last[np.asarray(self.parents, int)[links]] if links.size else links
-        return Levels(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)), copies=True)
+        return Tree(tuple(int(k) for k in np.where(first, above, np.arange(links.size) - 1)))
 
     @functools.cached_property
-    def link_levels(self) -> Levels:
+    def link_tree(self) -> Tree:
         """The links as nodes."""
-        return Levels(self.parents)
+        return Tree(self.parents)
 
     @property
     def carried(self) -> np.ndarray:
         """Whether a link is carried by the link of a velocity (links + 1, nv), itself included; the ground by none."""
-        nodes = self.levels.carried
+        nodes = self.tree.is_ancestor
         return np.concatenate([nodes, np.zeros((1, nodes.shape[1]), bool)])[self.last_columns]
 
     @property
     def carried_links(self) -> np.ndarray:
         """Whether a link is carried by another, itself included (links, links)."""
-        return self.link_levels.carried
+        return self.link_tree.is_ancestor
 
     @property
     def roots(self) -> np.ndarray:

@@ -39,10 +39,11 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, named
-from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder
 from jaxdae.operators.elimination_factors import constant, present
+from jaxdae.trees.sweep import inward, outward
+from jaxdae.trees.tree import Tree
 from jaxdae.typing import Rows, Velocity
 
 MATRICES_UP_TO = 90
@@ -103,16 +104,16 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
         entries: of each row in velocities by themselves (nc, own).
         compliance: C (nc,).
     """
-    kind, levels, space = type(mass.inertia), mass.levels, mass.space
+    kind, tree, space = type(mass.inertia), mass.tree, mass.space
 
     @Ruled
     def factorized(*arguments: Any) -> tuple[Any, Any]:
         columns, inertia, armature, pushes, entries, compliance = arguments
         if not _is_small(order):
             return _no_matrices(order, columns, compliance), _factorized(order, kind, *arguments)
-        matrix = TreeMass(space, levels, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
+        matrix = TreeMass(space, tree, space.screw(*columns.T), kind(*inertia.T), armature).as_dense()
         inverse = small_matrix.inverse_cholesky(matrix)
-        scaled = small_matrix.product_transposed(rows_matrix(order, levels, columns, pushes, entries), inverse)
+        scaled = small_matrix.product_transposed(rows_matrix(order, tree, columns, pushes, entries), inverse)
         gram = small_matrix.add_diagonal(small_matrix.product_transposed(scaled, scaled), compliance)
         return (inverse, scaled, small_matrix.inverse_cholesky(gram)), _not_eliminated(order, columns)
 
@@ -144,10 +145,10 @@ def _not_eliminated(order: LoopOrder, columns: Any) -> tuple[Any, ...]:
     return tuple(jnp.full(shape, jnp.inf, columns.dtype) for shape in shapes)
 
 
-def rows_matrix(order: LoopOrder, levels: Levels, columns: Any, pushes: Any, entries: Any) -> Any:
+def rows_matrix(order: LoopOrder, tree: Tree, columns: Any, pushes: Any, entries: Any) -> Any:
     """Returns J (nc, nv) of rows with pushes (nc, sides, k) and entries (nc, own), where the velocities have the motions S (nv, k)."""
-    count = levels.count
-    carried = jnp.asarray(np.concatenate([levels.carried, np.zeros((1, count), bool)]), columns.dtype)
+    count = tree.count
+    carried = jnp.asarray(np.concatenate([tree.is_ancestor, np.zeros((1, count), bool)]), columns.dtype)
     eye = jnp.asarray(np.eye(count + 1, count), columns.dtype)
     rows = jnp.zeros((order.rows, count), columns.dtype)
     for side, nodes in enumerate(order.padded(order.ends, pushes.shape[1]).T):
@@ -182,7 +183,7 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
     """Returns the arrays of an elimination; all arguments may have axes of worlds at their ends."""
     pushes, entries = pushes.reshape(-1, *pushes.shape[2:]), entries.reshape(-1, *entries.shape[2:])
     k, width, worlds = columns.shape[1], order.width, columns.ndim - 2
-    of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.levels.count))
+    of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.tree.count))
     closing = _is_closing(order)
     columns = _found(order.velocities, columns)
     none = jnp.zeros((*columns.shape[:2], width, *columns.shape[2:]), columns.dtype)
@@ -232,7 +233,7 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
         jnp.zeros((inertia.shape[1], *size), columns.dtype),
         jnp.zeros((width, *size), columns.dtype),
     )
-    closing, roots, pushes, pivots = order.levels.inward(step, own, nothing, placed=True)
+    closing, roots, pushes, pivots = inward(order.tree, step, own, nothing)
     return columns, closing, roots, pushes, pivots, _transfers(order, columns, closing, roots, pushes)
 
 
@@ -272,14 +273,14 @@ def _solved(
     nothing = jnp.zeros((k + width, *size), f.dtype)
     f, r = _found(order.velocities, f), _found(order.closed, r)
 
-    def inward(own: Any, given: Any) -> tuple[Any, Any]:
+    def pass_up(own: Any, given: Any) -> tuple[Any, Any]:
         transfer, added = own
         return jnp.sum(transfer * given[:, None], axis=2) + added, given
 
     at_rest = jnp.concatenate([jnp.zeros_like(columns), r], axis=1)
     # Of what is there at rest only the entries of rows are not zero: of all that is kept, P is what takes longest to be read.
     added = jnp.sum(transfers[:, :, k:] * r[:, None], axis=2) - pushes * f[:, None]
-    b = at_rest + order.levels.inward(inward, (transfers, added), nothing, placed=True)
+    b = at_rest + inward(order.tree, pass_up, (transfers, added), nothing)
     found = []
     for j in range(width):
         found.append(closes[:, j] * b[:, k + j] / present(roots[:, j]))
@@ -291,11 +292,11 @@ def _solved(
         known = sum((closing[:, i, j] * at[i] for i in range(k + width)), -found[j])
         at[k + j] = closes[:, j] * known / present(roots[:, j])
 
-    def outward(own: Any, above: Any) -> tuple[Any, Any]:
+    def pass_down(own: Any, above: Any) -> tuple[Any, Any]:
         transfer, added = own
         at = jnp.sum(transfer * above[:, :, None], axis=1) + added
         return at, (above, at[:, k:])
 
-    above, mu = order.levels.outward(outward, (transfers, jnp.stack(at, axis=1)), nothing, placed=True)
+    above, mu = outward(order.tree, pass_down, (transfers, jnp.stack(at, axis=1)), nothing)
     x = u - jnp.sum(pushes * above, axis=1)
-    return x[order.levels.places[order.of_velocities]], -mu.reshape(-1, *size)[order.closings]
+    return x[order.tree.node_slots[order.of_velocities]], -mu.reshape(-1, *size)[order.closings]

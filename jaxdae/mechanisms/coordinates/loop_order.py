@@ -26,7 +26,7 @@ import functools
 
 import numpy as np
 
-from jaxdae.levels import Levels
+from jaxdae.trees.tree import Tree
 
 ELIMINATED_FROM = 24
 """The number of velocities from which rows and bodies are eliminated together where that is less work."""
@@ -59,11 +59,6 @@ class LoopOrder:
             return False
         matrices = rows * nv * (nv + rows)
         return self.places * (WIDE + self.width) ** 2 * (1 + self.width) <= matrices
-
-    @functools.cached_property
-    def tree(self) -> Levels:
-        """The tree of the velocities."""
-        return Levels(self.parents)
 
     @property
     def rows(self) -> int:
@@ -143,25 +138,25 @@ class LoopOrder:
         )
 
     @functools.cached_property
-    def levels(self) -> Levels:
-        """The tree of the nodes."""
-        return Levels(tuple(self._nodes[1]))
+    def tree(self) -> Tree:
+        """Return the tree of the nodes."""
+        return Tree(tuple(self._nodes[1]))
 
     @property
     def places(self) -> int:
         """The number of places in the grids of the levels, those without a node included. All arrays of a recursion have so many rows."""
-        return len(self.levels.in_places)
+        return len(self.tree.slot_nodes)
 
     @functools.cached_property
     def velocities(self) -> np.ndarray:
         """The velocity of the node in each place, the number of velocities for none (places,)."""
-        return np.append(np.asarray(self._nodes[0], int), len(self.parents))[self.levels.in_places]
+        return np.append(np.asarray(self._nodes[0], int), len(self.parents))[self.tree.slot_nodes]
 
     @functools.cached_property
     def of_velocities(self) -> np.ndarray:
         """The node of each velocity (nv,)."""
         nodes = np.empty(len(self.parents) + 1, int)
-        nodes[np.asarray(self._nodes[0], int)] = np.arange(self.levels.count)
+        nodes[np.asarray(self._nodes[0], int)] = np.arange(self.tree.count)
         return nodes[:-1]
 
     @functools.cached_property
@@ -169,7 +164,7 @@ class LoopOrder:
         """The slot of each row (rows,)."""
         _, parents, closings, ways = self._nodes
         # The slots of the rows that come to each node from its children, or close there.
-        taken: list[set[int]] = [set() for _ in range(self.levels.count)]
+        taken: list[set[int]] = [set() for _ in range(self.tree.count)]
         slots = np.zeros(self.rows, int)
         for row in sorted(range(self.rows), key=lambda row: closings[row]):  # Nodes are sorted by their depth.
             slot = next(k for k in range(self.rows) if k not in taken[closings[row]])
@@ -187,13 +182,13 @@ class LoopOrder:
     def closed(self) -> np.ndarray:
         """The row that is eliminated in each slot of the node in each place (places, width); the number of rows for none."""
         closed = np.full((self.places, self.width), self.rows)
-        closed[self.levels.places[self._nodes[2]], self.slots] = np.arange(self.rows)
+        closed[self.tree.node_slots[self._nodes[2]], self.slots] = np.arange(self.rows)
         return closed
 
     @functools.cached_property
     def closings(self) -> np.ndarray:
         """Where each row is eliminated, among the slots of all places (rows,)."""
-        return self.levels.places[self._nodes[2]] * self.width + self.slots
+        return self.tree.node_slots[self._nodes[2]] * self.width + self.slots
 
     @functools.cached_property
     def _pushed(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -202,7 +197,7 @@ class LoopOrder:
         Tables (places, width) that add up. Pushes are numbered row by row, with as many for each row as the row with most of them has; the
         number of all of them is for none.
         """
-        ground, places, (_, _, closings, ways) = len(self.parents), self.levels.places, self._nodes
+        ground, places, (_, _, closings, ways) = len(self.parents), self.tree.node_slots, self._nodes
         sides = max((len(ends) for ends in self.ends), default=0)
         found: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = [], []
         for row, ends in enumerate(self.ends):
@@ -230,7 +225,7 @@ class LoopOrder:
         """Which entry of which row is that of the velocity of the node in each place in each slot; numbered as `pushes`."""
         count = max((len(own) for own in self.own), default=0)
         at = [
-            (int(self.levels.places[self.of_velocities[node]]), int(self.slots[row]), row * count + k)
+            (int(self.tree.node_slots[self.of_velocities[node]]), int(self.slots[row]), row * count + k)
             for row, own in enumerate(self.own)
             for k, node in enumerate(own)
         ]

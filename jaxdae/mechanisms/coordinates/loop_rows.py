@@ -17,7 +17,6 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from jaxdae._pytree import pytree, static
-from jaxdae.levels import Levels
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.interface import Terms
@@ -26,6 +25,8 @@ from jaxdae.mechanisms.coordinates.loop_factors import LoopFactors, eliminated, 
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder, loop_order
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import JacobianOperator, MassOperator
+from jaxdae.trees.sweep import sum_to_leaves, sum_to_root
+from jaxdae.trees.tree import Tree
 from jaxdae.typing import Leaf
 
 
@@ -50,16 +51,16 @@ def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
             ends.append(tuple(int(side[k]) for side in pushed))
             own.append(tuple(int(at[k]) for at in seen))
             grounded.append(not all(term.relative for term in terms.on_bodies))
-    return loop_order(shape.levels.parents, tuple(ends), tuple(own), tuple(grounded))
+    return loop_order(shape.tree.parents, tuple(ends), tuple(own), tuple(grounded))
 
 
-def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
+def loop_rows(order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
     """Returns the rows of groups.
 
     Args:
         order: what `order_of` returned.
         space: the plane or space.
-        levels: the velocities as nodes.
+        tree: the velocities as nodes.
         columns: their motions, each component (nv,), about the origins of the trees.
         bodies: the frames of all bodies about the origins of their trees.
         groups: what the rows see.
@@ -75,7 +76,7 @@ def loop_rows(order: LoopOrder, space: Plane | Space, levels: Levels, columns: A
         on_bodies += [jnp.zeros((rows, width), dtype)] * (sides - len(on_bodies))
         pushes.append(jnp.stack(on_bodies, axis=1) if sides else jnp.zeros((rows, 0, width), dtype))
     seen = _entries(order, groups, dtype)
-    return LoopRows(levels, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded)
+    return LoopRows(tree, jnp.stack(columns, axis=1), jnp.concatenate(pushes), seen, order.ends, order.own, order.grounded)
 
 
 def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
@@ -104,7 +105,7 @@ class LoopRows(JacobianOperator):
     """J of a tree as pushes on nodes and entries in velocities.
 
     Attributes:
-        levels: the velocities as nodes (static).
+        tree: the velocities as nodes (static).
         columns: their motions S (nv, k).
         pushes: of each row on its nodes, about the origins of the trees (nc, sides, k).
         entries: of each row in velocities by themselves (nc, own).
@@ -113,7 +114,7 @@ class LoopRows(JacobianOperator):
         grounded: whether each row sees a motion that all of its bodies have (static).
     """
 
-    levels: Levels = static()
+    tree: Tree = static()
     columns: Leaf
     pushes: Leaf
     entries: Leaf
@@ -124,7 +125,7 @@ class LoopRows(JacobianOperator):
     @property
     def shape(self) -> tuple[int, int]:
         """Returns (nc, nv)."""
-        return len(self.ends), self.levels.count
+        return len(self.ends), self.tree.count
 
     @property
     def dtype(self) -> Any:
@@ -134,7 +135,7 @@ class LoopRows(JacobianOperator):
     @property
     def order(self) -> LoopOrder:
         """Who is eliminated when."""
-        return loop_order(self.levels.parents, self.ends, self.own, self.grounded)
+        return loop_order(self.tree.parents, self.ends, self.own, self.grounded)
 
     @property
     def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -143,35 +144,35 @@ class LoopRows(JacobianOperator):
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
         """Returns J x: what the pushes see of the motions of their nodes."""
-        moved = self.levels.pushed(self.columns * x[:, None])
+        moved = sum_to_leaves(self.tree, self.columns * x[:, None])
         ends, own = self._nodes
         motions = jnp.concatenate([moved, jnp.zeros_like(moved[:1])])[ends]
         return jnp.sum(self.pushes * motions, axis=(1, 2)) + jnp.sum(self.entries * jnp.append(x, jnp.zeros((), x.dtype))[own], axis=1)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
         """Returns J^T y."""
-        (ends, own), count, width = self._nodes, self.levels.count, self.columns.shape[1]
+        (ends, own), count, width = self._nodes, self.tree.count, self.columns.shape[1]
         forces = jax.ops.segment_sum((self.pushes * y[:, None, None]).reshape(-1, width), ends.reshape(-1), count + 1)[:-1]
-        pulled = jnp.sum(self.columns * self.levels.pulled(forces), axis=1)
+        pulled = jnp.sum(self.columns * sum_to_root(self.tree, forces), axis=1)
         if not self.entries.shape[1]:
             return pulled
         return pulled + jax.ops.segment_sum((self.entries * y[:, None]).reshape(-1), own.reshape(-1), count + 1)[:-1]
 
     def as_dense(self) -> Float[Array, "nc nv"]:
         """Returns the matrix as an array."""
-        return rows_matrix(self.order, self.levels, self.columns, self.pushes, self.entries)
+        return rows_matrix(self.order, self.tree, self.columns, self.pushes, self.entries)
 
     def masked(self, active: Bool[Array, " nc"]) -> LoopRows:
         """Returns J with zeros in the rows that are not active."""
         pushes, entries = jnp.where(active[:, None, None], self.pushes, 0.0), jnp.where(active[:, None], self.entries, 0.0)
-        return LoopRows(self.levels, self.columns, pushes, entries, self.ends, self.own, self.grounded)
+        return LoopRows(self.tree, self.columns, pushes, entries, self.ends, self.own, self.grounded)
 
     def between(self, start: int, stop: int) -> LoopRows:
         """Returns the rows start, ..., stop - 1."""
         of = slice(start, stop)
         ends, own = self.ends[of], self.own[of]
         sides, entries = (max((len(each) for each in numbers), default=0) for numbers in (ends, own))
-        return LoopRows(self.levels, self.columns, self.pushes[of, :sides], self.entries[of, :entries], ends, own, self.grounded[of])
+        return LoopRows(self.tree, self.columns, self.pushes[of, :sides], self.entries[of, :entries], ends, own, self.grounded[of])
 
     def touched(self) -> Bool[Array, " nv"]:
         """Returns which columns have entries in any row."""
@@ -179,7 +180,7 @@ class LoopRows(JacobianOperator):
 
     def eliminated(self, mass: MassOperator, compliance: Float[Array, " nc"] | None) -> LoopFactors | None:
         """Returns the factors of M and J together where M is of the same tree; None where it is not."""
-        if not isinstance(mass, TreeMass) or mass.levels != self.levels or not self.ends:
+        if not isinstance(mass, TreeMass) or mass.tree != self.tree or not self.ends:
             return None
         soft = jnp.zeros(self.shape[:1], self.dtype) if compliance is None else compliance
         return eliminated(self.order, mass, self.pushes, self.entries, soft)

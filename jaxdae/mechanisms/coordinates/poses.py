@@ -20,10 +20,9 @@ import numpy as np
 from jaxdae import small_matrix
 from jaxdae.batching.last import over_worlds
 from jaxdae.geometry.trigonometry import kept_cos_sin
-from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import BALL, COORDINATES, PLACE, Structure
-from jaxdae.row_loops import AT_ONCE
+from jaxdae.trees.sweep import PRODUCTS_UP_TO, outward, sum_to_leaves
 
 
 def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
@@ -46,17 +45,15 @@ def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[A
 
 def _composed(frame: Any, shape: Structure, own: Any) -> Any:
     """Return the frames (entries, links, ...) of all links from the frames in their parents, level by level."""
-    is_first = jnp.asarray([parent == shape.count for parent in shape.parents])
-    own = jnp.moveaxis(frame(*own).array(), 2, 0)
+    tree, own = shape.link_tree, jnp.moveaxis(frame(*own).array(), 2, 0)
+    identity = jnp.asarray(np.eye(3, 4).reshape(3, 4, *[1] * (own.ndim - 3)), own.dtype)
 
-    def step(at: Any, above: Any) -> tuple[Any, Any]:
-        own, is_first = at
-        composed = jnp.moveaxis(frame.composed(*(jnp.moveaxis(one, 0, 2) for one in (above, own))), 2, 0)
-        found: Any = jnp.where(is_first.reshape(-1, *[1] * (own.ndim - 1)), own, composed)
+    def step(own: Any, above: Any) -> tuple[Any, Any]:
+        found = jnp.moveaxis(frame.composed(*(jnp.moveaxis(one, 0, 2) for one in (above, own))), 2, 0)
         return found, found
 
-    found = shape.link_levels.outward(step, (own, is_first), jnp.zeros_like(own[0]), at_once=AT_ONCE)
-    return jnp.stack(frame.of_array(jnp.moveaxis(found, 0, 2)))
+    found = outward(tree, step, tree.to_slots(own), jnp.broadcast_to(identity, own.shape[1:]))
+    return jnp.stack(frame.of_array(jnp.moveaxis(tree.to_nodes(found), 0, 2)))
 
 
 def _planar_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
@@ -74,8 +71,8 @@ def _planar_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tupl
 
 def _sum_to_leaves(shape: Structure, *entries: Any) -> Any:
     """Return the sums (links,) of entries (links,) over each link and its ancestors; a planar link has one velocity."""
-    if shape.count > SUMMED_BY_PRODUCTS_UP_TO:
-        return jnp.unstack(shape.levels.pushed(jnp.stack(entries, axis=1)), axis=1)
+    if shape.count > PRODUCTS_UP_TO:
+        return jnp.unstack(sum_to_leaves(shape.tree, jnp.stack(entries, axis=1)), axis=1)
     return small_matrix.product_transposed(jnp.stack(entries), jnp.asarray(shape.carried_links, entries[0].dtype))
 
 

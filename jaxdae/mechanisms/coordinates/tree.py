@@ -11,10 +11,10 @@ where V_j is the motion of the link of v_j, in which S_j is fixed. The mass matr
 
     M_jk = S_j . I_k S_k        where j carries k,        I_k = sum of the inertias of the bodies that k carries,
 
-and wrenches on bodies pull on the joints that carry them, (T^T F)_j = S_j . sum of F over these bodies. Which joint carries which body is
-a constant 0/1 matrix, so that the sums are products with it; where there are many joints they are recursions (`levels`), and M is never
-formed but by its factors (`articulated`). Frames follow from those of their parents by doubling: after k rounds each link knows its frame
-in its 2^k-th ancestor.
+and wrenches on bodies pull on the joints that carry them, (T^T F)_j = S_j . sum of F over these bodies. Which joint
+carries which body is a constant 0/1 matrix. The sums are products with this matrix for up to 96 velocities, and
+recursions beyond (`jaxdae.trees.sweep`). Trees of 10 and more velocities never form M: they factorize it by articulated
+bodies (`articulated`). The frame of a link follows from the frame of its parent (`poses`).
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
@@ -34,7 +34,6 @@ from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.checkpointing import made_again
 from jaxdae.devices import on_accelerator
-from jaxdae.levels import SUMMED_BY_PRODUCTS_UP_TO
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates import balls
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
@@ -47,6 +46,7 @@ from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
+from jaxdae.trees.sweep import PRODUCTS_UP_TO, sum_to_leaves, sum_to_root
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 DESIGN = ("fixed", "turning", "sliding", "held")
@@ -233,7 +233,7 @@ class TreeCoordinates(BodyCoordinates):
         """Return sums (k, links) of entries (k, nv) over the velocities that move these links, for the links of several lists."""
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
-        sums = self.structure.levels.pushed(entries.T)
+        sums = sum_to_leaves(self.structure.tree, entries.T)
         found = []
         for links in wanted:
             at = self.structure.last_columns[np.asarray(links, int)]
@@ -246,7 +246,7 @@ class TreeCoordinates(BodyCoordinates):
         if self._is_small:
             stacked, carried = jnp.stack(entries), self._carried(self.structure.body_links, entries[0].dtype)
             return small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
-        return self.structure.levels.pulled(self._at_columns(entries).T).T
+        return sum_to_root(self.structure.tree, self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
         """Return sums (k, nv) of k entries (n,) over the bodies that the last velocity of a link carries by itself."""
@@ -256,7 +256,7 @@ class TreeCoordinates(BodyCoordinates):
     @property
     def _is_small(self) -> bool:
         """Return whether products with 0/1 matrices are the best sums over the tree."""
-        return len(self.velocity_names) <= SUMMED_BY_PRODUCTS_UP_TO
+        return len(self.velocity_names) <= PRODUCTS_UP_TO
 
     def _carried(self, links: Any, dtype: Any) -> Any:
         """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
@@ -300,7 +300,7 @@ class TreeCoordinates(BodyCoordinates):
         near = self.located(q)
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
         own = type(bodies)(*self._at_columns(bodies))
-        tree = TreeMass(self.space, self.structure.levels, near.columns, own, self.armature)
+        tree = TreeMass(self.space, self.structure.tree, near.columns, own, self.armature)
         return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
 
     def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
@@ -345,7 +345,7 @@ class TreeCoordinates(BodyCoordinates):
         if not order.pays:
             return DenseRows(self.group_rows(q, motion, groups))
         near = self.located(q)
-        return loop_rows(order, self.space, self.structure.levels, near.columns, near.bodies, groups)
+        return loop_rows(order, self.space, self.structure.tree, near.columns, near.bodies, groups)
 
     # How coordinates move.
 

@@ -1,0 +1,1 @@
+"""Trees of nodes, and recursions over them."""
