@@ -63,12 +63,11 @@ class Twist(NamedTuple):
 class Frame(NamedTuple):
     """The frame of a body: mass center (x, y) in m, angle in rad with its cosine and sine; scalars.
 
-    `GROUND` are the entries of the frame of the ground, `COSTLY` those that are worth computing once only, `PLACE` those of the origin.
+    `GROUND` contains the entries of the frame of the ground, and `PLACE` the names of the entries of the origin.
     `ANGLES_ADD` says whether the angle of a frame in another one adds to that of the other.
     """
 
     GROUND = (0.0, 0.0, 0.0, 1.0, 0.0)
-    COSTLY = ("cos", "sin")
     PLACE = ("x", "y")
     ANGLES_ADD = True
 

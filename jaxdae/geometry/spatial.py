@@ -101,12 +101,11 @@ class Twist(NamedTuple):
 class Frame(NamedTuple):
     """The frame of a body: mass center (x, y, z) in m, and the rotation matrix R row by row, whose columns are the body's axes; scalars.
 
-    `GROUND` are the entries of the frame of the ground, `COSTLY` those that are worth computing once only, `PLACE` those of the origin.
+    `GROUND` contains the entries of the frame of the ground, and `PLACE` the names of the entries of the origin.
     `ANGLES_ADD` says whether the angle of a frame in another one adds to that of the other.
     """
 
     GROUND = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-    COSTLY = ("r11", "r12", "r13", "r21", "r22", "r23", "r31", "r32", "r33")
     PLACE = ("x", "y", "z")
     ANGLES_ADD = False
 

@@ -14,7 +14,7 @@ their own, which is what makes them cheap. Everything is scalars: a frame is a t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -53,30 +53,9 @@ class Kinematics(NamedTuple):
 Sides = tuple[Any, Any]
 
 
-_PICKED_UP_TO = 4
-"""The number of bodies or elements up to which entries are picked and added as scalars, which the compiler fuses into their consumers, and
-those of the transpose too. For more, all entries are stacked and chosen at once: entry by entry, each of them is a product that the
-compiler begins by itself (some 10 us for 1024 worlds on CPU). Semi-implicit Euler with projections, microseconds a step, by products for
-each entry and at once: two four-bars in a row in absolute coordinates, one world, 31.6 and 17.5; in joint coordinates, each of 64, 3.0 and
-2.6; Bricard's six-bar 314 operations a step and 209."""
-
 _MULTIPLIED_UP_TO = 8
 """The number of entries up to which sums over elements, and single entries, are products with matrices of zeros and ones; beyond, their
 zeros cost more than indices do."""
-
-
-def _select(pair: Pairs, entry: Array) -> tuple[Array, Array]:
-    """Returns the entry (n,) of the bodies on both sides of every element, 2 x (k,), for few bodies; zero for the ground.
-
-    No indices on a CPU, where the compiler would gather element by element. On accelerators it fuses these, and neither pieces nor
-    products: a step of a four-bar is 57 kernels by indices alone, and 93 without.
-    """
-    if on_accelerator():
-        a, b = (_taken(tuple(side.tolist()), entry) for side in pair.sides)
-        return a, b
-    parts = [*_singles(entry), None]
-    a, b = (_joined_sums([[parts[body]] for body in side], entry.dtype) for side in pair.sides)
-    return a, b
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -96,41 +75,6 @@ def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[
     return _taken(numbers, entry), jnp.tensordot(matrix, change, 1)
 
 
-_BY_PRODUCT_UP_TO = 2
-"""The number of entries, those of the plane, up to which they are chosen by a product of matrices; those of space by a sum. The compiler's
-routine for the product takes some 0.8 us, 14 us of a step of a bicycle by RK4; batches of four-bars take 0.97 of the time with it."""
-
-
-def _select_costly(pair: Pairs, entries: list[Array]) -> list[tuple[Array, Array]]:
-    """Returns several entries as `_select` does, but by one product or sum, whose consumers cannot compute the entries anew."""
-    if on_accelerator():
-        return [_select(pair, entry) for entry in entries]
-    numbers, count = np.concatenate(pair.sides), len(pair.a)
-    matrix = jnp.asarray(_matrix(numbers, entries[0].shape[0]), entries[0].dtype)
-    if len(entries) <= _BY_PRODUCT_UP_TO:
-        chosen = matrix @ jnp.stack(entries, axis=1)
-        return [(chosen[:count, k], chosen[count:, k]) for k in range(len(entries))]
-    return [(entry[:count], entry[count:]) for entry in jnp.sum(matrix * jnp.stack(entries)[:, None], axis=2)]
-
-
-def _singles(entry: Array) -> list[Array]:
-    """Returns the entries one by one, (1,) each: scalars would be a second operation to get and a third to stack."""
-    return [jax.lax.slice_in_dim(entry, k, k + 1) for k in range(entry.shape[0])]
-
-
-def _joined_sums(terms: Sequence[Sequence[Any]], dtype: Any) -> Array:
-    """Returns the sums of single entries (1,), joined, (len(terms),); None counts as zero."""
-    given = [[term for term in row if term is not None] for row in terms]
-    rows = [sum(row[1:], row[0]) for row in (each or [_zero(dtype)] for each in given)]
-    return jax.lax.concatenate(rows, 0) if rows else jnp.zeros((0,), dtype)
-
-
-@functools.cache
-def _zero(dtype: Any) -> np.ndarray:
-    """Returns a zero (1,), one and the same for all programs, which could not tell that two of them are equal."""
-    return np.zeros((1,), dtype)
-
-
 def selected(numbers: np.ndarray, entry: Array) -> Array:
     """Returns the entries (k,) with these numbers; zero for the number n, one beyond the last."""
     if entry.shape[0] <= _MULTIPLIED_UP_TO:
@@ -138,34 +82,11 @@ def selected(numbers: np.ndarray, entry: Array) -> Array:
     return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[numbers]
 
 
-def picked(numbers: np.ndarray, x: Array, axis: int = 0) -> Array:
-    """Returns the entries with these numbers along an axis, joined from pieces: in a batch the compiler would gather them one by one.
-
-    Split and not sliced: reverse mode would put the derivative of each slice into zeros of the whole size and add them all.
-    """
-    if not len(numbers):
-        return jax.lax.slice_in_dim(x, 0, 0, axis=axis)
-    runs = _runs(numbers)
-    ends = sorted({0, x.shape[axis], *(int(run[0]) for run in runs), *(int(run[-1]) + 1 for run in runs)})
-    pieces = dict(zip(ends, jax.lax.split(x, np.diff(ends).tolist(), axis=axis), strict=False))
-    starts = [start for run in runs for start in ends if run[0] <= start <= run[-1]]
-    return jnp.concatenate([pieces[start] for start in starts], axis=axis)
-
-
-def _runs(numbers: np.ndarray) -> list[np.ndarray]:
-    """Returns numbers in pieces, of which each counts upwards."""
-    return np.split(numbers, 1 + np.flatnonzero(np.diff(numbers) != 1))
-
-
-_FEW_RUNS = 8
-"""How many runs of entries are joined from slices; beyond, all entries are found by indices."""
-
-
 def columns(x: Array, numbers: np.ndarray) -> Array:
-    """Returns x[..., numbers]: `picked` where these are few runs, on a CPU."""
+    """Return x[..., numbers]. On accelerators the derivative is a product, so that its last digits repeat."""
     if on_accelerator():
         return jnp.moveaxis(_taken(tuple(numbers.tolist()), jnp.moveaxis(x, -1, 0)), 0, -1)
-    return x[..., numbers] if len(_runs(numbers)) > _FEW_RUNS else picked(numbers, x, -1)
+    return x[..., numbers]
 
 
 def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
@@ -176,15 +97,8 @@ def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
 def summed(pair: Pairs, a: Array, b: Array) -> Array:
     """Returns the sums (n,) over all elements of entries of their bodies, (k,) of each side; those of the ground fall away.
 
-    The transpose of the selection: sums of scalars for few elements, products with 0/1 matrices for few bodies, additions to indexed
-    entries for many.
+    The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
     """
-    if pair.bodies <= _MULTIPLIED_UP_TO and len(pair.a) <= _PICKED_UP_TO:
-        terms: list[list[Any]] = [[] for _ in range(pair.bodies + 1)]
-        for side, entries in zip(pair.sides, (a, b), strict=True):
-            for body, entry in zip(side, _singles(entries), strict=True):
-                terms[body].append(entry)
-        return _joined_sums(terms[:-1], a.dtype)
     if pair.bodies <= _MULTIPLIED_UP_TO:
         side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
         return side_a @ a + side_b @ b
@@ -194,14 +108,7 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
 
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
     """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
-    kind = type(motion.frame)
-    if motion.frame[0].shape[0] > _PICKED_UP_TO:
-        return _sides(kind, frame_entries(np.concatenate(pair.sides), motion.frame))
-    costly = dict(zip(kind.COSTLY, _select_costly(pair, [getattr(motion.frame, name) for name in kind.COSTLY]), strict=True))
-    named = zip(kind._fields, motion.frame, kind.GROUND, strict=True)
-    entries = [(costly[name] if name in costly else _select(pair, entry), still) for name, entry, still in named]
-    a, b = (kind(*(_on_ground(entry[k], side == pair.bodies, still) for entry, still in entries)) for k, side in enumerate(pair.sides))
-    return a, b
+    return _sides(type(motion.frame), frame_entries(np.concatenate(pair.sides), motion.frame))
 
 
 def frames_of(numbers: np.ndarray, frames: Any) -> Any:
@@ -229,18 +136,9 @@ def _sides(kind: type, entries: Array) -> Sides:
     return a, b
 
 
-def _on_ground(entry: Array, is_ground: np.ndarray, value: float) -> Array:
-    """Returns the entry, which is zero where there is ground, with the value of the ground there."""
-    return entry + jnp.asarray(np.where(is_ground, value, 0.0), entry.dtype) if value and np.any(is_ground) else entry
-
-
 def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
     """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
-    if twist[0].shape[0] > _PICKED_UP_TO:
-        return _sides(type(twist), jnp.pad(jnp.stack(twist), ((0, 0), (0, 1)))[:, np.concatenate(pair.sides)])
-    entries = [_select(pair, entry) for entry in twist]
-    a, b = (type(twist)(*(entry[k] for entry in entries)) for k in range(2))
-    return a, b
+    return _sides(type(twist), columns(jnp.pad(jnp.stack(twist), ((0, 0), (0, 1))), np.concatenate(pair.sides)))
 
 
 def _along(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:

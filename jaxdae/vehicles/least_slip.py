@@ -25,7 +25,6 @@ from jaxdae._pytree import pytree, static
 from jaxdae.kinematic import KinematicSystem, determines
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.joints.wheels_in_space import OnTerrain
-from jaxdae.mechanisms.measures import picked
 from jaxdae.mechanisms.values import hint
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.saddle_point import SaddlePointSolver, solve_saddle_point
@@ -88,7 +87,7 @@ def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity)
     others = without_wheels(mechanism)
     own = jnp.concatenate([others.constraint_rate(t, x, still), others.velocity_constraint(t, x, still), jnp.zeros((1,), x.dtype)])
     numbers = {name: k for k, name in enumerate(others.row_names)}
-    return picked(np.array([numbers.get(name, len(numbers)) for name in mechanism.row_names], int), own)
+    return own[np.array([numbers.get(name, len(numbers)) for name in mechanism.row_names], int)]
 
 
 @pytree
@@ -138,7 +137,7 @@ class LeastSlip(SameCoordinates, KinematicSystem):
         """
         rows = self._rows(t, x, u)
         others = constrained_normal_equations(rows.hard, rows.wanted, rows.soft, rows.target, self.solver)[0]
-        v = picked(np.argsort(np.concatenate([rows.free, rows.driven])), jnp.concatenate([others, rows.told]))
+        v = jnp.concatenate([others, rows.told])[np.argsort(np.concatenate([rows.free, rows.driven]))]
         return v, rows.soft @ others - rows.target
 
     def _rows(self, t: Scalar, x: Coordinates, u: Input) -> _Rows:
