@@ -13,6 +13,7 @@ from jaxdae.choose import SolverChoice, auto_solver, choose_solver
 from jaxdae.diagnostics import Diagnosis, IndependentRows, diagnose, independent_rows, virtual_work
 from jaxdae.dynamics import KKTInverse, forward_dynamics, inverse_dynamics, kkt_inverse
 from jaxdae.geometry import rotation
+from jaxdae.impulse import constraint_impulse
 from jaxdae.integrators import (
     Adaptive,
     BackwardEuler,
@@ -49,7 +50,7 @@ from jaxdae.integrators import (
     vector_field,
 )
 from jaxdae.kinematic import KinematicSystem, kinematic_status, kinematic_velocity
-from jaxdae.masks import Masked, Soft, constraint_impulse
+from jaxdae.masks import Masked, Soft
 from jaxdae.names import Names, Sizes
 from jaxdae.newton import DenseNewton, NewtonMethod, SaddlePointNewton
 from jaxdae.operators import DiagonalMatrix

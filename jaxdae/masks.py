@@ -31,14 +31,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree
-from jaxdae.curved_rows import has_affine_rows, on_curved_rows
-from jaxdae.linearization import linearize
 from jaxdae.operators import JacobianOperator
 from jaxdae.requirements import not_negative
-from jaxdae.saddle_point import SaddlePointSolver
-from jaxdae.saddle_point.derivative import solve
-from jaxdae.saddle_point.interface import check_solver
-from jaxdae.system import AnySystem, State, check_system, checked_state, velocity_residual
+from jaxdae.system import AnySystem, State
 from jaxdae.typing import Coordinates, Leaf, Residual, Rows, Scalar, Velocity, VelocityResidual
 from jaxdae.wrapper import Wrapper
 
@@ -165,37 +160,3 @@ def hard_rows(system: AnySystem, state: State) -> AnySystem:
     """Returns the system with only the rows without compliance at a state switched on: those that projections see."""
     compliance = system.compliance(state.t, state.q)
     return system if compliance is None else Masked(system, compliance == 0.0)
-
-
-def constraint_impulse(
-    system: AnySystem, state: State, active: Any = None, *, solver: SaddlePointSolver | None = None
-) -> tuple[Velocity, Rows]:
-    """Returns the velocities after the impulse that makes them consistent, and the impulse: M (v+ - v) = J^T p, J v+ + dg/dt = 0.
-
-    Plastic: nothing rebounds. Momentum along the manifold is kept. Where the rows do not move by themselves the kinetic energy falls by
-    (v - v+)^T M (v - v+) / 2; a row that moves does work.
-
-    Args:
-        system: the mechanical system; rows with compliance take no part.
-        state: time (s), coordinates and velocities before the impulse.
-        active: (nc,), which rows are on; those that `system` has on by default.
-        solver: a saddle-point solver; `SchurComplement()` by default.
-
-    Returns:
-        v+ (nv,) and p (nc,), the time integral of lam: N s for a row in meters, N m s for one in radians; zero in rows that are off.
-
-    Differentiable, but with respect to `active`; one factorization.
-    """
-    check_system(system)
-    check_solver(solver)
-    return _constraint_impulse(system, checked_state(state), active, solver)
-
-
-@jax.jit
-def _constraint_impulse(system: AnySystem, state: State, active: Any, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows]:
-    system = hard_rows(system if active is None else Masked(system, active), state)
-    at = linearize(system, state, solver)
-    change, p = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -velocity_residual(system, state))
-    if has_affine_rows(system, state):
-        return state.v + change, p
-    return on_curved_rows(system, state, at, state.v + change, p)[:2]

@@ -152,7 +152,7 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
     """
     if name not in mechanism.body_names:
         raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
-    place = jnp.asarray(point, mechanism.mass.dtype)
+    place = jnp.asarray(point, mechanism.dtype)
     if place.shape != (mechanism.space.dimension,):
         raise ValueError(f"{what}.named: point must have shape ({mechanism.space.dimension},), got {place.shape}")
     return mechanism.body_names.index(name), place, mechanism.coordinates.plain

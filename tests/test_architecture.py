@@ -43,6 +43,7 @@ FLOORS = {
     "assembly": 2,
     "consistency": 2,
     "dynamics": 2,
+    "impulse": 2,
     "curved_rows": 2,
     "kinematic": 2,
     "linearization": 2,

@@ -1,6 +1,7 @@
 """Every leaf of a mechanism acts, in both coordinate forms, and is addressed by the names of the description."""
 
 import dataclasses
+import re
 from typing import Any
 
 import catalogue
@@ -12,28 +13,50 @@ import spatial_joints
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
+from jaxdae import robots, tuning
+from jaxdae import vehicles as jv
 from jaxdae.mechanisms import spatial as js
 
 
+def of_second_order(some: Any, state: jd.State, u: Any) -> Any:
+    """Return the terms of the equation, the energies, the frames, the loads and the status."""
+    t, q, v = state.t, state.q, state.v
+    lam = jnp.linspace(1.0, 2.0, some.constraint_bias(t, q, v).shape[0])
+    return [
+        some.mass_matrix(q),
+        some.force(t, q, v, u),
+        some.constraint(t, q),
+        some.velocity_constraint(t, q, v),
+        some.constraint_bias(t, q, v),
+        some.potential_energy(t, q),
+        some.kinetic_energy(q, v),
+        list(some.frames(q)),
+        jax.tree.leaves(jm.reactions(some, state, lam, u)),
+        () if (status := some.condition(t, q)) is None else status.astype(float),
+    ]
+
+
+def of_first_order(some: Any, state: jd.State, u: Any) -> Any:
+    """Return the rate, the weight, the rows, the frames and the status."""
+    t, q, v = state.t, state.q, state.v
+    some = some.at_input(u)
+    return [
+        some.rate(t, q, u),
+        some.mass_matrix(q),
+        some.constraint(t, q),
+        some.velocity_constraint(t, q, v),
+        some.constraint_bias(t, q, v),
+        list(some.mechanism.frames(q)),
+        () if (status := some.condition(t, q)) is None else status.astype(float),
+    ]
+
+
 def dead_leaves(mechanism: Any, state: jd.State, u: Any = None) -> list[str]:
-    """Return the paths of leaves that change neither a term of the equation, an energy, a frame, a load, nor the status."""
+    """Return the paths of leaves that change nothing that the system computes."""
 
     @jax.jit
     def outputs(some: Any) -> Any:
-        t, q, v = state.t, state.q, state.v
-        lam = jnp.linspace(1.0, 2.0, some.constraint_bias(t, q, v).shape[0])
-        found = [
-            some.mass_matrix(q),
-            some.force(t, q, v, u),
-            some.constraint(t, q),
-            some.velocity_constraint(t, q, v),
-            some.constraint_bias(t, q, v),
-            some.potential_energy(t, q),
-            some.kinetic_energy(q, v),
-            list(some.frames(q)),
-            jax.tree.leaves(jm.reactions(some, state, lam, u)),
-            () if (status := some.condition(t, q)) is None else status.astype(float),
-        ]
+        found = (of_first_order if some.first_order else of_second_order)(some, state, u)
         return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(found)])
 
     before, dead = np.asarray(outputs(mechanism)), []
@@ -71,6 +94,84 @@ def test_no_leaf_of_a_planar_mechanism_is_dead(form):
     joints = [*catalogue.JOINTS, *catalogue.MOTIONS]
     mechanism, q = jm.planar_mechanism(catalogue.BODIES, joints, catalogue.FORCES, coordinates=FORMS[form])
     assert dead_leaves(mechanism, generic_state(mechanism, q)) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_leaf_of_a_planar_mechanism_of_first_order_is_dead(form):
+    joints, drives = [*catalogue.JOINTS, *catalogue.MOTIONS], [jm.JointRate("turn", hinge_name(catalogue.JOINTS))]
+    description = jm.Description(bodies=catalogue.BODIES, joints=joints, forces=catalogue.FORCES, drives=drives)
+    mechanism, q = jm.kinematic_mechanism(description, FORMS[form])
+    assert dead_leaves(mechanism, generic_state(mechanism, q), jnp.ones(1)) == []
+
+
+def hinge_name(joints):
+    return next(joint.name for joint in joints if isinstance(joint, jm.Revolute))
+
+
+VEHICLES = {
+    "differential_drive": lambda: jv.differential_drive(0.5, 0.1),
+    "bicycle": lambda: jv.bicycle(2.5),
+    "ackermann": lambda: jv.ackermann(2.5, 1.5, steering=(0.3, 0.3)),
+    "truck_and_trailers": lambda: jv.truck_and_trailers(2.0, [3.0], [1.0]),
+    "skid_steer": lambda: jv.skid_steer(1.0, 0.5, 0.1),
+    "mecanum": lambda: jv.mecanum(1.0, 0.5, 0.1),
+    "omni": lambda: jv.omni(3, 0.2, 0.05),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("vehicle", catalogue.quick(VEHICLES, "differential_drive"))
+def test_no_leaf_of_a_vehicle_of_first_order_is_dead(vehicle, form):
+    system, q = jm.kinematic_mechanism(VEHICLES[vehicle](), FORMS[form])
+    assert dead_leaves(system, generic_state(system, q), jnp.ones(system.n_inputs)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_no_leaf_of_a_joint_in_space_of_first_order_is_dead(form):
+    dead = {}
+    for key, free in spatial_joints.FREE.items():
+        joints = [free.joint(key, "left", "right")]
+        description = jm.Description(space=jm.SPACE, bodies=spatial_joints.BODIES, joints=joints)
+        system, q = jm.kinematic_mechanism(description, FORMS[form])
+        dead[key] = dead_leaves(system, generic_state(system, q))
+    # The ends of a curve act at the ends only, by OUT_OF_RANGE.
+    dead["point_on_curve"] = [path for path in dead["point_on_curve"] if not path.endswith(("first", "last"))]
+    assert {key: paths for key, paths in dead.items() if paths} == {}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_masses_and_forces_do_not_exist_in_first_order(form):
+    body = jm.Body("arm", 2.0, 0.1, pose=(0.5, 0.0, 0.0))
+    joint = jm.Revolute("A", "ground", "arm", point_a=(0.0, 0.0), point_b=(-0.5, 0.0), damping=0.3, stiffness=2.0)
+    described = jm.Description(bodies=[body], joints=[joint], drives=[jm.JointRate("turn", "A")])
+    system, _ = jm.kinematic_mechanism(described, FORMS[form])
+    group = "carrying" if form == "joints" else "joints"
+    assert {path.split(".")[-1] for path in jd.leaf_paths(system)} == {"point_a", "point_b"}
+    paths = ["mass", "inertia", "gravity", "bodies.arm.mass", "joints.A.damping", "joints.A.armature", f"{group}.revolute.stiffness"]
+    for path in paths:
+        message = rf"{re.escape(path)} does not exist in a mechanism of first order, whose motion does not depend on it"
+        for address in (jd.get_leaf, jd.batch_axes, lambda tree, path: jd.set_leaf(tree, path, jnp.ones(1))):
+            with pytest.raises(KeyError, match=message):
+                address(system, f"mechanism.{path}")
+    np.testing.assert_array_equal(jd.get_leaf(system, "mechanism.joints.A.point_b"), [-0.5, 0.0])
+    with pytest.raises(ValueError, match=r"the parameters have no leaf 'mechanism.mass'"):
+        tuning.reparametrize(system, ["mechanism.mass"])
+
+
+def test_functions_that_need_masses_refuse_mechanisms_of_first_order():
+    body = jm.Body("arm", 2.0, 0.1)
+    system, q = jm.kinematic_mechanism(jm.Description(bodies=[body], drives=[jm.YawRate("turn", "arm")]))
+    state = jd.State(0.0, q, 0.0 * q)
+    for needs, what in (
+        (lambda: jd.forward_dynamics(system.mechanism, state), "forces"),
+        (lambda: system.mechanism.kinetic_energy(q, q), "kinetic energy"),
+        (lambda: system.mechanism.potential_energy(jnp.zeros(()), q), "potential energy"),
+        (lambda: system.mechanism.force(jnp.zeros(()), q, q, None), "forces"),
+        (lambda: robots.center_of_mass(system.mechanism, q), "masses"),
+    ):
+        with pytest.raises(TypeError, match=rf"a mechanism of first order has no {what}"):
+            needs()
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Joint coordinates: the same mechanics as absolute coordinates, for every type of joint, in the plane and in space."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -398,3 +399,15 @@ def test_conversion_needs_joint_coordinates():
     absolute, q = jm.mechanism(in_plane()[0])
     with pytest.raises(TypeError, match="must have joint coordinates"):
         jm.to_joints(absolute, jaxdae.State(jnp.zeros(()), q, jnp.zeros_like(q)))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_welds_that_hold_all_bodies_leave_no_joint_coordinate(count):
+    bodies = [jm.Body(f"b{k}", 1.0, 0.1, (float(k), 0.0, 0.0)) for k in range(count)]
+    ends = [jm.GROUND, *(body.name for body in bodies), jm.GROUND]
+    ring = [jm.Weld(f"w{k}", a, b, at=(0.0, 0.0)) for k, (a, b) in enumerate(itertools.pairwise(ends))]
+    for joints in (ring, ring[:-1]):
+        with pytest.raises(ValueError, match=r"Joints\(\): welds hold all bodies \(b0.*\) to the ground, .* or use Absolute\(\)"):
+            jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    mechanism, q = jm.planar_mechanism(bodies, ring)
+    assert jaxdae.diagnose(mechanism, jaxdae.State(0.0, q, 0.0 * q)).mobility == 0

@@ -162,6 +162,7 @@ class TestMasked:
                 use(make())
 
 
+@pytest.mark.filterwarnings("ignore::jaxdae.StateWarning")
 class TestImpulse:
     """v+ = v + M^-1 J^T p on rows that do not move by themselves: `Everything` at rest of its clock, frequency 0."""
 

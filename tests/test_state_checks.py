@@ -1,5 +1,6 @@
 """States off the constraint manifold: followers move with their drivers, and functions of one state report violated constraints."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -246,3 +247,30 @@ def test_causes_in_systems_of_ones_own():
             jd.forward_dynamics(Bead(jnp.asarray(mass, float)), at, u)
     with pytest.warns(jd.StateWarning, match=r"rate of row 0 = 0.2, row 0 = 0.1\. Close them with initialize\(system, state.q, state.v\)$"):
         jd.forward_dynamics(Bead(jnp.asarray(1.0)), jd.State(0.0, jnp.array([0.0, 0.1]), jnp.array([0.0, 0.2])))
+
+
+def test_to_joints_reports_states_that_violate_the_tree():
+    bodies = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0)), jm.Body("tip", 1.0, 0.1, (1.5, 0.0, 0.0))]
+    joints = [jm.Revolute("A", "ground", "arm", (0.0, 0.0)), jm.Revolute("B", "arm", "tip", (1.0, 0.0))]
+    mechanism = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())[0]
+    state = jm.to_absolute(mechanism, jd.State(0.0, jnp.array([7.0, 0.3]), jnp.array([1.0, 2.0])))
+    jm.to_joints(mechanism, state)
+    moved = dataclasses.replace(state, q=state.q.at[3].add(0.01))
+    with pytest.warns(jd.StateWarning, match=r"to_joints: .* joints of the tree: tip moves by 0.01 m\. Close"):
+        jm.to_joints(mechanism, moved)
+    spinning = dataclasses.replace(state, v=state.v.at[4].add(0.5))
+    with pytest.warns(jd.StateWarning, match=r"tip.vy changes by -0.5 m/s"):
+        jm.to_joints(mechanism, spinning)
+    jax.jit(lambda at: jm.to_joints(mechanism, at))(moved)
+
+
+def test_constraint_impulse_reports_open_rows():
+    bodies, joints = [jm.Body("arm", 1.0, 0.1, (0.5, 0.0, 0.0))], [jm.Revolute("A", "ground", "arm", (0.0, 0.0))]
+    mechanism, q = jm.planar_mechanism(bodies, joints)
+    falling = jnp.array([0.3, -1.0, 0.0])
+    v, _ = jd.constraint_impulse(mechanism, jd.State(0.0, q, falling))
+    np.testing.assert_allclose(v[1], 0.5 * v[2], rtol=1e-14)
+    opened = jd.State(0.0, q + jnp.array([0.1, 0.0, 0.0]), falling)
+    with pytest.warns(jd.StateWarning, match=r"constraint_impulse: the state violates the constraints: A.x = 0.1 m\."):
+        jd.constraint_impulse(mechanism, opened)
+    jd.constraint_impulse(mechanism, opened, jnp.array([False, True]))

@@ -23,6 +23,16 @@ CLOSED = jd.Projected(STABLE)
 
 
 @jd.pytree
+class Displaced(Pendulum):
+    """A pendulum whose row has a constant offset."""
+
+    offset: Any
+
+    def constraint(self, t, q):
+        return super().constraint(t, q) + self.offset
+
+
+@jd.pytree
 class Swing(Pendulum):
     """A pendulum that is pushed by its input."""
 
@@ -392,6 +402,12 @@ class TestFailedWorlds:
     def test_a_start_time_that_is_not_finite(self):
         at = jd.State(jnp.asarray(jnp.nan), start().q, start().v)
         np.testing.assert_array_equal(jd.rollout(swing(), EULER, at, dt=DT, steps=2).info.status, Status.NONFINITE)
+
+    @pytest.mark.parametrize("method", [EULER, jd.RungeKutta.rk4()])
+    def test_rows_that_are_not_finite(self, method):
+        """A constant has no derivative, so that accelerations do not show the NaN."""
+        system = Displaced(*(jnp.asarray(x) for x in (1.3, 1.0, 9.81, jnp.nan)))
+        np.testing.assert_array_equal(jd.rollout(system, method, start(), dt=DT, steps=2).info.status, Status.NONFINITE)
 
     def test_the_status_of_the_integrator_counts(self):
         # The tolerance of each world is a leaf: the second cannot meet its own.

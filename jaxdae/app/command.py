@@ -412,6 +412,8 @@ def _certificate(checked: Any, worlds: Any, console: Any) -> bool:
     for section in sections:
         with precision(checked):
             found = objective(checked, worlds, section)
+            if not found.parameters:
+                stop("check --gradients: got no number to differentiate; add mechanism.rates or a section tune", code=2)
             compiling(console, "the loss and its derivatives, forward and reverse")
             report = check_gradients(found.loss, found.parameters)
         console.print(str(report), highlight=False, markup=False, soft_wrap=True)

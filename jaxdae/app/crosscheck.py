@@ -368,8 +368,8 @@ class _Check:
         elif entry.get("scatter") is not None and (nominal == 0 or (nominal is None and self.resolved is not self.data)):
             got = f"a relative scatter of {path!r}, which is {'0' if nominal == 0 else 'not given'}"
             yield self.document.problem(place, got, "a number that is not zero", "give std, or low and high")
-        if driven.idle(self.resolved, target):
-            yield driven.idle_problem(self.document, place, path)
+        if problem := driven.idle_problem(self.document, self.resolved, place, path, target):
+            yield problem
         yield from self._pose(place, target)
 
     def _default(self, target: Location) -> Any:

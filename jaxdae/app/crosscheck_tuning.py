@@ -86,8 +86,8 @@ def _parameter(document: Document, resolved: Any, rates: list[str] | None, place
     varied = [v["path"] for v in varied if isinstance(value_at(v, ("path",)), str)] if isinstance(varied, list) else []
     if twice:
         yield document.problem(where, f"{path!r} a second time", "each number once", "remove one of them")
-    if driven.idle(resolved, location):
-        yield driven.idle_problem(document, where, path)
+    if problem := driven.idle_problem(document, resolved, where, path, location):
+        yield problem
     if any(target(resolved, v)[0] == location for v in varied):
         yield document.problem(where, f"{path!r}, which batch.vary scatters", "a number that is the same in all worlds", "remove one")
     start = value_at(resolved, location)

@@ -62,7 +62,7 @@ def objective(config: Config, worlds: Worlds, section: Tune | Optimize | None) -
     if isinstance(section, Optimize):
         return _of_inputs(config, worlds, section, values)
     if section is None:
-        entries = [(path, None, None) for body in config.mechanism.bodies for path in _of_body(body)]
+        entries = [(path, None, None) for path in _certified(config.mechanism)]
         entries += [(f"stabilization.{key}", None, None) for key in ("alpha", "beta") if config.stabilization.type != "none"]
     else:
         entries = [(entry.path, entry.lower, entry.upper) for entry in section.parameters]
@@ -142,6 +142,13 @@ def _of_worlds(config: Config, section: Tune | Optimize | None, setup: Callable[
         return of([sample[path] for path in paths])(numbers)
 
     return Objective(of(()), of_world, batch, parameters, trainable, locations, controls)
+
+
+def _certified(mechanism: Any) -> list[str]:
+    """Return the paths that a certificate without a section differentiates by: masses, or rates in first order."""
+    if mechanism.order == "first":
+        return [f"mechanism.rates.{name}" for name in mechanism.rates]
+    return [path for body in mechanism.bodies for path in _of_body(body)]
 
 
 def _of_body(body: Any) -> list[str]:

@@ -52,11 +52,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxdae._pytree import function_field, pytree, static
+from jaxdae.impulse import constraint_impulse
 from jaxdae.integrators.hermite import first_zero
 from jaxdae.integrators.interface import Integrator, StepInfo, step_info
 from jaxdae.integrators.method import Wrapping, reported_dynamics, samples_law, single_step
 from jaxdae.integrators.motion import with_feasible_velocity
-from jaxdae.masks import Masked, constraint_impulse
+from jaxdae.masks import Masked
 from jaxdae.requirements import not_above, offers
 from jaxdae.stabilization import PositionProjection
 from jaxdae.status import Status, first_failure

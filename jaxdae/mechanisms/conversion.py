@@ -12,11 +12,13 @@ which has one solution, because S has full rank.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.absolute import absolute_form, frame_quaternions
@@ -24,7 +26,8 @@ from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE
 from jaxdae.mechanisms.coordinates.tree import TreeCoordinates
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.measures import Kinematics
-from jaxdae.system import State
+from jaxdae.state_checks import StateWarning
+from jaxdae.system import State, default_tolerance
 
 
 def to_absolute(mechanism: Mechanism, state: State) -> State:
@@ -47,10 +50,14 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
 
     Args:
         mechanism: in joint coordinates.
-        state: in absolute coordinates; it must satisfy the joints of the tree, or the nearest motions that do are returned.
+        state: in absolute coordinates; it must satisfy the joints of the tree.
 
     Raises:
         TypeError: a mechanism in other coordinates.
+
+    Warns:
+        StateWarning: the state violates joints of the tree, so that the result is a different motion. Under `jit`,
+            `vmap` and `grad` nothing is checked. Rows of loops keep their violation, which `state_status` reports.
 
     Differentiable.
     """
@@ -59,7 +66,31 @@ def to_joints(mechanism: Mechanism, state: State) -> State:
         raise TypeError("to_joints: mechanism must have joint coordinates, such as jm.mechanism(description, jm.Joints()) returns")
     motion = mechanism.absolute.kinematics(state.q, state.v)
     q = _coordinates(mechanism, tree, motion)
-    return State(state.t, q, _velocities(mechanism, tree, q, motion))
+    found = State(state.t, q, _velocities(mechanism, tree, q, motion))
+    _report_change(mechanism, state, found)
+    return found
+
+
+def _report_change(mechanism: Mechanism, state: State, found: State) -> None:
+    """Warn if a state in absolute coordinates is a different motion than the result of `to_joints`."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((mechanism, state, found))):
+        return
+    again, form = to_absolute(mechanism, found), mechanism.absolute
+    names, units = zip(*form.velocity_names, strict=True)
+    moved, changed = (np.asarray(x, float) for x in (form.difference(state.q, again.q), again.v - state.v))
+    turns = np.asarray([unit == "rad/s" for unit in units])
+    moved = np.where(turns, (moved + np.pi) % (2.0 * np.pi) - np.pi, moved)
+    k, j = np.argmax(np.abs(moved)), np.argmax(np.abs(changed))
+    near, slow = (1.0 + np.max(np.abs(x)) for x in (state.q, state.v))
+    if np.abs(moved[k]) > default_tolerance(state.q.dtype) * near:
+        text = f"{names[k].rpartition('.')[0]} moves by {np.abs(moved[k]):.3g} {units[k].removesuffix('/s')}"
+    elif np.abs(changed[j]) > default_tolerance(state.q.dtype) * slow:
+        text = f"{names[j]} changes by {changed[j]:.3g} {units[j]}"
+    else:
+        return
+    remedy = "Close the joints with initialize on the mechanism in absolute coordinates"
+    message = f"to_joints: the state violates the joints of the tree: {text}. {remedy}"
+    warnings.warn(message, StateWarning, stacklevel=3)
 
 
 def _coordinates(mechanism: Mechanism, tree: TreeCoordinates, motion: Kinematics) -> Any:

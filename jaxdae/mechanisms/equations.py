@@ -91,7 +91,7 @@ class Mechanism(Labels, System):
     @property
     def default_solver(self) -> SaddlePointSolver:
         """`LeastSquares(1e-5)` where the description has redundant rows, else `SchurComplement()`."""
-        return LeastSquares(default_tolerance(self.mass.dtype)) if self.redundant else super().default_solver
+        return LeastSquares(default_tolerance(self.dtype)) if self.redundant else super().default_solver
 
     @property
     def characteristic_length(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -100,11 +100,11 @@ class Mechanism(Labels, System):
             return self.length
         groups, mass, inertia = jax.lax.stop_gradient(((*self.joints.values(), *self.carrying.values()), self.mass, self.inertia))
         arms = [arm for group in groups for arm in joint_arms(group, len(self.body_names))]
-        moments = jnp.max(jnp.abs(inertia).reshape(len(self.body_names), -1), axis=1)
-        weight: Any = jnp.where(mass > 0.0, mass, 1.0)
-        gyration = jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / weight), 0.0))
-        size = jnp.max(jnp.concatenate([jnp.zeros((1,), mass.dtype), *arms]))
-        size = jnp.where(size > 0.0, size, gyration)
+        size = jnp.max(jnp.concatenate([jnp.zeros((1,), self.dtype), *arms]))
+        if mass is not None:
+            moments = jnp.max(jnp.abs(inertia).reshape(len(self.body_names), -1), axis=1)
+            weight: Any = jnp.where(mass > 0.0, mass, 1.0)
+            size = jnp.where(size > 0.0, size, jnp.max(jnp.where(mass > 0.0, jnp.sqrt(moments / weight), 0.0)))
         return jnp.where(size > 0.0, size, 1.0)
 
     @property

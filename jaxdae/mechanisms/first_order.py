@@ -31,6 +31,7 @@ from jaxdae.mechanisms.build import Description, built, check_is_description
 from jaxdae.mechanisms.coordinates.absolute import Absolute
 from jaxdae.mechanisms.equations import Mechanism
 from jaxdae.mechanisms.half_turns import jumps
+from jaxdae.mechanisms.massless import MasslessMechanism, without_masses
 from jaxdae.mechanisms.measures import Kinematics, Pairs
 from jaxdae.names import Names
 from jaxdae.operators import DiagonalMatrix, MassOperator
@@ -56,7 +57,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
     """A mechanism of first order; made by `kinematic_mechanism`.
 
     Attributes:
-        mechanism: its bodies and joints; masses and forces are not used.
+        mechanism: its bodies and joints, without masses and forces.
         drives: groups of driven velocities by type; rows below those of the joints.
         order: the input of each drive that is a row, in the order of the rows (static).
         slips: the inputs that are numbers of wheels (static).
@@ -64,7 +65,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         weight: W (nv,), by which v is small where rows leave freedom; None for ones.
     """
 
-    mechanism: Mechanism
+    mechanism: MasslessMechanism
     drives: dict[str, Any]
     order: tuple[int, ...] = static()
     slips: tuple[SlipInput, ...] = static(default=())
@@ -86,7 +87,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         """`LeastSquares(1e-5)` where the mechanism has redundant rows, or more rows than velocities, else `SchurComplement()`."""
         rows = len(self.mechanism.row_names) + len(self.order)
         redundant = self.mechanism.redundant or rows > len(self.mechanism.form.velocity_names)
-        return LeastSquares(default_tolerance(self.mechanism.mass.dtype)) if redundant else super().default_solver
+        return LeastSquares(default_tolerance(self.mechanism.dtype)) if redundant else super().default_solver
 
     @property
     def driven_rows(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -129,7 +130,7 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
         inputs = self.names.inputs
         if u is None:
             raise TypeError(f"this mechanism reads an input u, the velocities of its drives ({', '.join(inputs)}), but none was given")
-        u = jnp.asarray(u, self.mechanism.mass.dtype)
+        u = jnp.asarray(u, self.mechanism.dtype)
         if u.shape != (self.n_inputs,):
             raise ValueError(f"u must have shape ({self.n_inputs},), one velocity a drive ({', '.join(inputs)}), got {u.shape}")
         joints = dict(self.mechanism.joints)
@@ -238,7 +239,9 @@ class KinematicMechanism(SameCoordinates, KinematicSystem):
 def kinematic_mechanism(description: Description, coordinates: Any = Absolute()) -> tuple[KinematicMechanism, Any]:
     """Returns the mechanism of first order of a description, and its start coordinates q.
 
-    The inputs are the velocities of `description.drives`, in their order. Masses and inertias may be left out, forces are not used.
+    The inputs are the velocities of `description.drives`, in their order. Masses, inertias and gravity may be left
+    out. The mechanism has none of them, and no forces, springs, damping, friction and armature, because they do not
+    change its motion.
 
     Args:
         description: bodies, joints and drives.
@@ -248,14 +251,15 @@ def kinematic_mechanism(description: Description, coordinates: Any = Absolute())
         ValueError: every mistake at once.
         TypeError: things in the lists that are no bodies, joints or drives; coordinates that are none.
 
-    Differentiable with respect to every number in the description.
+    Differentiable with respect to every number in the description that it uses.
     """
     check_is_description("kinematic_mechanism", description)
     given: Any = description.bodies
     if isinstance(given, Sequence):
         given = [body.with_unit_mass() if hasattr(body, "with_unit_mass") else body for body in given]
     massless = dataclasses.replace(description, bodies=given, forces=())
-    mechanism, q, drives = built("kinematic_mechanism", massless, coordinates, moved=False)
+    massive, q, drives = built("kinematic_mechanism", massless, coordinates, moved=False)
+    mechanism = without_masses(massive)
     names = [drive.name for drive in description.drives]
     order = tuple(names.index(name) for group in drives.values() for name in group.names)
     found = [_slip_input(mechanism, drive, number) for number, drive in enumerate(description.drives) if drive.slips]

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from jaxdae.mechanisms.coordinates.tree_parameters import dtype_of
 from jaxdae.names import Names
 
 
@@ -24,6 +25,11 @@ class Labels:
     velocity_constraint: Any
     _has_positions: bool
     _has_velocities: bool
+
+    @property
+    def dtype(self) -> Any:
+        """The floating-point type of the parameters."""
+        return dtype_of((self.mass, self.joints, self.carrying))
 
     @property
     def names(self) -> Names:
@@ -65,7 +71,7 @@ class Labels:
         if not (self._has_positions or self._has_velocities):
             return (*joints, *moving)
         sizes = (), (len(self.form.names),), (len(self.form.velocity_names),)
-        t, q, v = (jax.ShapeDtypeStruct(size, self.mass.dtype) for size in sizes)
+        t, q, v = (jax.ShapeDtypeStruct(size, self.dtype) for size in sizes)
         positions = jax.eval_shape(self.constraint, t, q).shape[0] - len(joints)
         velocities = jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
         further = tuple(f"velocity_constraint.{k}" for k in range(velocities - len(moving)))

@@ -79,7 +79,10 @@ PINOCCHIO = Engine("Pinocchio", scalar_first=False, body_velocity=True, angles_a
 
 
 def to_mujoco(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
-    """Returns qpos (nq,) and qvel (nv,) of MuJoCo, for a model of the same file; arguments and errors as of `from_mujoco`."""
+    """Returns qpos (nq,) and qvel (nv,) of MuJoCo, for a model of the same file; arguments and errors as of `from_mujoco`.
+
+    Loops and mimic joints keep their violation, which `jaxdae.state_status(mechanism, state)` reports.
+    """
     return _outward(report, mechanism, state, MUJOCO)
 
 
@@ -104,7 +107,8 @@ def from_mujoco(report: Report, mechanism: Mechanism, qpos: Any, qvel: Any = Non
 def to_pinocchio(report: Report, mechanism: Mechanism, state: State) -> tuple[Array, Array]:
     """Returns q and v of Pinocchio, for a model of the same file; arguments and errors as of `from_pinocchio`.
 
-    A floating base is that of `buildModelFromUrdf(path, JointModelFreeFlyer())`.
+    A floating base is that of `buildModelFromUrdf(path, JointModelFreeFlyer())`. Loops and mimic joints keep their
+    violation, which `jaxdae.state_status(mechanism, state)` reports.
     """
     return _outward(report, mechanism, state, PINOCCHIO)
 

@@ -55,7 +55,7 @@ class LinkPlace:
         if frame.body == GROUND:
             raise ValueError(f"LinkPlace.named: {brief(name)} is welded to the ground: nothing moves it")
         place = np.asarray(frame.place) + np.asarray(frame.rotation) @ np.asarray(point, float)
-        return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.mass.dtype))
+        return cls(mechanism, mechanism.body_names.index(frame.body), jnp.asarray(place, mechanism.dtype))
 
     def __call__(self, q: Coordinates) -> Array:
         """Returns y (3,)."""

@@ -24,6 +24,7 @@ from jax import Array
 
 from jaxdae.mechanisms import GROUND
 from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.massless import MasslessMechanism, refuse
 from jaxdae.mechanisms.values import hint
 from jaxdae.robots.report import LinkFrame, Report
 from jaxdae.spelling import brief
@@ -48,6 +49,13 @@ def _bodies(mechanism: Mechanism, q: Coordinates, v: Velocity) -> tuple[Array, A
     motion = mechanism.coordinates.kinematics(q, v)
     rotations = jnp.stack(motion.frame[3:], axis=-1).reshape(-1, 3, 3)
     return jnp.stack(motion.frame[:3], axis=-1), rotations, jnp.stack(motion.velocity[:3], -1), jnp.stack(motion.velocity[3:], -1)
+
+
+def _masses(mechanism: Mechanism) -> Array:
+    """Return the masses (n,) in kg of all bodies; raise TypeError in first order."""
+    if isinstance(mechanism, MasslessMechanism):
+        refuse("masses")
+    return mechanism.mass
 
 
 def link_frame(report: Report, mechanism: Mechanism, q: Coordinates, name: str) -> tuple[Array, Array]:
@@ -132,17 +140,19 @@ def link_acceleration(report: Report, mechanism: Mechanism, state: State, a: Vel
 
 def center_of_mass(mechanism: Mechanism, q: Coordinates) -> Array:
     """Returns the mass center of all bodies (3,) in m."""
+    masses = _masses(mechanism)
     places, *_ = _bodies(mechanism, q, jnp.zeros((len(mechanism.names.velocities),), q.dtype))
-    found = mechanism.mass @ places / jnp.sum(mechanism.mass)
+    found = masses @ places / jnp.sum(masses)
     report_coordinates("center_of_mass", mechanism, q, found)
     return found
 
 
 def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
     """Returns the Jacobian (3, nv) of the mass center: times v its velocity in m/s."""
+    masses = _masses(mechanism)
 
     def velocity(v: Array) -> Array:
-        return mechanism.mass @ _bodies(mechanism, q, v)[2] / jnp.sum(mechanism.mass)
+        return masses @ _bodies(mechanism, q, v)[2] / jnp.sum(masses)
 
     found = jax.jacfwd(velocity)(jnp.zeros((len(mechanism.names.velocities),), q.dtype))
     report_coordinates("center_of_mass_jacobian", mechanism, q, found)
@@ -151,8 +161,8 @@ def center_of_mass_jacobian(mechanism: Mechanism, q: Coordinates) -> Array:
 
 def centroidal_momentum(mechanism: Mechanism, state: State) -> Array:
     """Returns linear momentum in N s and angular momentum about the mass center in N m s, in the axes of the world (6,)."""
+    masses, inertia = _masses(mechanism)[:, None], mechanism.inertia
     places, rotations, velocities, omegas = _bodies(mechanism, state.q, state.v)
-    masses, inertia = mechanism.mass[:, None], mechanism.inertia
     own = inertia * omegas if inertia.ndim == 2 else jnp.einsum("nij,nj->ni", inertia, omegas)
     arms = places - jnp.sum(masses * places, axis=0) / jnp.sum(masses)
     spin = jnp.cross(arms, masses * velocities) + jnp.einsum("nij,nj->ni", rotations, own)

@@ -189,7 +189,7 @@ class _Link(NamedTuple):
 
 def _links(mechanism: Mechanism) -> list[_Link]:
     """Return the relations between coordinates of the tree, drivers first, one for each follower."""
-    dtype, links = mechanism.mass.dtype, dict[int, _Link]()
+    dtype, links = mechanism.dtype, dict[int, _Link]()
     for group in mechanism.relations.values():
         first, second = group.first, group.second
         if not (isinstance(first, Own) and isinstance(second, Own)):

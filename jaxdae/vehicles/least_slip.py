@@ -94,7 +94,9 @@ def _own_rates(mechanism: Mechanism, t: Scalar, x: Coordinates, still: Velocity)
 class LeastSlip(SameCoordinates, KinematicSystem):
     """A vehicle of first order: driven velocities as told, all rows but those of slip exact, and the least squares of slip.
 
-    x = q of the mechanism, u: the driven velocities. Integrated by `Kinematic`. Masses do not count.
+    x = q of the mechanism, u: the driven velocities. Integrated by `Kinematic`. Masses and forces do
+    not change its motion. Take `kinematic_mechanism(description, Joints())[0].mechanism` for a mechanism without
+    their leaves.
 
     Attributes:
         mechanism: with wheels such as `RollingDisc`, in joint coordinates.

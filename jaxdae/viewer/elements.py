@@ -22,8 +22,10 @@ def placed_bodies(mechanism: Mechanism) -> tuple[str, ...]:
 def drawn(mechanism: Mechanism) -> Drawn:
     """Returns the elements of a mechanism with the names of their bodies, and numbers of NumPy."""
     names = placed_bodies(mechanism)
-    mass, inertia = np.asarray(mechanism.mass, float), np.asarray(mechanism.inertia, float)
-    bodies = [types.SimpleNamespace(name=name, mass=mass[k], inertia=inertia[k]) for k, name in enumerate(names)]
+    numbers = ("mass", "inertia")
+    known = {name: np.asarray(value, float) for name in numbers if (value := getattr(mechanism, name)) is not None}
+    each = ({key: known[key][k] if key in known else None for key in numbers} for k in range(len(names)))
+    bodies = [types.SimpleNamespace(name=name, **own) for name, own in zip(names, each, strict=True)]
     joints = [element for groups in (mechanism.joints, mechanism.carrying) for element in _elements(mechanism, groups)]
     return Drawn(mechanism.space.dimension, bodies, {}, joints, list(_elements(mechanism, mechanism.forces)))
 

@@ -209,6 +209,7 @@ def test_a_rolling_row_needs_spin_and_radius(tmp_path, wheel, expected):
     assert expected in line
 
 
+LOSS = {"type": "coordinate", "coordinate": "base_link.x", "target": 1.0}
 FIRST = {"order": "first", "coordinates": "joints", "vehicle": {"type": "differential_drive", "wheel_separation": 0.5, "wheel_radius": 0.1}}
 
 
@@ -259,6 +260,18 @@ def test_the_table_of_drives_is_that_of_their_fields():
         ({}, {"integrator": "rattle"}, "integrator", "one of explicit_euler, midpoint, rk4"),
         ({}, {"controls": {"times": [0.0], "inputs": {"motor": [1.0]}}}, "controls.inputs.motor", "the unknown drive 'motor'"),
         ({}, {"start": {"velocities": {"base_link.x": 1.0}}}, "start.velocities", "velocities follow from the drives"),
+        (
+            {},
+            {"batch": {"size": 2, "vary": [{"path": "mechanism.bodies.base_link.mass", "std": 0.1}]}},
+            "batch.vary",
+            "'mechanism.bodies.base_link.mass', which does not change the motion",
+        ),
+        (
+            {},
+            {"tune": {"parameters": [{"path": "mechanism.gravity.0"}], "loss": [LOSS]}},
+            "tune.parameters",
+            "'mechanism.gravity.0', which does not change the motion",
+        ),
     ],
 )
 def test_mistakes_of_first_order_are_named(changed, others, place, text, tmp_path, monkeypatch):

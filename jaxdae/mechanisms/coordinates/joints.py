@@ -94,13 +94,18 @@ class Joints(ByKeywords):
             loops: names of joints that are no edges of the tree where there is no cut.
 
         Raises:
-            ValueError: all that is wrong with the cut.
+            ValueError: all that is wrong with the cut; no coordinates, because welds hold all bodies.
         """
         names = [body.name for body in bodies]
         tree = spanning_tree(names, joints, self.cut, loops)
         making = _Making(space, frames, numbers, [body.name for body in bodies if body.turns_only])
         for edge in tree.edges:
             making.hang(edge)
+        if not making.q:
+            raise ValueError(
+                f"Joints(): welds hold all bodies ({', '.join(names[:3])}{', ...' if names[3:] else ''}) to the ground, so that"
+                " no coordinate is left; give a body a joint that moves, or use Absolute()"
+            )
         carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
         form = making.coordinates(names, ARTICULATED_FROM_WITH_LOOPS if tree.loops else ARTICULATED_FROM)
         return form, making.start(), tree.loops, carrying

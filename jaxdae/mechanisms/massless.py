@@ -1,0 +1,93 @@
+"""The bodies and joints of a mechanism of first order, without masses and without what acts on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+
+from jaxdae._pytree import pytree
+from jaxdae.mechanisms.equations import Mechanism
+from jaxdae.mechanisms.measures import Kinematics
+from jaxdae.operators import DiagonalMatrix, MassOperator
+from jaxdae.typing import Coordinates, Input, Scalar, Velocity
+
+_UNUSED = ("mass", "inertia", "gravity")
+"""The parameters of a `Mechanism` that change no velocity."""
+
+
+@pytree(kw_only=True)
+class MasslessMechanism(Mechanism):
+    """A mechanism with rows and frames only; `KinematicMechanism.mechanism`.
+
+    `mass`, `inertia` and `gravity` are None, and so are springs, damping, friction and armature of the joints:
+    none of them changes the motion of first order. Functions that need them raise TypeError. `diagnose` and
+    `initialize` apply, in the metric of the identity.
+    """
+
+    def mass_operator(self, q: Coordinates) -> MassOperator:
+        """Return the identity (nv, nv), the weight of corrections; see `KinematicSystem.mass_matrix`."""
+        return DiagonalMatrix(jnp.ones((len(self.form.velocity_names),), q.dtype))
+
+    def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
+        """Raise TypeError."""
+        refuse("kinetic energy")
+
+    def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
+        """Raise TypeError."""
+        refuse("potential energy")
+
+    def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
+        """Raise TypeError."""
+        refuse("forces")
+
+    def applied(self, t: Scalar, q: Coordinates, v: Velocity, u: Input, motion: Kinematics) -> Any:
+        """Raise TypeError."""
+        refuse("forces")
+
+    def named_leaf(self, names: Sequence[str]) -> tuple[str, int] | None:
+        """Return leaf path and index of a parameter by the names of the description.
+
+        Raises:
+            KeyError: a parameter that has no effect in first order, by whichever path.
+        """
+        if names[0] in _UNUSED or (names[0] == "bodies" and names[-1] in _UNUSED) or self._acts(names):
+            raise KeyError(
+                f"{'.'.join(names)} does not exist in a mechanism of first order, whose motion does not depend"
+                " on it; leaf_paths lists all parameters, and jaxdae.mechanisms.mechanism(description) makes the"
+                " mechanism of second order"
+            )
+        return super().named_leaf(names)
+
+    def _acts(self, names: Sequence[str]) -> bool:
+        """Return whether names address a spring, damping, friction or armature of a joint or a group."""
+        if names[0] not in ("joints", "carrying") or len(names) < 3:
+            return False
+        groups = (*self.joints.items(), *self.carrying.items())
+        return any(names[2] in group.elements() for key, group in groups if names[1] in (key, *group.names))
+
+
+def without_masses(mechanism: Mechanism) -> MasslessMechanism:
+    """Return the bodies and joints of a mechanism without masses, gravity, and what acts along joints."""
+    names = [field.name for field in dataclasses.fields(mechanism)]
+    fields: dict[str, Any] = {name: getattr(mechanism, name) for name in names}
+    joints, carrying = (
+        {key: dataclasses.replace(group, **dict.fromkeys(group.elements())) for key, group in groups.items()}
+        for groups in (mechanism.joints, mechanism.carrying)
+    )
+    fields |= dict.fromkeys(_UNUSED) | {"joints": joints, "carrying": carrying}
+    return MasslessMechanism(**fields)
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise TypeError: a mechanism of first order has no masses or forces.
+
+    Args:
+        what: the missing quantity, a noun.
+    """
+    raise TypeError(
+        f"a mechanism of first order has no {what}, because masses and forces do not change its motion;"
+        " jaxdae.mechanisms.mechanism(description) makes the mechanism of second order"
+    )
