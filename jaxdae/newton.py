@@ -73,12 +73,8 @@ from jaxdae.batching.axes import worlds_first
 from jaxdae.batching.last import repeated_so_often
 from jaxdae.checkpointing import FACTOR, ROOT, named
 from jaxdae.requirements import checked_count, not_negative, offers
+from jaxdae.thresholds import CORRECTIONS_UNROLLED
 from jaxdae.typing import Leaf
-
-_UNROLLED = 3
-
-_SHORT = 64
-"""The number of unknowns up to which a few corrections are written one after the other; of more, a loop costs little and compiles once."""
 
 Update = Callable[[Any, Any], Any]
 Residual = Callable[[Any, Any], Any]
@@ -143,7 +139,7 @@ def _newton(
 
     (x0, begun), made = start, 0 if start[1] is None else 1
     previous, x = (x0, x0) if begun is None else start
-    if iterations > made and (iterations > _UNROLLED or sum(jnp.size(leaf) for leaf in jax.tree.leaves(x0)) > _SHORT):
+    if iterations > max(made, CORRECTIONS_UNROLLED):
         previous, x = repeated_so_often(body, iterations - made)((previous, x), args)
     else:
         for _ in range(made, iterations):
@@ -199,7 +195,7 @@ def _newton_jvp(
         tolerance = float(jnp.finfo(dx.dtype).eps) ** 0.9
         return jax.lax.while_loop(unfinished, body, (0, dx, dx))[1]
 
-    def solve(at: Any, rhs: Any, looped: bool = iterations > _UNROLLED) -> Any:
+    def solve(at: Any, rhs: Any, looped: bool = iterations > CORRECTIONS_UNROLLED) -> Any:
         """Returns (dF/dx)^-1 rhs at x = `at`."""
 
         def product(dx: Any) -> Any:

@@ -45,39 +45,9 @@ from jaxdae._pytree import pytree
 from jaxdae.batching.last import Ruled, over_worlds, worlds_back
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.devices import on_accelerator
-from jaxdae.geometry.trigonometry import once
 from jaxdae.outlining import outlined
+from jaxdae.thresholds import BLOCK, ENTRIES_UP_TO, SUMMED_UP_TO, UNROLLED_UP_TO
 from jaxdae.typing import Leaf
-
-UNROLLED_UP_TO = 20
-"""The largest size that is unrolled in a batch. Measured on one core of a CPU, 1024 worlds, factorization and one solve against LAPACK's
-Cholesky: 8 to 12 times as fast at 8 rows, 5 to 10 at 12, 2 to 5 at 20. More rows would take too long to compile."""
-
-BLOCK = 5
-"""The largest number of rows of a block whose triangle a batch has the inverse of. With all rows in one block, factors and solves of a
-batch take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile longer."""
-
-OUTLINED_FROM = 5
-"""The number of rows from which factorizations and substitutions are compiled once."""
-
-ENTRIES_UP_TO = 10
-"""The largest size up to which accelerators factorize entry by entry. Of more rows the compiler makes many kernels, each with as many
-arrays as one may have, and takes long: a matrix of 20 rows with its inverse is 8 kernels for 1000 worlds by halves and 24 for 100 000,
-entry by entry 36 and 30, compiled in twice the time and more."""
-
-SUMMED_UP_TO = 4
-"""The largest size up to which products are written as sums. A call of the compiler's routine for products takes some 25 ns a world; a
-four-bar in joint coordinates, 3 velocities and 2 rows, takes 0.9 of the time of one world with sums, and 0.8 of that of each of 64."""
-
-WRITTEN_UP_TO = 20
-"""The largest size up to which accelerators get products term by term. A sum over an axis, or the compiler's routine for products, would be
-a kernel of its own, with another one that moves axes before it, and the routine multiplies single precision in ten bits of mantissa where
-nobody asks for more. A step of a four-bar in joint coordinates began 60 kernels so, and 103 otherwise."""
-
-
-_AS_IT_COMES_UP_TO = 12
-"""The number of rows up to which a right-hand side of one world is multiplied as it comes. Of more, what it is put together of would take
-longer to compute for each row of the product: a step of a bicycle, 17 rows, takes 0.95 of the time so, one of a four-bar, 8 rows, 1.03."""
 
 
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -105,7 +75,7 @@ def product_transposed(left: Float[Array, "m n"], right: Float[Array, "k n"]) ->
 
 def _is_written(sizes: tuple[int, ...]) -> bool:
     """Returns whether products of matrices of these sizes are best written out term by term."""
-    return on_accelerator() and min(sizes) > 0 and max(sizes) <= WRITTEN_UP_TO
+    return on_accelerator() and min(sizes) > 0 and max(sizes) <= UNROLLED_UP_TO
 
 
 def _added(terms: Iterable[Array]) -> Array:
@@ -216,7 +186,7 @@ def _unrolls(matrix: Array) -> bool:
 
 @Ruled
 def _solve(blocks: tuple[Block, ...], inverse: Array, b: Array) -> Array:
-    return rmatvec(inverse, matvec(inverse, once(b) if len(b) > _AS_IT_COMES_UP_TO else b))
+    return rmatvec(inverse, matvec(inverse, b))
 
 
 @_solve.def_vmap
@@ -284,7 +254,7 @@ def _eliminated(matrix: Array) -> tuple[tuple[Block, ...], Array]:
     would compute what is constant in it outside. Where a program runs on several devices, XLA's partitioner of JAX 0.9 reads memory that it
     has freed wherever a function returns constants, and sometimes crashes.
     """
-    blocks = (_eliminate if len(matrix) < OUTLINED_FROM else _eliminated_once)(matrix)
+    blocks = (_eliminate if len(matrix) < BLOCK else _eliminated_once)(matrix)
     return blocks, _inverse_of_blocks(blocks, matrix)
 
 
@@ -426,7 +396,7 @@ def _triangle(rows: list[list[Array]]) -> Array:
 
 def _substitute(blocks: tuple[Block, ...], b: Array) -> Array:
     """Returns A^-1 b (n, worlds) for the blocks of A."""
-    return (_substituted if len(b) < OUTLINED_FROM else _substituted_once)(blocks, b)
+    return (_substituted if len(b) < BLOCK else _substituted_once)(blocks, b)
 
 
 def _substituted(blocks: tuple[Block, ...], b: Array) -> Array:

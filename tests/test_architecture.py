@@ -40,6 +40,7 @@ FLOORS = {
     "saddle_point": 1,
     "small_matrix": 1,
     "trees": 1,
+    "thresholds": 0,
     "assembly": 2,
     "consistency": 2,
     "dynamics": 2,

@@ -7,7 +7,8 @@ import pytest
 from factors import lower_of
 
 from jaxdae import small_matrix
-from jaxdae.small_matrix import UNROLLED_UP_TO, cholesky, inverse_cholesky
+from jaxdae.small_matrix import cholesky, inverse_cholesky
+from jaxdae.thresholds import UNROLLED_UP_TO
 
 WORLDS = 3
 SIZES = [1, 2, 8, UNROLLED_UP_TO, UNROLLED_UP_TO + 1]

@@ -35,8 +35,8 @@ from jaxdae.mechanisms.relations import Relations
 from jaxdae.mechanisms.space import PLANE, Plane, Space
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
 from jaxdae.saddle_point import LeastSquares, SaddlePointSolver
-from jaxdae.small_matrix import UNROLLED_UP_TO
 from jaxdae.system import State, System, default_tolerance, velocity_rows_bias, velocity_rows_jacobian
+from jaxdae.thresholds import UNROLLED_UP_TO
 from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, Rows, Scalar, Square, Velocity, VelocityResidual
 
 

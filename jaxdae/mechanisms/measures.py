@@ -23,6 +23,7 @@ import numpy as np
 from jax import Array
 
 from jaxdae.devices import on_accelerator
+from jaxdae.thresholds import SELECTED_UP_TO
 
 
 class Pairs(NamedTuple):
@@ -53,11 +54,6 @@ class Kinematics(NamedTuple):
 Sides = tuple[Any, Any]
 
 
-_MULTIPLIED_UP_TO = 8
-"""The number of entries up to which sums over elements, and single entries, are products with matrices of zeros and ones; beyond, their
-zeros cost more than indices do."""
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _taken(numbers: tuple[int, ...], entry: Array) -> Array:
     """Returns the entries (k, ...) of (n, ...) with these numbers by their indices; zero for the number n, one beyond the last.
@@ -77,7 +73,7 @@ def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
     """Returns the entries (k,) with these numbers; zero for the number n, one beyond the last."""
-    if entry.shape[0] <= _MULTIPLIED_UP_TO:
+    if entry.shape[0] <= SELECTED_UP_TO:
         return jnp.asarray(_matrix(numbers, entry.shape[0]), entry.dtype) @ entry
     return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[numbers]
 
@@ -99,7 +95,7 @@ def summed(pair: Pairs, a: Array, b: Array) -> Array:
 
     The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
     """
-    if pair.bodies <= _MULTIPLIED_UP_TO:
+    if pair.bodies <= SELECTED_UP_TO:
         side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
         return side_a @ a + side_b @ b
     side_a, side_b = pair.sides

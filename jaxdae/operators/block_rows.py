@@ -17,21 +17,14 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from jaxdae import small_matrix
 from jaxdae._pytree import pytree, static
 from jaxdae.geometry.trigonometry import once
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
 from jaxdae.operators.jacobian import GramFactors, JacobianOperator, softened_cholesky
+from jaxdae.thresholds import SELECTED_UP_TO, UNROLLED_UP_TO
 from jaxdae.trees.tree import padded_take
 from jaxdae.typing import Leaf
-
-ELIMINATED_FROM = small_matrix.UNROLLED_UP_TO + 1
-"""The number of rows from which J J^T is factorized without being formed, in batches; in one world see `MATRICES_UP_TO`. Chains of hinges,
-each of 64, us a step, as a matrix and by elimination: with 24 rows 6.4 and 1.6, with 128 rows 605 and 8."""
-
-_SUMMED_UP_TO = 8
-"""How many joints of a body are summed up at a time."""
 
 
 @pytree
@@ -152,7 +145,7 @@ class BlockRows(JacobianOperator):
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
         """Returns the factors of J J^T + C: by elimination over a tree where there are many rows, else of the matrix."""
-        if len(self.a) < ELIMINATED_FROM:
+        if len(self.a) <= UNROLLED_UP_TO:
             return softened_cholesky(lower_gram(self.connected, self.bodies, self.sides), compliance)
         order = elimination(self.connected, self.bodies, self.first.shape[1])
         soft = jnp.zeros_like(self.first[:, 0]) if compliance is None else compliance
@@ -190,8 +183,8 @@ def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
     groups are summed up in parts before, so that there are not as many terms for all as for the largest.
     """
     most = max((len(group) for group in groups), default=0)
-    if most > _SUMMED_UP_TO:
-        cut = [[group[k : k + _SUMMED_UP_TO] for k in range(0, len(group), _SUMMED_UP_TO)] for group in groups]
+    if most > SELECTED_UP_TO:
+        cut = [[group[k : k + SELECTED_UP_TO] for k in range(0, len(group), SELECTED_UP_TO)] for group in groups]
         ends = np.cumsum([0, *(len(parts) for parts in cut)])
         return _sums(_sums(entries, [part for parts in cut for part in parts]), [np.arange(a, b) for a, b in itertools.pairwise(ends)])
     table = np.full((most, len(groups)), entries.shape[0])

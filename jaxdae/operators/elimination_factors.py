@@ -23,18 +23,9 @@ from jaxdae._pytree import pytree, static
 from jaxdae.batching.last import Ruled, joined, solved_by_worlds, worlds_back, worlds_last
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.operators.elimination import Elimination
+from jaxdae.thresholds import DENSE_ROWS_UP_TO
 from jaxdae.trees.sweep import inward, outward
 from jaxdae.typing import Leaf
-
-MATRICES_UP_TO = 40
-"""The number of rows up to which one world takes the matrix J J^T + C. A step of semi-implicit Euler with projections on a CPU, in
-microseconds, by elimination and as a matrix: chains of hinges in the plane with 24 rows 70 and 39, with 36 rows 65 and 55, with 56 rows 64
-and 109; in space with 25 rows 107 and 60, with 45 rows 169 and 166; ladders of four-bars with 56 rows 229 and 119. Programs with the matrix
-compile in a half to a quarter of the time."""
-
-_UNROLLED_UP_TO = 3
-"""The number of unknowns of a node up to which each of them has a program of its own in batches. A loop costs half a microsecond for each
-of them, which many worlds with many unknowns hide; one world has no loop."""
 
 
 @pytree
@@ -67,7 +58,7 @@ class EliminationFactors:
 
 
 def _is_small(order: Elimination) -> bool:
-    return len(order.connected) <= MATRICES_UP_TO
+    return len(order.connected) <= DENSE_ROWS_UP_TO
 
 
 def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: Callable[..., Any]) -> EliminationFactors:
@@ -163,8 +154,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
 
         ones = jnp.broadcast_to(eye, (columns.shape[0], own, own, *sizes))
         pending = jnp.concatenate([given[:, :, :own] + columns, ones], axis=1)
-        unroll = 1 if worlds and own > _UNROLLED_UP_TO else own
-        found = jax.lax.scan(eliminate_one, pending, (np.arange(own), jnp.moveaxis(entries, 1, 0)), unroll=unroll)[1]
+        found = jax.lax.scan(eliminate_one, pending, (np.arange(own), jnp.moveaxis(entries, 1, 0)), unroll=own)[1]
         beyond, inverse = found[:, :, own : own + border], found[:, :, own + border :]
         rest = given[:, own:, own:]
         for j in range(own):

@@ -18,10 +18,8 @@ from jax import Array
 
 from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
+from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.tree import Tree, padded_take
-
-PRODUCTS_UP_TO = 96
-"""The number of nodes up to which sums over a tree are products with 0/1 matrices; recursions beyond."""
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -166,7 +164,7 @@ def _is_identity(above: np.ndarray) -> bool:
 
 
 def _sum(tree: Tree, x: Array, *, to_root: bool) -> Array:
-    if tree.count <= PRODUCTS_UP_TO:
+    if tree.count <= DENSE_UP_TO:
         matrix = tree.is_ancestor.T if to_root else tree.is_ancestor
         return jnp.tensordot(jnp.asarray(matrix, x.dtype), x, 1)
     # JAX does not transpose a scan all of whose inputs are tangents, as in derivative rules.

@@ -23,7 +23,8 @@ from jaxdae.batching.last import joined, with_rule, worlds_back, worlds_last
 from jaxdae.operators import DenseMatrix, DenseRows
 from jaxdae.outlining import outlined
 from jaxdae.saddle_point import SchurComplement
-from jaxdae.small_matrix import UNROLLED_UP_TO, rounding
+from jaxdae.small_matrix import rounding
+from jaxdae.thresholds import UNROLLED_UP_TO
 
 
 @jax.custom_jvp

@@ -40,13 +40,10 @@ from jaxdae.checkpointing import FACTOR, named
 from jaxdae.devices import for_kernel, on_accelerator
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.operators import DenseRows, JacobianOperator, MassFactors, MassOperator
+from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.sweep import inward, outward, sum_to_leaves, sum_to_root
 from jaxdae.trees.tree import Tree
 from jaxdae.typing import Leaf
-
-DENSE_UP_TO = 96
-"""The number of velocities up to which one world is factorized as a matrix. In a fused kernel, articulated bodies take 0.67 times as
-many operations for a humanoid of 35 velocities, and 0.90 times as many for a four-bar of 3."""
 
 
 @pytree

@@ -20,12 +20,7 @@ from jaxdae.mechanisms.kinds import GROUND
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.mechanisms.values import are_names, real, said
 from jaxdae.spelling import join_first
-
-ARTICULATED_FROM, ARTICULATED_FROM_WITH_LOOPS = 10, 24
-"""The number of velocities from which solvers get M as articulated bodies. Semi-implicit Euler on CPU, microseconds a step of each of
-64, with a matrix and with articulated bodies: chains of hinges in space 2.1 and 1.7 with 10, 2.7 and 2.0 with 12, 6.6 and 3.4 with 20;
-ladders of four-bars with projections, whose rows a matrix takes all at once, 7.6 and 11 with 12, 30 and 33 with 21 (loaded machine). One
-world in space pays for it with 10 and 12 velocities, 1.08 to 1.13 of the time, and gains from 16 on."""
+from jaxdae.thresholds import ARTICULATED_FROM, ELIMINATED_FROM
 
 
 def _given(cut: Any) -> str:
@@ -107,7 +102,7 @@ class Joints(ByKeywords):
                 " no coordinate is left; give a body a joint that moves, or use Absolute()"
             )
         carrying = tuple(edge.joint for edge in tree.edges if edge.joint is not None)
-        form = making.coordinates(names, ARTICULATED_FROM_WITH_LOOPS if tree.loops else ARTICULATED_FROM)
+        form = making.coordinates(names, ELIMINATED_FROM if tree.loops else ARTICULATED_FROM)
         return form, making.start(), tree.loops, carrying
 
 

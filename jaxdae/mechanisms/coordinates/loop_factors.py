@@ -42,13 +42,10 @@ from jaxdae.checkpointing import FACTOR, named
 from jaxdae.mechanisms.coordinates.articulated import TreeMass, inertia_matrix
 from jaxdae.mechanisms.coordinates.loop_order import LoopOrder
 from jaxdae.operators.elimination_factors import constant, present
+from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.sweep import inward, outward
 from jaxdae.trees.tree import Tree
 from jaxdae.typing import Rows, Velocity
-
-MATRICES_UP_TO = 90
-"""The number of velocities up to which one world is solved by matrices. Ladders of four-bars on a loaded CPU, microseconds a step with
-projections, eliminated and by matrices: 365 and 204 with 48 velocities, 797 and 855 with 96."""
 
 
 @pytree
@@ -91,7 +88,7 @@ class LoopFactors:
 
 
 def _is_small(order: LoopOrder) -> bool:
-    return len(order.parents) <= MATRICES_UP_TO
+    return len(order.parents) <= DENSE_UP_TO
 
 
 def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, compliance: Any) -> LoopFactors:

@@ -26,10 +26,8 @@ import functools
 
 import numpy as np
 
+from jaxdae.thresholds import ELIMINATED_FROM
 from jaxdae.trees.tree import Tree
-
-ELIMINATED_FROM = 24
-"""The number of velocities from which rows and bodies are eliminated together where that is less work."""
 
 WIDE = 6
 """The number of directions in which bodies move, for the estimate of work."""

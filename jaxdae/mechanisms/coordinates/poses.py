@@ -22,7 +22,8 @@ from jaxdae.batching.last import over_worlds
 from jaxdae.geometry.trigonometry import kept_cos_sin
 from jaxdae.mechanisms import measures
 from jaxdae.mechanisms.coordinates.links import BALL, COORDINATES, PLACE, Structure
-from jaxdae.trees.sweep import PRODUCTS_UP_TO, outward, sum_to_leaves
+from jaxdae.thresholds import DENSE_UP_TO
+from jaxdae.trees.sweep import outward, sum_to_leaves
 
 
 def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
@@ -71,7 +72,7 @@ def _planar_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tupl
 
 def _sum_to_leaves(shape: Structure, *entries: Any) -> Any:
     """Return the sums (links,) of entries (links,) over each link and its ancestors; a planar link has one velocity."""
-    if shape.count > PRODUCTS_UP_TO:
+    if shape.count > DENSE_UP_TO:
         return jnp.unstack(sum_to_leaves(shape.tree, jnp.stack(entries, axis=1)), axis=1)
     return small_matrix.product_transposed(jnp.stack(entries), jnp.asarray(shape.carried_links, entries[0].dtype))
 

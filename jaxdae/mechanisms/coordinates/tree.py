@@ -46,7 +46,8 @@ from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
-from jaxdae.trees.sweep import PRODUCTS_UP_TO, sum_to_leaves, sum_to_root
+from jaxdae.thresholds import DENSE_UP_TO
+from jaxdae.trees.sweep import sum_to_leaves, sum_to_root
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 DESIGN = ("fixed", "turning", "sliding", "held")
@@ -256,7 +257,7 @@ class TreeCoordinates(BodyCoordinates):
     @property
     def _is_small(self) -> bool:
         """Return whether products with 0/1 matrices are the best sums over the tree."""
-        return len(self.velocity_names) <= PRODUCTS_UP_TO
+        return len(self.velocity_names) <= DENSE_UP_TO
 
     def _carried(self, links: Any, dtype: Any) -> Any:
         """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
