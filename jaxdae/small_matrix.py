@@ -46,7 +46,7 @@ from jaxdae.batching.last import Ruled, over_worlds, worlds_back
 from jaxdae.checkpointing import FACTOR, made_again, named
 from jaxdae.devices import on_accelerator
 from jaxdae.outlining import outlined
-from jaxdae.thresholds import BLOCK, ENTRIES_UP_TO, SUMMED_UP_TO, UNROLLED_UP_TO
+from jaxdae.thresholds import BLOCK, ENTRIES_UP_TO, UNROLLED_UP_TO
 from jaxdae.typing import Leaf
 
 
@@ -54,22 +54,20 @@ def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, "
     """Returns the product A x."""
     if _is_written(matrix.shape):
         return _added(column * entry for column, entry in zip(jnp.unstack(matrix, axis=1), jnp.unstack(x), strict=True))
-    return jnp.sum(matrix * x, axis=1) if _is_tiny(matrix.shape) else matrix @ x
+    return matrix @ x
 
 
 def rmatvec(matrix: Float[Array, "m n"], y: Float[Array, " m"]) -> Float[Array, " n"]:
     """Returns the product A^T y."""
     if _is_written(matrix.shape):
         return _added(row * entry for row, entry in zip(jnp.unstack(matrix), jnp.unstack(y), strict=True))
-    return jnp.sum(matrix * y[:, None], axis=0) if _is_tiny(matrix.shape) else y @ matrix
+    return y @ matrix
 
 
 def product_transposed(left: Float[Array, "m n"], right: Float[Array, "k n"]) -> Float[Array, "m k"]:
     """Returns the product A B^T."""
     if _is_written((*left.shape, right.shape[0])):
         return _added(a[:, None] * b for a, b in zip(jnp.unstack(left, axis=1), jnp.unstack(right, axis=1), strict=True))
-    if _is_tiny((*left.shape, right.shape[0])):
-        return jnp.sum(left[:, None] * right, axis=2)
     return left @ right.T
 
 
@@ -81,11 +79,6 @@ def _is_written(sizes: tuple[int, ...]) -> bool:
 def _added(terms: Iterable[Array]) -> Array:
     """Returns the sum of some terms, added one to the other."""
     return functools.reduce(operator.add, terms)
-
-
-def _is_tiny(sizes: tuple[int, ...]) -> bool:
-    """Returns whether products of matrices of these sizes are best written as sums."""
-    return max(sizes) <= SUMMED_UP_TO
 
 
 def diagonal(matrix: Float[Array, "... n n"]) -> Float[Array, "... n"]:
@@ -324,7 +317,7 @@ def _eliminate_halves(matrix: Array, limits: Any = None) -> tuple[Array, Array]:
     would compute each of its entries anew for every reader.
     """
     size = len(matrix)
-    matrix = matrix if _is_tiny(matrix.shape[:2]) else jax.lax.optimization_barrier(matrix)
+    matrix = matrix if size < BLOCK else jax.lax.optimization_barrier(matrix)
     if size <= ENTRIES_UP_TO:
         return _eliminate_entries(matrix, limits)
     limits = rounding(size, matrix.dtype) * matrix.reshape(size * size, -1)[:: size + 1] if limits is None else limits

@@ -34,13 +34,9 @@ BLOCK = 5
 """The number of rows of a block of unrolled factorizations; larger matrices are compiled once per size. With a single block,
 factorizations and solves of a batch take 1.4 to 2.4 times as long; blocks of 4 rows run as fast and compile longer."""
 
-SUMMED_UP_TO = 4
-"""The size up to which products of matrices are sums. A call of the product routine takes 25 ns per world: a four-bar in joint
-coordinates takes 0.9 of the time with sums in one world, and 0.8 in a batch of 64."""
-
-SELECTED_UP_TO = 8
-"""The number of bodies up to which entries are selected and added by products with 0/1 matrices; by indices beyond. The number
-of terms, too, that a sum over the joints of a body adds at once."""
+TERMS_UP_TO = 8
+"""The number of joints of a body whose contributions to J^T y are added at once; partial sums beyond, so that the program does
+not grow with the body that has the most joints."""
 
 ENTRIES_UP_TO = 10
 """The number of rows up to which accelerators factorize entry by entry; by halves beyond. A matrix of 20 rows with its inverse

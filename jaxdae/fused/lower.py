@@ -25,7 +25,7 @@ from jaxdae.fused.graph import Block, Graph, Node, Unsupported, affine, filled, 
 from jaxdae.fused.primitives import RULES
 
 UNROLLED = 300
-"""A scan with at most so many scalar operations, and every scan over a table of integers, is unrolled."""
+"""A scan with at most so many scalar operations is unrolled, and so is a scan over a table of integers or with `unroll=True`."""
 SMALL_BRANCH = 30
 """Branches with at most so many scalar operations run in all worlds, without a jump."""
 
@@ -110,7 +110,7 @@ class Lowering:
         fixed = len(inputs) - carried - _count_of_stacked(equation.invars, jaxpr.jaxpr.invars)
         consts, carry, xs = inputs[:fixed], inputs[fixed : fixed + carried], inputs[fixed + carried :]
         tables = any(kind_of(v.aval.dtype) == "I" and _is_table(x) for v, x in zip(equation.invars[fixed + carried :], xs, strict=True))
-        if length <= 1 or tables or length * self.cost(jaxpr.jaxpr) <= UNROLLED:
+        if length <= 1 or tables or p["unroll"] >= length or length * self.cost(jaxpr.jaxpr) <= UNROLLED:
             return self._unrolled(jaxpr, length, p["reverse"], consts, carry, xs)
         g = self.graph
         readers = [self._reader(x, length) for x in xs]

@@ -23,7 +23,6 @@ import numpy as np
 from jax import Array
 
 from jaxdae.devices import on_accelerator
-from jaxdae.thresholds import SELECTED_UP_TO
 
 
 class Pairs(NamedTuple):
@@ -73,8 +72,6 @@ def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
     """Returns the entries (k,) with these numbers; zero for the number n, one beyond the last."""
-    if entry.shape[0] <= SELECTED_UP_TO:
-        return jnp.asarray(_matrix(numbers, entry.shape[0]), entry.dtype) @ entry
     return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[numbers]
 
 
@@ -93,11 +90,8 @@ def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
 def summed(pair: Pairs, a: Array, b: Array) -> Array:
     """Returns the sums (n,) over all elements of entries of their bodies, (k,) of each side; those of the ground fall away.
 
-    The transpose of the selection: products with 0/1 matrices for few bodies, additions to indexed entries for many.
+    The transpose of the selection.
     """
-    if pair.bodies <= SELECTED_UP_TO:
-        side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies).T, a.dtype) for side in pair.sides)
-        return side_a @ a + side_b @ b
     side_a, side_b = pair.sides
     return jnp.zeros((pair.bodies + 1,), a.dtype).at[side_a].add(a).at[side_b].add(b)[:-1]
 

@@ -22,7 +22,7 @@ from jaxdae.geometry.trigonometry import once
 from jaxdae.operators.elimination import elimination
 from jaxdae.operators.elimination_factors import eliminate
 from jaxdae.operators.jacobian import GramFactors, JacobianOperator, softened_cholesky
-from jaxdae.thresholds import SELECTED_UP_TO, UNROLLED_UP_TO
+from jaxdae.thresholds import TERMS_UP_TO, UNROLLED_UP_TO
 from jaxdae.trees.tree import padded_take
 from jaxdae.typing import Leaf
 
@@ -183,8 +183,8 @@ def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
     groups are summed up in parts before, so that there are not as many terms for all as for the largest.
     """
     most = max((len(group) for group in groups), default=0)
-    if most > SELECTED_UP_TO:
-        cut = [[group[k : k + SELECTED_UP_TO] for k in range(0, len(group), SELECTED_UP_TO)] for group in groups]
+    if most > TERMS_UP_TO:
+        cut = [[group[k : k + TERMS_UP_TO] for k in range(0, len(group), TERMS_UP_TO)] for group in groups]
         ends = np.cumsum([0, *(len(parts) for parts in cut)])
         return _sums(_sums(entries, [part for parts in cut for part in parts]), [np.arange(a, b) for a, b in itertools.pairwise(ends)])
     table = np.full((most, len(groups)), entries.shape[0])

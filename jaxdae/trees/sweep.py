@@ -1,7 +1,7 @@
 """Recursions over a tree: outward from the roots to the leaves, and inward from the leaves to the roots.
 
 All arrays of a recursion are slot data (slots, ..., *lanes), see `jaxdae.trees.tree`. Lanes are the worlds of a batch, or
-nothing for one world. `over_lanes` calls a function once for all worlds of a batch, with the worlds last.
+nothing for one world. `jaxdae.batching.last.over_worlds` calls a function once for all worlds of a batch, with the worlds last.
 
 This is the only file that scans over levels or looks up parents.
 """
@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
+from jaxdae.devices import for_kernel
 from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.tree import Tree, padded_take
 
@@ -108,7 +109,8 @@ def _scan(step: Step, part: Any, carry: Any, rows: _Rows) -> tuple[Any, Any]:
     at = part, None if rows.table is None else jnp.asarray(rows.table)
     if jax.tree.leaves(part)[0].shape[0] == 1:
         return body(carry, jax.tree.map(lambda x: x[0], at))
-    carry, results = jax.lax.scan(body, carry, at, reverse=rows.inward)
+    # In a kernel, loops over few levels cost more than the operations that they save.
+    carry, results = jax.lax.scan(body, carry, at, reverse=rows.inward, unroll=for_kernel() or 1)
     return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
 
 
