@@ -14,7 +14,7 @@
 #   make test-recipes  the recipes of docs/results.md: downloads pyarrow, rerun and PyTorch, some GB
 #   make test-envs   environments by the checkers of Gymnasium, gymnax and brax, and PPO of brax; an environment of its own, 300 MB
 #   make lint        ruff and pyright
-#   make bench       time jaxdae, MuJoCo, MJX, then many bodies, robots, fused kernels (BENCH_ARGS="--quick" passes arguments on)
+#   make bench       time jaxdae, MuJoCo, MJX, then many bodies, robots, fused kernels, limits (BENCH_ARGS="--quick" passes arguments on)
 #   make venv        set up .venv
 #   make clean       remove .venv, builds and caches; runs/ stays
 
@@ -104,6 +104,7 @@ bench: .venv/.installed-bench
 	.venv/bin/python experiments/benchmarks/many_bodies.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
 	.venv/bin/python experiments/benchmarks/robots.py $(if $(filter --quick,$(BENCH_ARGS)),--quick)
 	.venv/bin/python experiments/benchmarks/fused_kernels.py $(if $(filter --quick,$(BENCH_ARGS)),--models four-bar)
+	.venv/bin/python experiments/benchmarks/limits.py $(if $(filter --quick,$(BENCH_ARGS)),--models four-bar)
 
 venv: .venv/.installed
 

@@ -99,12 +99,14 @@ def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates):
     def everything():
         jax.clear_caches()
         run = jax.jit(jax.vmap(jax.value_and_grad(end, has_aux=True), in_axes=(None, 0)))
-        return run(system.mass, states)
+        return run(system.mass, states), run.lower(system.mass, states).as_text()
 
-    expected = everything()
+    expected, _ = everything()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    found = everything()
+    found, program = everything()
     monkeypatch.undo()
     jax.clear_caches()
     for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
+    # XLA's compiler for GPUs aborts at some products in derivatives, and rounds their factors to TF32.
+    assert "dot_general" not in program

@@ -1,5 +1,6 @@
 """The script `experiments/benchmarks/gpu.py` on a CPU with few worlds and steps."""
 
+import importlib
 import os
 import pathlib
 import re
@@ -9,6 +10,39 @@ import sys
 import pytest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "experiments" / "benchmarks"
+
+
+PROGRAM = """
+%fused_slice (p.0: f32[100,9]) -> f32[100,3] {
+  %p.0 = f32[100,9]{1,0} parameter(0)
+  %part = f32[100,3]{1,0} slice(%p.0), slice={[0:100], [0:3]}
+  ROOT %negated = f32[100,3]{1,0} negate(%part)
+}
+
+%body (state: (f32[100,9], s32[])) -> (f32[100,9], s32[]) {
+  %state = (f32[100,9]{1,0}, s32[]) parameter(0)
+  %q = f32[100,9]{1,0} get-tuple-element(%state), index=0
+  %k = s32[] get-tuple-element(%state), index=1
+  %sliced = f32[100,3]{1,0} fusion(%q), kind=kLoop, calls=%fused_slice
+  %moved = f32[100,9]{0,1} copy(%q)
+  ROOT %next = (f32[100,9]{1,0}, s32[]) tuple(%moved, %k)
+}
+
+ENTRY %main (x: f32[100,9], n: s32[]) -> (f32[100,9], s32[]) {
+  %x = f32[100,9]{1,0} parameter(0)
+  %n = s32[] parameter(1)
+  %start = (f32[100,9]{1,0}, s32[]) tuple(%x, %n)
+  ROOT %end = (f32[100,9]{1,0}, s32[]) while(%start), condition=%test, body=%body, backend_config={"known_trip_count":{"n":"97"}}
+}
+"""
+
+
+def test_kernels_and_bytes_of_a_step_are_counted(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    kernels = importlib.import_module("kernels")
+    assert kernels.per_step(PROGRAM, 97) == 2
+    assert kernels.bytes_per_step(PROGRAM, 97) == 4 * (300 + 300 + 900 + 900)
+    assert kernels.bytes_per_step(PROGRAM, 11) is None
 
 
 def run(*arguments, **environment):
@@ -59,6 +93,29 @@ def test_a_fused_case_without_a_compiler_fails(tmp_path):
     assert "- humanoid, fused, float32, worlds 8: failed, " in done.stdout
 
 
+def test_missing_tools_are_named(tmp_path):
+    (tmp_path / "mujoco").mkdir()
+    (tmp_path / "mujoco" / "__init__.py").write_text("")  # a package without mjx
+    done = run("--quick", "--only", "MJX", "--vendor", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "- four-bar in MJX, float32, worlds 8: skipped, mujoco-mjx is not installed\n" in done.stdout
+    done = run("--quick", "--only", "four-bar, fused, profiled", PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "- four-bar, fused, profiled, float32, worlds 8: skipped, ncu is not on PATH\n" in done.stdout
+
+
+@pytest.mark.long
+def test_reports_of_the_profiler_are_listed(tmp_path):
+    """A stand-in for `ncu` prints a report and runs the program."""
+    (tmp_path / "ncu").write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift 2; done\necho "Duration us 7"\nexec "$@"\n')
+    (tmp_path / "ncu").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    done = run("--quick", "--only", "four-bar, fused, profiled", "--out", tmp_path / "gpu.md", PATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert table(tmp_path / "gpu.md") == []
+    assert "\n## four-bar, fused, profiled\n\n```text\nDuration us 7\n```\n" in (tmp_path / "gpu.md").read_text()
+
+
 def test_a_missing_package_is_named_first(tmp_path):
     missing = "raise ModuleNotFoundError(\"No module named 'jaxtyping'\", name='jaxtyping')\n"
     (tmp_path / "jaxtyping.py").write_text(missing)
@@ -77,7 +134,7 @@ def test_skipped_cases_are_listed(tmp_path):
     assert done.returncode == 0
     assert table(tmp_path / "gpu.md") == []
     text = (tmp_path / "gpu.md").read_text()
-    assert text.count("no time left") == 20
+    assert text.count("no time left") == 23
     assert "- copy bandwidth: skipped, no time left\n" in text
     assert "- four-bar, float32, worlds 1, 1000, 100000, 1000000: skipped, no time left\n" in text
 
@@ -93,7 +150,7 @@ def test_failed_cases_are_listed():
 def test_all_cases_are_measured(tmp_path):
     done = run("--quick", "--budget", 3000, "--out", tmp_path / "gpu.md")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = table(tmp_path / "gpu.md")
+    rows = [row for row in table(tmp_path / "gpu.md") if row[0] != "four-bar in MJX"]
     assert len(rows) == 26
     assert len({(row[0], row[1]) for row in rows}) == 19
     allowed = {"float32": 5e-6, "float64": 2e-10}

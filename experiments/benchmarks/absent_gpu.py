@@ -11,8 +11,6 @@ choices that XLA makes by trying kernels.
 import argparse
 import os
 import time
-from collections.abc import Callable
-from typing import Any
 
 # The extension for CUDA is loaded although there is no driver; what runs, runs on the CPU.
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
@@ -27,7 +25,6 @@ from kernels import per_step
 from side_by_side import markdown
 
 import jaxdae
-import jaxdae.mechanisms as jm
 
 STEPS = 97  # no other loop runs as often
 H200 = """
@@ -58,29 +55,15 @@ device_description_str: "H200"
 """From NVIDIA's data sheet and its tables of compute capability 9.0, in the words of XLA's `GpuTargetConfigProto`."""
 
 
-def links(count: int) -> Model:
-    """Returns that many links in a row, hanging from the first end, in joint coordinates by semi-implicit Euler."""
-    bodies = [jm.Body(f"link{k}", mass=1.0, inertia=0.1, pose=(k + 0.5, 0.0, 0.0)) for k in range(count)]
-    names = [jm.GROUND, *(body.name for body in bodies)]
-    joints = [jm.Revolute(f"hinge{k}", names[k], names[k + 1], at=(float(k), 0.0)) for k in range(count)]
-    return _of(jm.planar_mechanism(bodies, joints, coordinates=jm.Joints()), jaxdae.SemiImplicitEuler())
+def described() -> SingleDeviceSharding:
+    """Return an H200 that programs can be compiled for, and make the library write programs for a GPU."""
+    # The library asks what it writes programs for, and would hear of the CPU that runs this script.
+    jax.default_backend = lambda: "gpu"
+    return SingleDeviceSharding(topologies.get_topology_desc("", platform="cuda", target_config=H200, topology="1x1x1").devices[0])
 
 
-def _of(built: tuple[jm.Mechanism, Any], method: Any) -> Model:
-    system, q = built
-    still = jnp.zeros((len(system.names.velocities),), q.dtype)
-    return Model(system, method, jaxdae.State(jnp.zeros((), q.dtype), jnp.asarray(q), still), 1e-3)
-
-
-ALL: dict[str, Callable[[], Model]] = {
-    "pendulum": lambda: links(1),
-    "double-pendulum": lambda: links(2),
-    **MODELS,
-}
-
-
-def counted(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[float, float, int | None]:
-    """Returns seconds to trace, seconds to compile, and the kernels of a step of a batch of a model."""
+def compiled(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[float, float, str]:
+    """Return seconds to trace, seconds to compile, and the optimized program of a batch of a model, for `STEPS` steps."""
 
     def end(state: jaxdae.State) -> jaxdae.Trajectory:
         return jaxdae.rollout(model.system, model.method, state, dt=model.dt, steps=STEPS, save_every=STEPS)
@@ -89,33 +72,32 @@ def counted(model: Model, worlds: int, device: SingleDeviceSharding) -> tuple[fl
     begin = time.process_time()
     lowered = jax.jit(jax.vmap(end), in_shardings=device, out_shardings=device).lower(shapes)
     traced = time.process_time()
-    compiled = lowered.compile()
-    return traced - begin, time.process_time() - traced, per_step(compiled.as_text(), STEPS)
+    text = lowered.compile().as_text()
+    return traced - begin, time.process_time() - traced, text
 
 
 def main() -> None:
     """Counts and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, default=100_000)
-    parser.add_argument("--models", nargs="*", default=list(ALL), choices=list(ALL))
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--precisions", nargs="*", default=["float32", "float64"], choices=["float32", "float64"])
     parser.add_argument("--for-cpu", action="store_true", help="the program that the library writes for a CPU, compiled for the GPU")
     asked = parser.parse_args()
-    target = topologies.get_topology_desc("", platform="cuda", target_config=H200, topology="1x1x1")
-    device = SingleDeviceSharding(target.devices[0])
-    # The library asks what it writes programs for, and would hear of the CPU that runs this script.
-    jax.default_backend = lambda: "cpu" if asked.for_cpu else "gpu"
+    device = described()
+    if asked.for_cpu:
+        jax.default_backend = lambda: "cpu"
     rows = [["", "tracing, s", "compiling, s", "kernels/step"]]
     for name in asked.models:
         for precision in asked.precisions:
             jax.config.update("jax_enable_x64", precision == "float64")
             try:
-                model = ALL[name]()
+                model = MODELS[name]()
             except Missing as error:
                 print(f"{name}: {error}")
                 break
-            traced, compiled, kernels = counted(model, asked.worlds, device)
-            rows.append([f"{name}, {precision}", f"{traced:.1f}", f"{compiled:.1f}", str(kernels)])
+            tracing, compiling, text = compiled(model, asked.worlds, device)
+            rows.append([f"{name}, {precision}", f"{tracing:.1f}", f"{compiling:.1f}", str(per_step(text, STEPS))])
             print(*rows[-1], flush=True)
     print(markdown(rows))
 

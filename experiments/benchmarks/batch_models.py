@@ -1,4 +1,4 @@
-"""Models of `absent_gpu.py` and `two_cores.py`: the models of `gpu.py`, the humanoid G1 and the robot Cassie.
+"""Models of `absent_gpu.py`, `limits.py` and `two_cores.py`: pendulums, the models of `gpu.py`, the humanoid G1 and Cassie.
 
 Each model has the default precision of JAX at the time of the call. G1 needs the package example-robot-data, and
 Cassie needs MuJoCo, which reads MJCF.
@@ -7,6 +7,7 @@ Cassie needs MuJoCo, which reads MJCF.
 import dataclasses
 import site
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,4 +62,20 @@ def _without(joint: Any, *names: str) -> Any:
     return type(joint)(**{**vars(joint), **{name: 0.0 for name in names if hasattr(joint, name)}})
 
 
-MODELS: dict[str, Callable[[], Model]] = {**gpu_models.MODELS, "G1": _g1, "Cassie": _cassie}
+def _links(count: int) -> Model:
+    """Return that many links in a row, hanging from the first end, in joint coordinates by semi-implicit Euler."""
+    bodies = [jm.Body(f"link{k}", mass=1.0, inertia=0.1, pose=(k + 0.5, 0.0, 0.0)) for k in range(count)]
+    names = [jm.GROUND, *(body.name for body in bodies)]
+    joints = [jm.Revolute(f"hinge{k}", names[k], names[k + 1], at=(float(k), 0.0)) for k in range(count)]
+    system, q = jm.planar_mechanism(bodies, joints, coordinates=jm.Joints())
+    start = jaxdae.State(jnp.zeros((), q.dtype), jnp.asarray(q), jnp.zeros((count,), q.dtype))
+    return Model(system, jaxdae.SemiImplicitEuler(), start, 1e-3)
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "pendulum": partial(_links, 1),
+    "double-pendulum": partial(_links, 2),
+    **gpu_models.MODELS,
+    "G1": _g1,
+    "Cassie": _cassie,
+}

@@ -16,6 +16,10 @@ and lists all measurements that it skipped.
 Fused cases run each world through one kernel (`jaxdae.fused`), which needs nvcc on PATH or in CUDA_HOME; on a CPU they
 need g++. Without the compiler they fail and state the reason.
 
+The case MJX runs the four-bar in MuJoCo's MJX with its fastest settings, if mujoco-mjx is installed. Its violation is the
+largest opening of the loop at the last step, which is not checked. Profiled cases list occupancy and throughput of a
+fused kernel as Nsight Compute measures them, if `ncu` is on PATH.
+
 Each row measures one compiled rollout. The step is 1 ms, and 20 us for Andrews' squeezing mechanism. The
 worlds start at different velocities. The columns:
 
@@ -35,9 +39,11 @@ includes the forward pass.
 import argparse
 import dataclasses
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +64,9 @@ HEAD += ["MB", "kernels/step", "violation, m", "difference"]
 FOUR_BAR_WORLDS, WORLDS, QUICK_WORLDS = (1, 1_000, 100_000, 1_000_000), (1_000, 100_000), (1, 8)
 FUSED_WORLDS, COMPARED = (1, 1_000, 10_000, 100_000, 1_000_000), 64
 COPY, COPIED_BYTES = "copy bandwidth", 2**30
+MJX = "four-bar in MJX"
+NCU = ("ncu", "--kernel-name", "rollout", "--launch-count", "1")
+NCU += tuple(word for section in ("SpeedOfLight", "LaunchStats", "Occupancy", "MemoryWorkloadAnalysis") for word in ("--section", section))
 # `per_step` finds the loop over time by its length: use primes, so that no other loop has the same length.
 STEPS, STEPS_OF_LARGE_BATCH, QUICK_STEPS = 997, 97, 11
 REPEATS, ENOUGH_S = 5, 2.0
@@ -78,13 +87,14 @@ class Case:
     gradient: bool = False
     fused: bool = False
     command_buffers: bool = True
+    profiled: bool = False
     worlds: tuple[int, ...] = WORLDS
     limit_s: float = 90.0
 
     @property
     def title(self) -> str:
         """The name in the table."""
-        kind = ", fused" * self.fused + ", gradient" * self.gradient
+        kind = ", fused" * self.fused + ", gradient" * self.gradient + ", profiled" * self.profiled
         return self.model + kind + ", no command buffers" * (not self.command_buffers)
 
     def sizes(self, quick: bool) -> list[tuple[int, int]]:
@@ -106,6 +116,9 @@ CASES = (
     Case("four-bar in joint coordinates", fused=True, worlds=FUSED_WORLDS),
     Case("Andrews", fused=True, limit_s=120.0),
     Case("humanoid", fused=True, limit_s=120.0),
+    Case(MJX),
+    Case("four-bar", fused=True, profiled=True, worlds=WORLDS[-1:], limit_s=45.0),
+    Case("Andrews", fused=True, profiled=True, worlds=WORLDS[-1:], limit_s=60.0),
     Case("four-bar", worlds=FOUR_BAR_WORLDS, command_buffers=False),
     Case("four-bar in joint coordinates"),
     Case("Andrews"),
@@ -234,6 +247,32 @@ def measure(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
         }
 
 
+def measure_mjx(case: Case, quick: bool) -> Iterator[dict[str, Any]]:
+    """Yield one row per number of worlds of MJX, or the reason why it cannot run."""
+    if importlib.util.find_spec("mujoco") is None or importlib.util.find_spec("mujoco.mjx") is None:
+        yield {"skipped": "mujoco-mjx is not installed"}
+        return
+    from peers_mujoco import MJXBatch, opening
+
+    for worlds, steps in case.sizes(quick):
+        batch, times = MJXBatch("MJX fastest", 1e-3, case.dtype, worlds), []
+        while len(times) < REPEATS and sum(times) < ENOUGH_S:
+            begin = time.perf_counter()
+            end = batch.advance(batch.start, steps)
+            times.append(time.perf_counter() - begin)
+        memory = batch.compiled.memory_analysis()
+        yield {
+            "worlds": worlds,
+            "steps": steps,
+            "rate": worlds * steps / min(times),
+            "compile_s": batch.compile_s,
+            "bytes": memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
+            "kernels": None,
+            "violation": opening(end.site_xpos),
+            "difference": None,
+        }
+
+
 def print_case(case: Case, quick: bool) -> None:
     """Print the environment and the rows of a case as lines of JSON."""
     try:
@@ -242,7 +281,7 @@ def print_case(case: Case, quick: bool) -> None:
             print(json.dumps({"environment": text}), flush=True)
             return
         print(json.dumps({"environment": environment()}), flush=True)
-        for row in measure(case, quick):
+        for row in (measure_mjx if case.model == MJX else measure)(case, quick):
             print(json.dumps(row), flush=True)
     except ModuleNotFoundError as error:
         name = str(error.name).partition(".")[0]
@@ -254,7 +293,13 @@ def print_case(case: Case, quick: bool) -> None:
 
 
 def run_case(case: Case, options: argparse.Namespace, seconds: float) -> Iterator[dict[str, Any]]:
-    """Run a case in a process; yield its lines as they come, and the reason if it fails or is stopped."""
+    """Run a case in a process; yield its lines as they come, and the reason if it fails or is stopped.
+
+    A profiled case yields the report of `ncu` instead of its rows, whose times are those below the profiler.
+    """
+    if case.profiled and shutil.which(NCU[0]) is None:
+        yield {"skipped": f"{NCU[0]} is not on PATH"}
+        return
     vendor = [] if options.vendor is None else [str(options.vendor.resolve())]
     path = [str(ROOT), *vendor, *filter(None, [os.environ.get("PYTHONPATH")])]
     flags = [os.environ.get("XLA_FLAGS", ""), *([] if case.command_buffers else [NO_COMMAND_BUFFERS])]
@@ -264,6 +309,7 @@ def run_case(case: Case, options: argparse.Namespace, seconds: float) -> Iterato
         "JAX_TRACEBACK_FILTERING": "off",  # The last line of an unfiltered traceback is the error.
     }
     command = [sys.executable, __file__, "--case", str(CASES.index(case)), *["--quick"] * options.quick]
+    command, profile = [*NCU, *command] if case.profiled else command, ""
     end = time.monotonic() + seconds
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=env, text=True)
@@ -271,13 +317,18 @@ def run_case(case: Case, options: argparse.Namespace, seconds: float) -> Iterato
         timer.start()
         try:
             for line in process.stdout or ():
-                if line.startswith("{") and line.endswith("}\n"):
-                    yield json.loads(line)
+                found = json.loads(line) if line.startswith("{") and line.endswith("}\n") else {}
+                if case.profiled and ("rate" in found or not found):
+                    profile += "" if found else line
+                elif found:
+                    yield found
             code = process.wait()
         finally:
             timer.cancel()
             process.kill()
             process.wait()
+        if profile:
+            yield {"profile": profile}
         if code and time.monotonic() >= end:
             yield {"skipped": f"stopped after {seconds:.0f} s"}
         elif code:
@@ -294,16 +345,17 @@ def cells(case: Case, row: dict[str, Any]) -> list[str]:
     return [case.title, case.dtype, worlds, str(row["steps"]), *numbers, *last]
 
 
-def report(environment: str, rows: list[list[str]], notes: list[str]) -> str:
-    """Return the table and the list of missing measurements as Markdown."""
+def report(environment: str, rows: list[list[str]], notes: list[str], profiles: list[str]) -> str:
+    """Return the table, the list of missing measurements and the reports of kernels as Markdown."""
     missing = ["", "Not measured:", "", *notes] if notes else []
-    lines = ["# Batched rollouts on one device", "", environment, "", markdown([HEAD, *rows]), *missing, ""]
+    lines = ["# Batched rollouts on one device", "", environment, "", markdown([HEAD, *rows]), *missing, *profiles, ""]
     return "\n".join(lines)
 
 
 def run_all(options: argparse.Namespace) -> int:
     """Measure all cases within the budget; return 1 if a measurement failed and 2 if a package is missing."""
-    end, told, rows, notes, code = time.monotonic() + options.budget, "", [], [], 0
+    end, told, code = time.monotonic() + options.budget, "", 0
+    rows, notes, profiles = [], [], []
     for case in [case for case in CASES if options.only in case.title]:
         left, remaining = end - time.monotonic(), [str(worlds) for worlds, _ in case.sizes(options.quick)]
         limit = left if options.quick else min(case.limit_s, left)
@@ -320,6 +372,9 @@ def run_all(options: argparse.Namespace) -> int:
                 remaining.remove(str(line["worlds"]))
                 rows.append(cells(case, line))
                 print(" | ".join(rows[-1]), flush=True)
+            elif "profile" in line:
+                profiles += ["", f"## {case.title}", "", "```text", line["profile"].strip(), "```"]
+                print(line["profile"], flush=True)
             else:
                 (reason,) = line
                 worlds = f", {case.dtype}, worlds {', '.join(remaining)}" if case.worlds else ""
@@ -327,8 +382,8 @@ def run_all(options: argparse.Namespace) -> int:
                 print(notes[-1], flush=True)
                 code = max(code, int(reason == "failed"))
         if options.out is not None:
-            options.out.write_text(report(told, rows, notes))
-    print("", report(told, rows, notes), sep="\n")
+            options.out.write_text(report(told, rows, notes, profiles))
+    print("", report(told, rows, notes, profiles), sep="\n")
     return code
 
 

@@ -112,13 +112,13 @@ class MJXBatch:
                 return jax.lax.fori_loop(0, steps, lambda _, batch: step(mx, batch), batch)
 
             begin = time.perf_counter()
-            self._advance = jax.jit(advance).lower(self.start, jnp.int32(1)).compile()
+            self.compiled = jax.jit(advance).lower(self.start, jnp.int32(1)).compile()
             self.compile_s = time.perf_counter() - begin
 
     def advance(self, batch, steps: int):
         """Returns the batch after `steps` steps."""
         with jax.enable_x64(self.x64):
-            return jax.block_until_ready(self._advance(batch, jnp.int32(steps)))
+            return jax.block_until_ready(self.compiled(batch, jnp.int32(steps)))
 
     def accuracy(self, duration: float = 10.0) -> Accuracy:
         """Returns the accuracy over a run in which every step is looked at."""

@@ -66,8 +66,8 @@ def _taken(numbers: tuple[int, ...], entry: Array) -> Array:
 @_taken.defjvp
 def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (entry,), (change,) = primals, tangents
-    matrix = jnp.asarray(_matrix(np.asarray(numbers, int), entry.shape[0]), entry.dtype)
-    return _taken(numbers, entry), jnp.tensordot(matrix, change, 1)
+    matrix = _matrix(np.asarray(numbers, int), entry.shape[0]).reshape(len(numbers), -1, *(1,) * (entry.ndim - 1))
+    return _taken(numbers, entry), jnp.sum(jnp.asarray(matrix, entry.dtype) * change, axis=1)
 
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
