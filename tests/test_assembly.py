@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import CrankRocker, cast, double_pendulum, pendulum, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, without_typechecker
 
@@ -504,7 +505,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+@all_cases(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(arguments, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared below)
         jd.initialize(oscillator(), **{"q": [0.0, 0.0], **arguments})

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import accelerate_alike
+from all_cases import all_cases
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -397,7 +398,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@all_cases("message", WRONG)
 def test_mistakes(message):
     bodies = [jm.Body("a", 1.0, 1.0), jm.Body("b", 1.0, 1.0)]
     wrong = WRONG[message]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import state
 from small_systems import everything, everywhere, oscillating, oscillator
 
@@ -164,7 +165,7 @@ class TestInconsistentRows:
 
 class TestMistakes:
     @methods
-    @pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])
+    @all_cases("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])
     def test_a_preconditioner_that_does_not_fit(self, method, shape):
         message = rf"{method.__name__}.preconditioner must be a diagonal \(3,\) or blocks \(k, b, b\) with k b = 3, got shape"
         with pytest.raises(ValueError, match=message):

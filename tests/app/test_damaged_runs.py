@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from all_cases import all_cases
 from small_runs import command
 
 from jaxdae.app import learn, locks, progress, run_folder
@@ -135,10 +136,11 @@ def place(tmp_path_factory, worlds):
 
 @pytest.fixture
 def copy(place, tmp_path):
-    """Returns a copy of a run."""
+    """Return a function that makes a new copy of a run."""
 
     def copied(kind):
         (folder,) = (place / kind).iterdir()
+        shutil.rmtree(tmp_path / kind, ignore_errors=True)
         return pathlib.Path(shutil.copytree(folder, tmp_path / kind))
 
     return copied
@@ -396,7 +398,7 @@ def test_what_no_fit_is_continued_with(copy):
         assert content(folder) == before
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "entry"),
     [
         ({"complete": False}, "complete"),
@@ -446,7 +448,7 @@ def test_a_checkpoint_whose_numbers_were_changed(copy):
         assert "its content was changed" in err
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "message"),
     [
         (lambda record: [], "JSON that is no mapping"),

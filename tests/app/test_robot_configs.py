@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from typer.testing import CliRunner
 
 import jaxdae.mechanisms as jm
@@ -130,7 +131,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes(name):
     section, message = MISTAKES[name]
     with pytest.raises(ConfigError) as error:
