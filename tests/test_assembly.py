@@ -105,7 +105,7 @@ def test_joints_that_are_turned_over_are_open():
 
 
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.long)])
 def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
     """No row changes to first order where its links turn; the iteration goes on from aside, and has the triangle of the links."""
     bodies = [jm.Body(name, 1.0, 0.1, (x, 0.0, 0.0)) for name, x in (("left", 0.5), ("right", 1.5))]
@@ -145,7 +145,7 @@ def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coo
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
+@pytest.mark.parametrize("kind", [js.Weld, pytest.param(js.Prismatic, marks=pytest.mark.long)])
 def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     """At half a turn about n the rows change for turns about n alone."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}

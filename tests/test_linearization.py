@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import DRIFTING, METHODS, quick
 from problems import CrankRocker, double_pendulum, double_pendulum_state
 from small_systems import consistent, everything
@@ -93,7 +94,7 @@ class Hand:
 class TestPoints:
     """Memory is memory only; what was factorized travels with the state."""
 
-    @pytest.mark.parametrize("name", METHODS)
+    @all_cases("name", METHODS)
     def test_no_memory_holds_a_factorization(self, name):
         for method in (METHODS[name].integrator, jd.Projected(METHODS[name].integrator)):
             memory = jax.eval_shape(method.init, swing(), swinging())

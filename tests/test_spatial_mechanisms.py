@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import quick
 from problems import cast, state
 from scipy.spatial.transform import Rotation
@@ -491,9 +492,7 @@ def test_axes_of_the_description_do_not_matter():
     np.testing.assert_allclose([same_kinetic, same_potential], [kinetic, potential], rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in FREE if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}]
-)
+@all_cases("key", [key for key in FREE if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}])
 def test_places_in_the_world_and_in_the_bodies_are_the_same(key):
     """Where a description has places and axes in the bodies, nothing is taken from the start pose."""
     joint, _, _ = element_of(f"{key} left")
@@ -620,7 +619,7 @@ WRONG_BODIES = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_BODIES)
+@all_cases("message", WRONG_BODIES)
 def test_wrong_bodies(message):
     text = messages(body(**WRONG_BODIES[message]))
     assert "body 'left': " in text
@@ -672,7 +671,7 @@ WRONG_JOINTS = {
 OTHER = js.Cylindrical("other", "ground", "right", AXIS, AT)
 
 
-@pytest.mark.parametrize("message", WRONG_JOINTS)
+@all_cases("message", WRONG_JOINTS)
 def test_wrong_joints(message):
     assert message in messages(joints=[OTHER, WRONG_JOINTS[message]])
 
@@ -687,7 +686,7 @@ WRONG_FORCES = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_FORCES)
+@all_cases("message", WRONG_FORCES)
 def test_wrong_forces(message):
     assert message in messages(joints=[OTHER], forces=[WRONG_FORCES[message]])
 

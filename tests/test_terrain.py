@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -33,7 +34,7 @@ def vector(x):
     return Vector(*(jnp.asarray(entry) for entry in x))
 
 
-@pytest.mark.parametrize("name", TERRAINS)
+@all_cases("name", TERRAINS)
 def test_derivatives_are_those_of_the_heights(name):
     terrain, (x, y) = TERRAINS[name]
     h, step = (lambda p: terrain.height(p[0], p[1])), 1e-4
@@ -258,7 +259,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@all_cases("message", WRONG)
 def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     with pytest.raises(ValueError, match="terrain") as error:
         check_terrain("here", WRONG[message])

@@ -41,6 +41,7 @@ def test_a_config_has_the_robot_of_its_file():
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
     """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not about the state `home`."""
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
