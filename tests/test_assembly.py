@@ -17,6 +17,7 @@ from jaxdae.consistency import start_status
 from jaxdae.mechanisms import spatial as js
 from jaxdae.system import velocity_residual
 
+compiled_status = jax.jit(start_status)
 CRANK = np.arange(9) < 3
 
 
@@ -97,7 +98,7 @@ def test_joints_that_are_turned_over_are_open():
             (mechanism, jd.Status.INCONSISTENT_START),
             (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK),
         ):
-            assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
+            assert compiled_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
     closed, _ = jd.initialize(mechanism, q)
     np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
     with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
@@ -195,7 +196,7 @@ def test_systems_made_of_joints_that_are_turned_over_are_open():
         assert system.turns_over
         np.testing.assert_allclose(np.max(np.abs(system.opening(at.t, turned))), np.pi, rtol=1e-15)
         np.testing.assert_array_equal(system.constraint(at.t, turned), np.zeros(system.sizes(turned).ng))
-    assert start_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
+    assert compiled_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
     assert [opening.joint for opening in jd.diagnose(systems[0], at).open_joints] == ["hinge"]
 
 
@@ -213,7 +214,7 @@ def test_quaternions_that_are_not_of_length_one():
     mechanism, q = jm.spatial_mechanism([body], [joint], coordinates=jm.Joints())
     q = mechanism.retract(q, jnp.array([0.3, -0.2, 0.5]))
     for start, status in ((2.0 * q, jd.Status.INCONSISTENT_START), (q, jd.Status.OK)):
-        assert start_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
+        assert compiled_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
     np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, rtol=0, atol=1e-15)
 
 
