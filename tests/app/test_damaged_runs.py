@@ -220,12 +220,16 @@ WRITTEN_ANEW = ("history.csv", "tuned.yaml", "controls.csv")
 FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in ("", "-killed", "-finished")]
 
 
+# Both commands and all three states in five pairs; the fifty files of results are damaged in the same ways as the few of a fit.
+QUICK_PAIRS = [("plot", "tune"), ("plot", "optimize-killed"), ("plot", "tune-finished"), ("tune", "tune-killed"), ("optimize", "optimize")]
+PAIRS = [
+    *(("plot", kind) for kind in ("run", *FITS)),
+    *((kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")),
+]
+
+
 @pytest.mark.parametrize(
-    ("action", "kind"),
-    # The fifty files of results are damaged in the same ways as the few of a fit.
-    [pytest.param("plot", "run", marks=pytest.mark.long)]
-    + [("plot", kind) for kind in FITS]
-    + [(kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")],
+    ("action", "kind"), [pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else [pytest.mark.long]) for pair in PAIRS]
 )
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)

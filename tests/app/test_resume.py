@@ -347,6 +347,7 @@ def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_
     assert run_folder.read_record(folder)["results"]["status"] == {"OK": 100}
 
 
+@pytest.mark.long
 def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
     code, _, err = command("run", place / "swing.yaml", "--out", tmp_path)
@@ -518,7 +519,8 @@ def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
     assert console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
 
 
-@pytest.mark.parametrize(("devices", "threads"), [(1, 1), pytest.param(8, 7, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("devices", "threads"), [(1, 1), (8, 7)])
 def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices, threads):
     """100 worlds do not divide among eight: seven take 16 each, with copies of the last."""
     assert command("run", place / "swing.yaml", "--out", tmp_path, "--devices", devices)[0] == 0

@@ -554,6 +554,7 @@ def test_the_balance_of_energy_knows_of_inertia_that_depends_on_the_coordinates(
         assert summary.energy_balance_error < 1e-6 * summary.energy_exchanged
 
 
+@pytest.mark.long
 def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
     """In absolute coordinates as well, where the slide of two bodies that turn makes M depend on q."""
     bodies = [jm.Body("left", 1.0, 0.3, (0.3, -0.2, 0.4)), jm.Body("right", 2.0, 0.4, (1.1, 0.6, -1.2))]
