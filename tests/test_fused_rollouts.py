@@ -15,10 +15,9 @@ import pytest
 from small_systems import consistent, everything, without_typechecker
 
 import jaxdae as jd
-from jaxdae.batching.layout import Fused
 from jaxdae.fused import FallbackWarning, fuse
 
-FUSED = jd.Layout(kernel=Fused())
+FUSED = jd.Layout(kernel=jd.Fused())
 
 
 @jd.pytree(kw_only=True)

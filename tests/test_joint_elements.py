@@ -13,7 +13,6 @@ from all_cases import all_cases
 import jaxdae
 import jaxdae.mechanisms as jm
 from jaxdae.mechanisms import spatial as js
-from jaxdae.operators import DiagonalMatrix
 
 ZERO = jnp.zeros(())
 EPS = float(jnp.finfo(float).eps)
@@ -435,7 +434,7 @@ def test_what_is_zero_costs_nothing_where_a_mechanism_is_built_inside_of_a_progr
     mechanism, q = jax.jit(built)(1.0)
     (group,) = mechanism.joints.values()
     assert (group.acts, group.reflects, group.springs) == (False, False, False)
-    assert isinstance(mechanism.mass_operator(q), DiagonalMatrix)
+    assert isinstance(mechanism.mass_operator(q), jaxdae.DiagonalMatrix)
 
 
 def test_what_acts_in_balls_and_free_joints():

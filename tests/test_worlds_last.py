@@ -158,7 +158,8 @@ def test_a_rollout_of_a_batch_is_differentiated_as_that_of_each_world():
         np.testing.assert_allclose(found, right, rtol=0, atol=1e-13 * np.abs(right).max())
 
 
-@pytest.mark.parametrize("what", ["value", pytest.param("slope", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["value", "slope"])
 def test_where_a_step_ends_is_where_the_next_one_begins(what):
     mechanism, q = branched(PIN)
     position = jaxdae.PositionProjection(iterations=1, origin=jaxdae.Origin.PREVIOUS)
