@@ -248,7 +248,8 @@ def test_tangent_steps_have_the_rate_of_their_difference():
         mechanism, q = jm.spatial_mechanism(BODIES, joints, coordinates=coordinates)
         xi, v = (jnp.sin(a + jnp.arange(float(len(mechanism.names.velocities)))) for a in (1.0, 2.0))
         for system in (mechanism, jd.Masked(mechanism, jnp.zeros(len(mechanism.names.rows), bool))):
-            rate = jax.jvp(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)), (0.0,), (1.0,))[1]  # noqa: B023
+            there = jax.jit(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)))  # noqa: B023
+            rate = jax.jvp(there, (0.0,), (1.0,))[1]
             np.testing.assert_allclose(system.step_rate(q, xi, v), rate, rtol=0, atol=100 * EPS)
     # Of another retract nothing is known.
     given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
