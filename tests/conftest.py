@@ -52,15 +52,30 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
 MAPPINGS, PAGES = pathlib.Path("/proc/self/maps"), pathlib.Path("/proc/self/statm")
+CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
+
+
+def _memory_limit() -> float:
+    """Return the memory of a worker in bytes above which compiled programs are dropped at the end of a module.
+
+    A worker starts at 0.6 GB, and a module adds up to 1.4 GB. Dropping programs takes some seconds, and small ones are
+    compiled again: a sixth of the memory of the machine or container, but 1.6 GB to 3.2 GB.
+    """
+    available = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
+    if CONTAINER.exists() and (limit := CONTAINER.read_text().strip()) != "max":
+        available = min(available, float(limit))
+    return max(1.6e9, min(3.2e9, available / 6.0))
 
 
 def _memory_is_short() -> bool:
-    """Returns whether compiled programs take more than they may: 1.6 GB of memory, so that no module gets a worker to 3 GB, or 20 000 of
-    the 65 530 memory mappings that Linux allows a process, beyond which LLVM crashes."""
+    """Return whether a worker exceeds its memory limit, or 20,000 memory mappings.
+
+    Linux allows a process 65,530 mappings. Beyond them, LLVM crashes.
+    """
     if not MAPPINGS.exists():
         return True
     resident = int(PAGES.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return resident > 1.6e9 or MAPPINGS.read_bytes().count(b"\n") > 20_000
+    return resident > _memory_limit() or MAPPINGS.read_bytes().count(b"\n") > 20_000
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -147,13 +147,14 @@ def test_andrews_bodies_have_the_mass_matrix_of_the_angles(index):
     q = jnp.asarray(reference.q[index])
     mechanism, _ = problems.andrews_mechanism(p, reference.start().q)
     zero = jnp.zeros(())
+    moving = jax.jit(lambda rates: jax.jvp(lambda x: problems.andrews_poses(p, x), (q,), (rates,)))
     for rates in np.random.default_rng(index).normal(size=(5, 7)):
-        poses, twists = jax.jvp(lambda x: problems.andrews_poses(p, x), (q,), (jnp.asarray(rates),))
+        poses, twists = moving(jnp.asarray(rates))
         expected = 0.5 * rates @ system.mass_matrix(q) @ rates
         np.testing.assert_allclose(mechanism.kinetic_energy(poses, twists), expected, rtol=1e-12)
     # Lengths are below 0.1 m; the references are rounded to 1e-16 rad.
     np.testing.assert_allclose(mechanism.constraint(zero, poses), 0.0, rtol=0, atol=1e-15)
-    poses, twists = jax.jvp(lambda x: problems.andrews_poses(p, x), (q,), (jnp.asarray(reference.v[index]),))
+    poses, twists = moving(jnp.asarray(reference.v[index]))
     np.testing.assert_allclose(mechanism.constraint_rate(zero, poses, twists), 0.0, rtol=0, atol=1e-12)
     energy = reference.file["reference"]["states"][index]["energy"]
     np.testing.assert_allclose(jd.energy(mechanism, jd.State(zero, poses, twists)), energy, rtol=1e-12)

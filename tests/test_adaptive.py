@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import Pendulum, cast, reference, state
 from problems import pendulum as reference_pendulum
 from small_systems import central, consistent, everything, oscillating, oscillator, without_typechecker
@@ -349,7 +350,7 @@ class TestAdaptive:
         np.testing.assert_allclose(jnp.linalg.norm(trajectory.state.q, axis=1), 1.0, rtol=1e-14)
         np.testing.assert_allclose(trajectory.state.q, jax.vmap(top_at)(trajectory.state.t), rtol=0.0, atol=1e-8)
 
-    @pytest.mark.parametrize(
+    @all_cases(
         ("fields", "error", "message"),
         [
             ({"rtol": 0.0}, ValueError, "Adaptive.rtol must be positive, got 0.0"),
@@ -433,7 +434,7 @@ class TestAdaptiveRollout:
         np.testing.assert_allclose(forward, central(ends, 1.1, 1e-2), rtol=2e-4)
         np.testing.assert_allclose(jnp.sum(forward), reverse, rtol=1e-10)
 
-    @pytest.mark.parametrize(
+    @all_cases(
         ("arguments", "error", "message"),
         [
             ({"times": 1.0}, ValueError, r"times must have one axis and at least one entry, got shape \(\)"),

@@ -84,7 +84,11 @@ def test_times_before_the_start_that_nobody_saw():
 
 
 @pytest.mark.parametrize(
-    ("system", "start"), [(Point(), state([0.3], [0.1])), (Cart(), state([0.0, 0.0], [0.0, 0.0]))], ids=["forces", "speeds"]
+    ("system", "start"),
+    [
+        pytest.param(Point(), state([0.3], [0.1]), id="forces"),
+        pytest.param(Cart(), state([0.0, 0.0], [0.0, 0.0]), id="speeds", marks=pytest.mark.long),
+    ],
 )
 def test_an_entry_has_the_input_that_was_held_until_then(system, start):
     """At a time of a jump the acceleration, or the velocity of a system of first order, is that before it, as in `rollout`."""
@@ -117,7 +121,10 @@ class Fighting(Cart):
         return jnp.concatenate([xdot, xdot - 1.0])
 
 
-@pytest.mark.parametrize("solver", [jd.SchurComplement(), LEAST_SQUARES], ids=["full rank", "any rank"])
+@pytest.mark.parametrize(
+    "solver",
+    [pytest.param(jd.SchurComplement(), id="full rank", marks=pytest.mark.long), pytest.param(LEAST_SQUARES, id="any rank")],
+)
 def test_rows_that_fight_at_the_start_are_told_as_in_a_rollout(solver):
     method, start, inputs = jd.Adaptive(solver=solver, method=TSIT5), state([0.0, 0.0], [0.0, 0.0]), jnp.ones((4, 1))
     expected = jd.rollout(Fighting(), method, start, inputs, dt=0.1).info.status

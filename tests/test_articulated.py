@@ -139,7 +139,8 @@ def test_factors_are_those_of_the_matrix(space, bodies, ways):
             np.testing.assert_allclose(value, right, rtol=0, atol=condition * EPS * np.abs(right).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("way", ["one world", pytest.param("batch", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["one world", "batch"])
 def test_derivatives_of_accelerations_are_differences(way):
     mechanism, q = branching(jm.SPACE, 12)
     nv = len(mechanism.names.velocities)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import CrankRocker, cast, double_pendulum, pendulum, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, without_typechecker
 
@@ -16,6 +17,7 @@ from jaxdae.consistency import start_status
 from jaxdae.mechanisms import spatial as js
 from jaxdae.system import velocity_residual
 
+compiled_status = jax.jit(start_status)
 CRANK = np.arange(9) < 3
 
 
@@ -96,7 +98,7 @@ def test_joints_that_are_turned_over_are_open():
             (mechanism, jd.Status.INCONSISTENT_START),
             (jd.Masked(mechanism, jnp.arange(len(kind.rows)) < 3), jd.Status.OK),
         ):
-            assert start_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
+            assert compiled_status(system, jd.State(jnp.zeros(()), turned, still), 1e-5) == status
     closed, _ = jd.initialize(mechanism, q)
     np.testing.assert_allclose(closed.q, np.eye(7)[3], rtol=0, atol=1e-12)
     with pytest.raises(jd.SimulationError, match="Open stay: hinge by 180 degrees"):
@@ -104,7 +106,7 @@ def test_joints_that_are_turned_over_are_open():
 
 
 @pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.long)])
 def test_a_straight_chain_that_is_too_long_bends(coordinates, dtype):
     """No row changes to first order where its links turn; the iteration goes on from aside, and has the triangle of the links."""
     bodies = [jm.Body(name, 1.0, 0.1, (x, 0.0, 0.0)) for name, x in (("left", 0.5), ("right", 1.5))]
@@ -144,7 +146,7 @@ def test_redundant_rows_of_rounded_lengths_neither_move_nor_stop_a_mechanism(coo
     np.testing.assert_allclose(found.v, expected.v, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", [js.Weld, js.Prismatic])
+@pytest.mark.parametrize("kind", [js.Weld, pytest.param(js.Prismatic, marks=pytest.mark.long)])
 def test_bodies_at_half_a_turn_about_any_axis_turn_back(kind):
     """At half a turn about n the rows change for turns about n alone."""
     at = {"point_a": (0, 0, 0), "point_b": (0, 0, 0), "axes_a": np.eye(3), "axes_b": np.eye(3)}
@@ -194,7 +196,7 @@ def test_systems_made_of_joints_that_are_turned_over_are_open():
         assert system.turns_over
         np.testing.assert_allclose(np.max(np.abs(system.opening(at.t, turned))), np.pi, rtol=1e-15)
         np.testing.assert_array_equal(system.constraint(at.t, turned), np.zeros(system.sizes(turned).ng))
-    assert start_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
+    assert compiled_status(systems[-1], at, 1e-5) == jd.Status.INCONSISTENT_START
     assert [opening.joint for opening in jd.diagnose(systems[0], at).open_joints] == ["hinge"]
 
 
@@ -212,7 +214,7 @@ def test_quaternions_that_are_not_of_length_one():
     mechanism, q = jm.spatial_mechanism([body], [joint], coordinates=jm.Joints())
     q = mechanism.retract(q, jnp.array([0.3, -0.2, 0.5]))
     for start, status in ((2.0 * q, jd.Status.INCONSISTENT_START), (q, jd.Status.OK)):
-        assert start_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
+        assert compiled_status(mechanism, jd.State(jnp.zeros(()), start, jnp.zeros(3)), 1e-5) == status
     np.testing.assert_allclose(jd.initialize(mechanism, 2.0 * q)[0].q, q, rtol=0, atol=1e-15)
 
 
@@ -504,7 +506,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+@all_cases(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(arguments, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared below)
         jd.initialize(oscillator(), **{"q": [0.0, 0.0], **arguments})

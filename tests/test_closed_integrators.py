@@ -290,7 +290,7 @@ def test_derivatives_of_radau_keep_to_the_constraints():
         end = rolled(system, jd.RadauIIA(newton=jd.DenseNewton(iterations=12)), start, 0.04, 1)
         return system.constraint(end.state.t[-1], end.state.q[-1]), end.info.status
 
-    changes, status = jax.jacfwd(left, has_aux=True)(jnp.array([0.4, 0.9]))
+    changes, status = jax.jit(jax.jacfwd(left, has_aux=True))(jnp.array([0.4, 0.9]))
     assert status == jd.Status.OK
     np.testing.assert_allclose(changes, 0.0, rtol=0.0, atol=1e-13)
 
@@ -434,8 +434,15 @@ class TestMistakes:
 class TestStagesInALoop:
     """One stage that is run through in a loop is a shorter program of the same method."""
 
-    @pytest.mark.parametrize("curved", [False, pytest.param(True, marks=pytest.mark.long)])
-    def test_steps_and_gradients_are_those_of_stages_by_themselves(self, curved):
+    @pytest.mark.parametrize(
+        ("curved", "derivative"),
+        [
+            pytest.param(False, False, id="steps"),
+            pytest.param(False, True, id="gradients", marks=pytest.mark.long),
+            pytest.param(True, True, id="gradients on a curved space", marks=pytest.mark.long),
+        ],
+    )
+    def test_steps_and_gradients_are_those_of_stages_by_themselves(self, curved, derivative):
         if curved:  # Nothing is known at the start of a step: every stage is in the loop.
             _, system = wheels()
             _, start = wheels_states((0.4, -0.9), (1.3, 0.6), 0.7)
@@ -459,7 +466,8 @@ class TestStagesInALoop:
             found = jd.rollout(system, method(unroll), at, controls, dt=0.01, steps=20, start_tolerance=jnp.inf)
             return jnp.sum(found.state.q[-1] ** 2 + jnp.sum(found.state.v[-1] ** 2)), found
 
-        (alone, looped) = (jax.value_and_grad(rolled, argnums=1, has_aux=True)(unroll, start.v) for unroll in (True, False))
+        seen = jax.value_and_grad(rolled, argnums=1, has_aux=True) if derivative else lambda unroll, v: (rolled(unroll, v),)
+        (alone, looped) = (seen(unroll, start.v) for unroll in (True, False))
         np.testing.assert_array_equal(alone[0][1].info.status, 0)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), alone, looped)
 

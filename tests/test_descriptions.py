@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from small_systems import without_typechecker
 
 import jaxdae
@@ -202,8 +203,8 @@ def in_the_plane(cut):
     return {"bodies": bodies, "joints": joints, "gravity": -9.81}, told
 
 
-@pytest.mark.parametrize("cut", [None, (), ("motor", "E")], ids=["absolute", "joints", "cut"])
-@pytest.mark.parametrize("space", [in_space, in_the_plane])
+@all_cases("cut", [None, (), ("motor", "E")], ids=["absolute", "joints", "cut"])
+@all_cases("space", [in_space, in_the_plane])
 def test_all_mistakes_of_a_description_come_at_once(space, cut):
     parts, told = space(cut)
     with pytest.raises(ValueError, match="mechanism: ") as caught:
@@ -263,7 +264,7 @@ WRONG_DESCRIPTIONS = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_DESCRIPTIONS)
+@all_cases("message", WRONG_DESCRIPTIONS)
 def test_wrong_descriptions(message):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         WRONG_DESCRIPTIONS[message]()
@@ -291,7 +292,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("message", SHAPES)
+@all_cases("message", SHAPES)
 def test_a_world_axis_by_mistake(message):
     """Numbers of many worlds, known or traced: the shapes of traced numbers are known too."""
 
@@ -338,7 +339,7 @@ UNRESISTED = {
 }
 
 
-@pytest.mark.parametrize(("parts", "message"), UNRESISTED.values(), ids=UNRESISTED)
+@all_cases(("parts", "message"), UNRESISTED.values(), ids=UNRESISTED)
 def test_bodies_that_nothing_holds_back(parts, message):
     make = jm.planar_mechanism if isinstance(parts[0][0], jm.Body) else jm.spatial_mechanism
     for build in (lambda: make(*parts, coordinates=jm.Joints()), jax.jit(lambda: make(*parts, coordinates=jm.Joints()))):
@@ -357,7 +358,7 @@ RESISTED = {
 }
 
 
-@pytest.mark.parametrize("parts", RESISTED.values(), ids=RESISTED)
+@all_cases("parts", RESISTED.values(), ids=RESISTED)
 def test_bodies_without_inertia_that_something_holds_back(parts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from factors import lower_of
 
 import jaxdae
@@ -29,7 +30,7 @@ def test_the_cpu_is_none():
     assert not on_accelerator()
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 13])
+@all_cases("size", [1, 2, 7, 13])
 def test_factors_of_a_batch(accelerator, size):
     half = np.random.default_rng(size).standard_normal((WORLDS, size, size)) / np.sqrt(size)
     matrices = half @ np.swapaxes(half, -1, -2) + np.eye(size)
@@ -66,7 +67,7 @@ def test_a_row_that_depends_on_others_after_rows_that_nearly_do(accelerator):
     assert np.all(np.isnan(inverses[1]))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (1, 1), (3, 2), (20, 20), (3, 21)])
+@all_cases(("rows", "columns"), [(0, 3), (1, 1), (3, 2), (20, 20), (3, 21)])
 def test_products(accelerator, rows, columns):
     rng = np.random.default_rng(rows)
     a, b = (jnp.asarray(rng.standard_normal((WORLDS, rows, columns))) for _ in range(2))
@@ -81,8 +82,15 @@ def test_products(accelerator, rows, columns):
         np.testing.assert_allclose(own, other, rtol=0.0, atol=1e-14)
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
-def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates):
+@pytest.mark.parametrize(
+    ("coordinates", "derivative"),
+    [
+        pytest.param(jm.Joints(), False, id="joints"),
+        pytest.param(jm.Absolute(), True, id="gradients in absolute coordinates", marks=pytest.mark.long),
+        pytest.param(jm.Joints(), True, id="gradients in joint coordinates", marks=pytest.mark.long),
+    ],
+)
+def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates, derivative):
     corners = [(0.0, 0.0), (0.1, 1.0), (1.1, 1.2), (1.4, 0.0)]
     middles = [(0.5 * (x0 + x1), 0.5 * (y0 + y1), 0.0) for (x0, y0), (x1, y1) in pairwise(corners)]
     links = ["ground", "crank", "coupler", "rocker", "ground"]
@@ -98,7 +106,8 @@ def test_rollouts_and_gradients_of_a_loop(monkeypatch, coordinates):
 
     def everything():
         jax.clear_caches()
-        run = jax.jit(jax.vmap(jax.value_and_grad(end, has_aux=True), in_axes=(None, 0)))
+        wanted = jax.value_and_grad(end, has_aux=True) if derivative else end
+        run = jax.jit(jax.vmap(wanted, in_axes=(None, 0)))
         return run(system.mass, states), run.lower(system.mass, states).as_text()
 
     expected, _ = everything()

@@ -206,12 +206,13 @@ def assert_worlds_are_as_alone(made, end):
             np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9 * (1.0 + np.abs(expected).max(initial=0.0)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "made",
     [
         functools.partial(hinged_chain, 24, jm.Joints()),
-        pytest.param(functools.partial(hinged_chain, 12, jm.Absolute()), marks=pytest.mark.long),
-        pytest.param(functools.partial(ladder_of_four_bars, 8, jm.Joints()), marks=pytest.mark.long),
+        functools.partial(hinged_chain, 12, jm.Absolute()),
+        functools.partial(ladder_of_four_bars, 8, jm.Joints()),
     ],
     ids=["tree", "rows", "loops"],
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pydantic
 import pytest
 import yaml
+from all_cases import all_cases
 from small_systems import without_typechecker
 
 import jaxdae as jd
@@ -223,7 +224,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("message", CALLS)
+@all_cases("message", CALLS)
 def test_bodies_vehicles_and_gains_of_no_meaning(message):
     with without_typechecker(), pytest.raises(ValueError, match=": ") as caught:
         CALLS[message]()

@@ -11,7 +11,6 @@ import pytest
 import jaxdae as jd
 import jaxdae.optimal_control as oc
 from jaxdae import envs
-from jaxdae.batching.layout import Fused
 from jaxdae.optimal_control.problem import advance
 from jaxdae.tuning import RolloutLoss
 
@@ -57,17 +56,17 @@ def test_rollout_losses_and_stages():
 
     controls = jnp.array([[1.0, 0.5], [-1.0, 2.0], [0.3, 0.2], [1.0, -1.0]])
     many = controls * jnp.linspace(0.5, 1.5, 3)[:, None, None]
-    expected, found = (jax.jit(jax.vmap(jax.value_and_grad(loss(kernel))))(many) for kernel in (None, Fused()))
+    expected, found = (jax.jit(jax.vmap(jax.value_and_grad(loss(kernel))))(many) for kernel in (None, jd.Fused()))
     close(found, expected)
     law = RolloutLoss(
-        lambda gain: (SYSTEM, METHOD, START, lambda t, x: -gain * x.v), lambda _, found: found.state.q[-1, 0], 0.02, 2, kernel=Fused()
+        lambda gain: (SYSTEM, METHOD, START, lambda t, x: -gain * x.v), lambda _, found: found.state.q[-1, 0], 0.02, 2, kernel=jd.Fused()
     )
     close(law(jnp.asarray(3.0)), dataclasses.replace(law, kernel=None)(jnp.asarray(3.0)))
 
     problem = oc.Problem(system=SYSTEM, integrator=METHOD, state=START, dt=0.02, steps=4, every=2)
     stages = [
         jax.vmap(jax.jacfwd(lambda u, kernel=kernel: advance(dataclasses.replace(problem, kernel=kernel), START, u)[0].v))
-        for kernel in (None, Fused())
+        for kernel in (None, jd.Fused())
     ]
     close(stages[1](controls), stages[0](controls))
 
@@ -75,7 +74,7 @@ def test_rollout_losses_and_stages():
 @pytest.mark.long
 def test_environments():
     task = dataclasses.replace(envs.cart_pole(), steps=2)
-    plain, by_kernels = envs.Environment(task), envs.Environment(task, kernel=Fused())
+    plain, by_kernels = envs.Environment(task), envs.Environment(task, kernel=jd.Fused())
     keys = jax.random.split(jax.random.key(0), 5)
     states, _ = jax.jit(jax.vmap(plain.reset))(keys)
     actions = jnp.linspace(-1.0, 1.0, 5)[:, None].at[2, 0].set(jnp.nan)  # One world fails.
@@ -93,6 +92,6 @@ def test_environments():
 def test_ilqr():
     cost = {"running": lambda x, u: 0.01 * u @ u, "final": lambda x: jnp.sum((x.q - jnp.array([0.6, -0.8])) ** 2)}
     problem = oc.Problem(system=SYSTEM, integrator=METHOD, state=START, dt=0.02, steps=5, **cost)
-    found, expected = (oc.ilqr(dataclasses.replace(problem, kernel=kernel), jnp.zeros((5, 2))) for kernel in (Fused(), None))
+    found, expected = (oc.ilqr(dataclasses.replace(problem, kernel=kernel), jnp.zeros((5, 2))) for kernel in (jd.Fused(), None))
     np.testing.assert_allclose(found.controls, expected.controls, rtol=0, atol=1e-9)
     assert (found.status, found.iterations) == (expected.status, expected.iterations)

@@ -17,10 +17,9 @@ from problems import cast
 from small_systems import consistent, everything, without_typechecker
 
 import jaxdae as jd
-from jaxdae.batching.layout import Fused
 from jaxdae.fused import FallbackWarning, fuse
 
-FUSED = jd.Layout(kernel=Fused())
+FUSED = jd.Layout(kernel=jd.Fused())
 
 
 @jd.pytree(kw_only=True)

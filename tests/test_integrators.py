@@ -1,12 +1,14 @@
 """The contract of integrators: a new method is one more row of `catalogue.METHODS`. Orders of accuracy are in `test_accuracy_orders`."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import METHODS, POSITIONS, VELOCITIES, every, leaders, quick
+from all_cases import all_cases
+from catalogue import METHODS, POSITIONS, VELOCITIES, distinct, every, leaders, quick
 from problems import Pendulum, cast, state
 from small_systems import central, consistent, everything, everywhere, oscillating, oscillator, wheels, wheels_states
 
@@ -77,20 +79,30 @@ def check_report(integrator, stabilization):
     return info
 
 
-drifting_leaders = pytest.mark.parametrize("name", leaders(METHODS, lambda method: not method.closed))
-closed_leaders = pytest.mark.parametrize("name", leaders(METHODS, lambda method: method.closed))
-TYPES = pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 3), (jnp.float64, 0)], ids=["float32", "no_rows"])
+DIFFERENT = {name: METHODS[name] for name in distinct()}
+drifting_leaders = pytest.mark.parametrize("name", leaders(DIFFERENT, lambda method: not method.closed))
+closed_leaders = pytest.mark.parametrize("name", leaders(DIFFERENT, lambda method: method.closed))
+each_type = all_cases(("dtype", "rows"), [(jnp.float32, 3), (jnp.float64, 0)], ids=["float32", "no_rows"])
+
+both_or_neither = pytest.mark.parametrize(
+    ("stabilization", "projected"), [(STABILIZATIONS["none"], False), (STABILIZATIONS["baumgarte"], True)], ids=["neither", "both"]
+)
+each_combination = all_cases(("stabilization", "projected"), list(itertools.product(STABILIZATIONS.values(), (False, True))))
 
 
-@pytest.mark.parametrize("projected", [False, True], ids=["plain", "projected"])
-@pytest.mark.parametrize("stabilization", STABILIZATIONS.values(), ids=STABILIZATIONS)
-class TestEveryCombination:
+class TestRoles:
+    """Compile with neither stabilization nor projection, and with both. `TestMethods` has the stabilization alone,
+    `test_accuracy_orders` the projection alone.
+    """
+
     @drifting_leaders
-    @TYPES
+    @each_type
+    @each_combination
     def test_shapes_and_dtypes(self, name, stabilization, projected, dtype, rows):
         check_shapes_and_dtypes(build(name, stabilization, projected), dtype, rows)
 
     @drifting_leaders
+    @both_or_neither
     def test_the_report_is_true(self, name, stabilization, projected):
         info = check_report(build(name, stabilization, projected), stabilization)
         assert info.iterations == (3 if projected else 0)
@@ -101,7 +113,7 @@ class TestEveryCombination:
             assert 1e-16 < info.violation < 1e-3
 
 
-@TYPES
+@each_type
 def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
     # Its accelerations and multipliers are means over the step: what else it must do is in `control/test_velocity_stepping`.
     check_shapes_and_dtypes(VelocityStepping(), dtype, rows)
@@ -110,7 +122,7 @@ def test_shapes_and_dtypes_of_the_velocity_level_stepper(dtype, rows):
 
 class TestEveryMethodWithoutFeedback:
     @closed_leaders
-    @TYPES
+    @each_type
     def test_shapes_and_dtypes(self, name, dtype, rows):
         check_shapes_and_dtypes(METHODS[name].integrator, dtype, rows)
         check_shapes_and_dtypes(jd.Projected(METHODS[name].integrator), dtype, rows)
@@ -209,7 +221,7 @@ class TestMethods:
         np.testing.assert_allclose(new.q, q + h * v + 0.5 * h**2 * a, **ROUND_OFF)
         np.testing.assert_allclose(new.v, v + h * a + 0.5 * h**2 * jerk, rtol=0.0, atol=1e-10)
 
-    @pytest.mark.parametrize("name", every(METHODS, lambda method: method.family == "runge_kutta"))
+    @all_cases("name", every(METHODS, lambda method: method.family == "runge_kutta"))
     def test_runge_kutta(self, name):
         (t, q, v), h = self.start(), 0.1
         tableau = METHODS[name].integrator.tableau
@@ -305,7 +317,7 @@ class TestTableau:
         euler, _, _ = step(jd.ExplicitEuler(), system, at, None, DT)
         np.testing.assert_allclose(ours.v, euler.v, **ROUND_OFF)
 
-    @pytest.mark.parametrize(
+    @all_cases(
         ("numbers", "message"),
         [
             ({"a": (), "b": (), "c": ()}, "need the same number of stages, at least 1; got 0, 0 and 0"),

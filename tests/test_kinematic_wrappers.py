@@ -9,7 +9,6 @@ import pytest
 
 import jaxdae as jd
 from jaxdae.control import Coordinates, Goal, WithGoals
-from jaxdae.system import AnySystem
 from jaxdae.wrapper import Wrapper
 
 
@@ -64,7 +63,7 @@ def test_wrappers_pass_on_what_a_system_is():
 
 def test_wrappers_pass_on_all_that_a_system_has():
     """What they leave to the defaults of `System` would be wrong without a word: rows of drives, and rows by which starts are judged."""
-    for contract in (AnySystem, jd.KinematicSystem):
+    for contract in (jd.AnySystem, jd.KinematicSystem):
         assert {name for name in vars(contract) if not name.startswith("_")} <= set(vars(Wrapper))
     wrappers = [kind for kind in Wrapper.__subclasses__() if kind.__module__.startswith("jaxdae.")]
     assert {jd.Masked, jd.Soft, WithGoals} <= set(wrappers)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import DRIFTING, METHODS, quick
+from all_cases import all_cases
+from catalogue import METHODS, distinct, quick
 from problems import CrankRocker, double_pendulum, double_pendulum_state
 from small_systems import consistent, everything
 
@@ -34,7 +35,7 @@ def alone(method):
     return jd.Projected(method, projection)
 
 
-@pytest.mark.parametrize("name", quick(DRIFTING, "semi_implicit_euler"))
+@pytest.mark.parametrize("name", quick(distinct(lambda method: not method.closed), "semi_implicit_euler"))
 def test_sharing_changes_nothing(name):
     method = METHODS[name].integrator
     shared = jd.Projected(method)
@@ -93,7 +94,7 @@ class Hand:
 class TestPoints:
     """Memory is memory only; what was factorized travels with the state."""
 
-    @pytest.mark.parametrize("name", METHODS)
+    @all_cases("name", METHODS)
     def test_no_memory_holds_a_factorization(self, name):
         for method in (METHODS[name].integrator, jd.Projected(METHODS[name].integrator)):
             memory = jax.eval_shape(method.init, swing(), swinging())

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import SOLVERS, quick
 from problems import Pendulum, cast, state
 from small_systems import central, everything, everywhere, oscillating, oscillator, without_typechecker
@@ -144,7 +145,7 @@ class TestMasked:
         assert (masked.row_names, masked.coordinate_names) == (("a", "b"), ("x", "y"))
         assert jd.Masked(oscillator(), jnp.ones(0)).row_names == ()
 
-    @pytest.mark.parametrize(
+    @all_cases(
         ("make", "message"),
         [
             (lambda: jd.Masked(everything(), jnp.ones(2, bool)), "one entry a constraint row, shape (3,), got shape (2,)"),

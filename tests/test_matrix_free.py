@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import state
 from small_systems import everything, everywhere, oscillating, oscillator
 
 import jaxdae as jd
 from jaxdae.operators import AutodiffRows, JacobianOperator, as_mass_operator
-from jaxdae.saddle_point import block_preconditioner
 
 ROUND_OFF = {"rtol": 1e-12, "atol": 1e-12}
 METHODS = {"conjugate_gradient": jd.ConjugateGradient, "biconjugate_gradient": jd.BiconjugateGradient}
@@ -81,7 +81,7 @@ class TestForwardDynamics:
     @pytest.mark.parametrize("block", [1, 3])
     @methods
     def test_preconditioners_change_nothing(self, method, block):
-        solver = method(preconditioner=block_preconditioner(*terms(), block))
+        solver = method(preconditioner=jd.block_preconditioner(*terms(), block))
         found, expected = (jd.forward_dynamics(everything(), everywhere(), solver=s) for s in (solver, jd.DenseKKT()))
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, **ROUND_OFF)
@@ -110,8 +110,8 @@ class TestPreconditioner:
         jacobian, half = rng.standard_normal((4, 6)), rng.standard_normal((6, 6))
         for mass in (jd.DiagonalMatrix(jnp.arange(1.0, 7.0)), jnp.asarray(half @ half.T + np.eye(6))):
             delassus = jacobian @ np.linalg.solve(np.asarray(as_mass_operator(mass).as_dense()), jacobian.T)
-            np.testing.assert_allclose(block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
-            for k, block in enumerate(block_preconditioner(mass, jnp.asarray(jacobian), 2)):
+            np.testing.assert_allclose(jd.block_preconditioner(mass, jnp.asarray(jacobian)), 1.0 / np.diag(delassus), **ROUND_OFF)
+            for k, block in enumerate(jd.block_preconditioner(mass, jnp.asarray(jacobian), 2)):
                 np.testing.assert_allclose(block, np.linalg.inv(delassus[2 * k : 2 * k + 2, 2 * k : 2 * k + 2]), **ROUND_OFF)
 
     @methods
@@ -121,7 +121,7 @@ class TestPreconditioner:
         # which one iteration finds; without there are four.
         jacobian = jnp.array([[1.0, 0, 0, 0], [0.5 * (block - 1.0), 1, 0, 0], [0, 0, 1e3, 0], [0, 0, 500.0 * (block - 1.0), 1e3]])
         mass, f, r = jd.DiagonalMatrix(jnp.array([1.0, 2.0, 3.0, 4.0])), jnp.ones(4), jnp.array([1.0, -2.0, 3.0, 5.0])
-        good = method(preconditioner=block_preconditioner(mass, jacobian, block), max_iterations=1)
+        good = method(preconditioner=jd.block_preconditioner(mass, jacobian, block), max_iterations=1)
         a, _ = jax.jit(jd.solve_saddle_point)(good, mass, jacobian, f, r)
         np.testing.assert_allclose(jacobian @ a, r, **ROUND_OFF)
         a, _ = jax.jit(jd.solve_saddle_point)(method(max_iterations=1), mass, jacobian, f, r)
@@ -142,7 +142,7 @@ class TestPreconditioner:
     @pytest.mark.parametrize("block", [0, 2])
     def test_blocks_must_fit(self, block):
         with pytest.raises(ValueError, match=f"block must divide the number of rows, 3, got {block}"):
-            block_preconditioner(*terms(), block)
+            jd.block_preconditioner(*terms(), block)
 
 
 class TestInconsistentRows:
@@ -164,7 +164,7 @@ class TestInconsistentRows:
 
 class TestMistakes:
     @methods
-    @pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])
+    @all_cases("shape", [(4,), (2, 3), (1, 2, 2), (3, 1, 2)])
     def test_a_preconditioner_that_does_not_fit(self, method, shape):
         message = rf"{method.__name__}.preconditioner must be a diagonal \(3,\) or blocks \(k, b, b\) with k b = 3, got shape"
         with pytest.raises(ValueError, match=message):

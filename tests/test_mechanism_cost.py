@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import pytest
+from all_cases import all_cases
 
 import jaxdae
 from jaxdae import mechanisms as jm
@@ -39,7 +40,7 @@ def chains():
     return {links: chain(links) for links in (4, 32, 128)}
 
 
-@pytest.mark.parametrize("term", TERMS)
+@all_cases("term", TERMS)
 def test_operations_grow_with_the_number_of_bodies(chains, term):
     counts = {}
     for links, (mechanism, q) in chains.items():

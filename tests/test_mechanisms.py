@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import BODIES, FORCES, JOINTS, MOTIONS, POSES
 from problems import cast, state
 from scipy.special import ellipk
@@ -51,8 +52,8 @@ class TestJoints:
         energy = jd.System.kinetic_energy(mechanism, at.q, at.v)
         np.testing.assert_allclose(mechanism.kinetic_energy(at.q, at.v), energy, rtol=1e-14)
 
-    @pytest.mark.parametrize("joint", ["Revolute", "Weld", "Prismatic", "PointOnLine"])
-    @pytest.mark.parametrize(("a", "b"), [("ground", "left"), ("left", "middle")])
+    @all_cases("joint", ["Revolute", "Weld", "Prismatic", "PointOnLine"])
+    @all_cases(("a", "b"), [("ground", "left"), ("left", "middle")])
     def test_places_in_the_world_and_in_the_bodies_are_the_same(self, joint, a, b):
         place, axis = (0.4, -0.7), np.array([0.6, 0.8])
         kind, has_axis = getattr(jm, joint), joint in ("Prismatic", "PointOnLine")
@@ -639,7 +640,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
+@all_cases(("changes", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(changes, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared below)
         jm.planar_mechanism(**{"bodies": BODIES, "joints": [], "forces": [], **changes})
@@ -664,7 +665,7 @@ WRONG_THINGS = {
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), WRONG_THINGS.values(), ids=WRONG_THINGS)
+@all_cases(("changes", "message"), WRONG_THINGS.values(), ids=WRONG_THINGS)
 def test_wrong_things_in_the_lists(changes, message):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         jm.planar_mechanism(**{"bodies": BODIES, "joints": [], "forces": [], **changes})

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from small_systems import oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
@@ -211,7 +212,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), PLACES.values(), ids=PLACES)
+@all_cases(("make", "message"), PLACES.values(), ids=PLACES)
 def test_a_thing_in_the_wrong_place(make, message):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         make()
@@ -285,7 +286,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize(("make", "error", "message"), ANSWERS.values(), ids=ANSWERS)
+@all_cases(("make", "error", "message"), ANSWERS.values(), ids=ANSWERS)
 def test_a_law_that_returns_something_else(make, error, message):
     with without_typechecker(), pytest.raises(error) as caught:
         make()
@@ -345,7 +346,7 @@ UNDRIVEN = {
 }
 
 
-@pytest.mark.parametrize("call", UNDRIVEN.values(), ids=UNDRIVEN)
+@all_cases("call", UNDRIVEN.values(), ids=UNDRIVEN)
 def test_a_system_that_reads_an_input_that_nobody_gives(call):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         call()
@@ -384,7 +385,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize(("state", "in_axes", "message"), BATCHES.values(), ids=BATCHES)
+@all_cases(("state", "in_axes", "message"), BATCHES.values(), ids=BATCHES)
 def test_states_that_are_not_stacked(state, in_axes, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         jd.batch_rollout(oscillator(), RK4, state, dt=0.01, steps=2, in_axes=in_axes)
@@ -424,7 +425,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
+@all_cases("make", REFUSED.values(), ids=REFUSED)
 def test_an_object_whose_changes_nobody_would_notice(make):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         make()

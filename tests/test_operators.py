@@ -25,7 +25,6 @@ from jaxdae.operators import (
     BlockRows,
     DenseMatrix,
     DenseRows,
-    DiagonalMatrix,
     StackedRows,
     as_jacobian_operator,
     as_mass_operator,
@@ -62,7 +61,7 @@ HALF = RNG.standard_normal((SIZE, SIZE))
 BLOCKS = RNG.standard_normal((BODIES, WIDTH, WIDTH))
 MASSES = {
     "dense": DenseMatrix(jnp.asarray(HALF @ HALF.T + np.eye(SIZE))),
-    "diagonal": DiagonalMatrix(1.0 + jnp.arange(SIZE, dtype=float)),
+    "diagonal": jd.DiagonalMatrix(1.0 + jnp.arange(SIZE, dtype=float)),
     "blocks": BlockDiagonalMatrix(jnp.asarray(BLOCKS @ np.swapaxes(BLOCKS, 1, 2) + np.eye(WIDTH))),
 }
 
@@ -154,7 +153,7 @@ class TestBlockRows:
         same(jax.jit(products)(single), jax.jit(products)(DenseRows(single.as_dense())), rtol=1e-4, atol=1e-4)
 
     def test_structure_is_kept(self):
-        assert isinstance(DiagonalMatrix(jnp.ones(SIZE)).factorize().scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)), BlockRows)
+        assert isinstance(jd.DiagonalMatrix(jnp.ones(SIZE)).factorize().scaled_rows(PAIRS.masked(jnp.ones(8, bool)).leading(5)), BlockRows)
         assert isinstance(MASSES["blocks"].factorize().scaled_rows(PAIRS), BlockRows)
         assert isinstance(PAIRS.stacked(DenseRows(jnp.zeros((0, SIZE)))), BlockRows)
 

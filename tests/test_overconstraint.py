@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from vehicle_references import central, problem, within
 
 import jaxdae as jd
@@ -492,7 +493,7 @@ def test_mistakes_about_wheels():
         jv.skid_steer(1.0, 1.0, (0.1, 0.2))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("make", "message"),
     [
         (lambda: jv.bicycle(0.0, steering=30.0, pose=(0.0, 1.0)), "wheelbase must be .*; steering must lie .* rad; pose must be 3 finite"),

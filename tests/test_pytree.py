@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae as jd
 
@@ -98,7 +99,7 @@ class TestPaths:
         assert jd.leaf_paths(Plain(1.0)) == ("x",)
         assert jd.set_leaf(Plain(1.0), "x", 2.0).x == 2.0
 
-    @pytest.mark.parametrize(
+    @all_cases(
         ("path", "message"),
         [
             ("outer", "no 'outer' in Outer; there is: inner, table, missing"),
@@ -114,7 +115,7 @@ class TestPaths:
             ("", "no '' in Outer"),
         ],
     )
-    @pytest.mark.parametrize("use", [jd.get_leaf, lambda tree, path: jd.set_leaf(tree, path, 0.0), jd.batch_axes])
+    @all_cases("use", [jd.get_leaf, lambda tree, path: jd.set_leaf(tree, path, 0.0), jd.batch_axes])
     def test_a_path_that_leads_nowhere(self, use, path, message):
         with pytest.raises(KeyError) as caught:
             use(make(), path)

@@ -14,6 +14,7 @@ import problems
 import pytest
 import reference_systems as systems
 import scipy.integrate
+from all_cases import all_cases
 from catalogue import SYSTEMS, quick
 
 import jaxdae as jd
@@ -129,7 +130,7 @@ def test_difference_undoes_retract(name):
 # Solving the saddle point magnifies roundings by what the masses and moments of inertia of a problem differ: EPS times 100 covers it.
 
 
-@pytest.mark.parametrize("name", ["chaplygin_sleigh", "rolling_penny", "ivptest_slider_crank", "iftomm_a03_andrews"])
+@all_cases("name", ["chaplygin_sleigh", "rolling_penny", "ivptest_slider_crank", "iftomm_a03_andrews"])
 def test_multipliers(name):
     assert_close(found(name)["lam"], problems.reference(name).lam, 100 * EPS)
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from small_systems import oscillating, oscillator, without_typechecker
 
 import jaxdae as jd
@@ -57,8 +58,8 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("value", ["mass", "banana", None, 1, enum.Enum("Other", "MASS").MASS], ids=str)
-@pytest.mark.parametrize(("make", "message"), CHOICES, ids=[message[:30] for _, message in CHOICES])
+@all_cases("value", ["mass", "banana", None, 1, enum.Enum("Other", "MASS").MASS], ids=str)
+@all_cases(("make", "message"), CHOICES, ids=[message[:30] for _, message in CHOICES])
 def test_a_choice_is_one_of_its_members(make, message, value):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         make(value)
@@ -189,7 +190,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), NUMBERS.values(), ids=NUMBERS)
+@all_cases(("make", "message"), NUMBERS.values(), ids=NUMBERS)
 def test_numbers_that_cannot_be_meant(make, message):
     with without_typechecker():
         thing = make()
@@ -199,7 +200,7 @@ def test_numbers_that_cannot_be_meant(make, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("make", [make for make, _ in NUMBERS.values()], ids=NUMBERS)
+@all_cases("make", [make for make, _ in NUMBERS.values()], ids=NUMBERS)
 def test_the_same_numbers_traced_are_a_boolean(make):
     with without_typechecker():
         thing = make()
@@ -227,7 +228,7 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize("thing", MEANT, ids=[type(thing).__name__ for thing in MEANT])
+@all_cases("thing", MEANT, ids=[type(thing).__name__ for thing in MEANT])
 def test_numbers_that_can_be_meant(thing):
     check_requirements("thing", thing)
     assert requirements_met(thing)
@@ -311,7 +312,7 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("call", ENTRIES.values(), ids=ENTRIES)
+@all_cases("call", ENTRIES.values(), ids=ENTRIES)
 def test_an_integrator_is_looked_at_before_anything_is_compiled(call):
     with pytest.raises(ValueError, match=r"integrator.integrator: GeneralizedAlpha.rho_inf must lie between 0 and 1, got -0.5"):
         call(jd.Projected(jd.GeneralizedAlpha(rho_inf=-0.5)))
@@ -326,7 +327,7 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.parametrize("call", SYSTEMS.values(), ids=SYSTEMS)
+@all_cases("call", SYSTEMS.values(), ids=SYSTEMS)
 def test_a_system_is_looked_at_before_anything_is_compiled(call):
     with pytest.raises(ValueError, match=r"system: Soft.softness must not be negative, got -0.1"):
         call(unit(-0.1))

@@ -3,13 +3,14 @@
 import pathlib
 
 import pytest
+from all_cases import all_cases
 from robot_features import FEATURES, FORMATS, Mjcf, table
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "robots.md"
 CASES = [(name, kind, cell) for name, cells in FEATURES.items() for kind, cell in zip(FORMATS, cells, strict=True) if cell is not None]
 
 
-@pytest.mark.parametrize(("name", "kind", "cell"), CASES, ids=[f"{name} {kind.ending[1:]}" for name, kind, _ in CASES])
+@all_cases(("name", "kind", "cell"), CASES, ids=[f"{name} {kind.ending[1:]}" for name, kind, _ in CASES])
 def test_what_becomes_of_a_feature(name, kind, cell, tmp_path):
     if kind is Mjcf:
         pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")

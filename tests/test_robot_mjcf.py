@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import near
+from all_cases import all_cases
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -289,7 +290,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@all_cases("name", REFUSED)
 def test_what_is_refused(name, tmp_path):
     body, rest, message = REFUSED[name]
     path = file(tmp_path, body, rest)

@@ -11,7 +11,6 @@ import pytest
 import jaxdae.mechanisms as jm
 from jaxdae import requirements, robots
 from jaxdae.mechanisms import spatial as js
-from jaxdae.mechanisms.bodies import DescriptionWarning
 from jaxdae.mechanisms.check import DescriptionError
 
 INERTIAL = "<inertial><mass value='1'/><inertia ixx='1' iyy='1' izz='1' ixy='0' ixz='0' iyz='0'/></inertial>"
@@ -290,7 +289,7 @@ def doubts(path):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         report = robots.load(path).report
-    messages = [str(one.message) for one in found if one.category is DescriptionWarning]
+    messages = [str(one.message) for one in found if one.category is jm.DescriptionWarning]
     notes = [note for note in report.notes if note.startswith("angles: ")]
     assert [message.split(": ", 2)[2] for message in messages] == [note.removeprefix("angles: ") for note in notes]
     return "".join(notes)

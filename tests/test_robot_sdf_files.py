@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae.mechanisms as jm
 from jaxdae import robots
@@ -253,7 +254,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes_in_a_file(name, tmp_path):
     text, message = MISTAKES[name]
     with pytest.raises(robots.RobotFileError) as error:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from agreement import body_accelerations
+from all_cases import all_cases
 
 import jaxdae
 import jaxdae.mechanisms as jm
@@ -222,7 +223,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes_in_a_file(name, tmp_path):
     text, message = MISTAKES[name]
     path = tmp_path / "robot.urdf"

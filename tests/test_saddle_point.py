@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import cast
 from saddle_points import (
     ANY_RANK,
@@ -39,7 +40,7 @@ ROUND_OFF = float(jnp.finfo(float).eps)
 # The condition numbers of the matrices below are under 300, the numbers of terms in a sum under 10.
 ACCURACY = 3000.0 * ROUND_OFF
 
-solvers = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+each_solver = all_cases("solver", SOLVERS.values(), ids=SOLVERS)
 # In batches, and in derivatives, they go the same ways; two that factorize and one that iterates are quick.
 QUICK = ("dense_kkt", "schur_complement", "proximal")
 batched_solvers = pytest.mark.parametrize(
@@ -120,7 +121,7 @@ class TestBatches:
             for result, exact in zip(results, (x, *slopes), strict=True):
                 close(result, exact)
 
-    @pytest.mark.parametrize("part", ["mass", "jacobian", "f", "r"])
+    @all_cases("part", ["mass", "jacobian", "f", "r"])
     def test_a_world_that_is_not_a_number_is_alone(self, solver, part):
         worlds = stacked([problem("diagonal", seed) for seed in (1, 3, 4)])
         spoiled = dataclasses.replace(worlds, **{part: jax.tree.map(lambda x: x.at[..., 1].set(jnp.nan), getattr(worlds, part))})
@@ -178,7 +179,6 @@ class TestSoftRows:
         close(x, exact_line(alike)[0], 2.0**10 * ACCURACY)
 
 
-@solvers
 class TestShapes:
     """Sizes that tempt code into special cases; without compliance, compiled."""
 
@@ -187,10 +187,12 @@ class TestShapes:
         assert (a.shape, lam.shape) == (arguments[2].shape, arguments[3].shape)
         return np.concatenate([a, lam])
 
+    @each_solver
     def test_one_row(self, solver):
         arguments = sized(1, 2)
         close(self.run(solver, arguments), reference(*arguments))
 
+    @each_solver
     def test_no_rows(self, solver):
         # M a = f alone has a derivative, too: along M and f.
         mass, jacobian, f, r = sized(0, 2)
@@ -204,6 +206,7 @@ class TestShapes:
         close(a, np.linalg.solve(mass, f))
         close(slope, np.linalg.solve(mass, np.ones(2) - a))
 
+    @each_solver
     def test_as_many_rows_as_columns(self, solver):
         # The constraints alone determine a; the solution is J^-1 r whatever the mass is.
         _, jacobian, _, r = arguments = sized(2, 2)
@@ -211,6 +214,7 @@ class TestShapes:
         close(x[:2], np.linalg.solve(jacobian, r))
         close(x, reference(*arguments))
 
+    @each_solver
     def test_single_precision(self, solver):
         arguments = problem("full", 1).at(0.0)[:4]
         result = self.run(solver, cast(arguments, jnp.float32))
@@ -255,7 +259,7 @@ def test_one_factorization_serves_many_right_hand_sides(name):
 class TestRequirements:
     """What solvers ask for: where it is not given they raise, or return NaN; never numbers."""
 
-    @pytest.mark.parametrize("name", SOLVERS)
+    @all_cases("name", SOLVERS)
     def test_massless_coordinate_held_by_a_constraint(self, name):
         arguments = (jnp.diag(jnp.array([1.0, 0.0])), jnp.array([[1.0, 1.0]]), jnp.array([3.0, -1.0]), jnp.zeros(1))
         a, lam = jax.jit(jd.solve_saddle_point)(SOLVERS[name], *arguments)
@@ -265,7 +269,7 @@ class TestRequirements:
             assert not np.any(np.isfinite(lam))
             assert not np.all(np.isfinite(a))
 
-    @pytest.mark.parametrize("name", SOLVERS)
+    @all_cases("name", SOLVERS)
     def test_negative_mass_is_not_hidden(self, name):
         # No mechanical system; solvers that take roots must not return numbers.
         arguments = (jd.DiagonalMatrix(jnp.array([1.0, -1.0])), jnp.array([[1.0, 0.0]]), jnp.ones(2), jnp.zeros(1))
@@ -275,7 +279,7 @@ class TestRequirements:
         else:
             assert not np.all(np.isfinite(result[:2]))
 
-    @pytest.mark.parametrize("name", [name for name in SOLVERS if name not in (*ANY_RANK, "biconjugate_gradient")])
+    @all_cases("name", [name for name in SOLVERS if name not in (*ANY_RANK, "biconjugate_gradient")])
     def test_dependent_rows_are_never_hidden(self, name):
         # Rounding decides whether the last pivot is zero or some eps; either way there must be no multipliers that look usable.
         solver, rng = SOLVERS[name], np.random.default_rng(0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import close
+from all_cases import all_cases
 from catalogue import quick
 from problems import Pendulum, cast, state
 from saddle_points import ANY_RANK, ROWS, SIZE, SOLVERS, batch_reports, exact_line, force, line, random_factors, report
@@ -132,7 +133,7 @@ def promised(name, case, order):
 
 @few_solvers
 class TestLines:
-    @pytest.mark.parametrize("name_of_case", CASES)
+    @all_cases("name_of_case", CASES)
     def test_values_and_derivatives(self, name, name_of_case):
         case = CASES[name_of_case]
         problem, exact = CASES[name_of_case].soft
@@ -152,7 +153,7 @@ class TestLines:
 @few_solvers
 class TestBatches:
     @pytest.mark.long
-    @pytest.mark.parametrize("name_of_case", HARD)
+    @all_cases("name_of_case", HARD)
     def test_reverse_mode(self, name, name_of_case):
         case = CASES[name_of_case]
         _, (x, dx, ddx) = case.hard
@@ -176,7 +177,7 @@ def in_batches(name, part):
 
 @solvers
 class TestShapes:
-    @pytest.mark.parametrize("consistent", [True, False])
+    @all_cases("consistent", [True, False])
     def test_more_rows_than_columns(self, name, consistent):
         # The rows alone determine a; in the least-squares sense where they contradict each other.
         jacobian = np.array([[1.0, 0.5], [-0.5, 1.0], [0.25, 1.5], [2.0, 0.0]])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from factors import lower_of
 
 from jaxdae import small_matrix
@@ -31,14 +32,15 @@ def round_off(dtype=float):
     return {"rtol": 0.0, "atol": 50.0 * float(jnp.finfo(dtype).eps)}
 
 
-@pytest.mark.parametrize("size", SIZES)
 class TestInverseCholesky:
+    @all_cases("size", SIZES)
     def test_values(self, size):
         matrices = positive_definite(size)
         for w, exact in ((np.asarray(batched(matrices)), expected(matrices)), (single(matrices[0]), expected(matrices[0]))):
             np.testing.assert_allclose(w, exact, **round_off())
             np.testing.assert_array_equal(w, np.tril(w))
 
+    @all_cases("size", SIZES)
     def test_only_the_lower_triangle_is_read(self, size):
         matrices = positive_definite(size)
         spoiled = matrices + np.triu(np.full((size, size), np.nan), 1)
@@ -46,6 +48,7 @@ class TestInverseCholesky:
         np.testing.assert_array_equal(batched(spoiled), batched(matrices))
         np.testing.assert_array_equal(single(spoiled[0]), single(matrices[0]))
 
+    @all_cases("size", SIZES)
     def test_an_indefinite_world_is_not_finite_and_alone(self, size):
         matrices = positive_definite(size)
         spoiled = matrices.copy()

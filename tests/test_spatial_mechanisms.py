@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from catalogue import quick
 from problems import cast, state
 from scipy.spatial.transform import Rotation
@@ -247,7 +248,8 @@ def test_tangent_steps_have_the_rate_of_their_difference():
         mechanism, q = jm.spatial_mechanism(BODIES, joints, coordinates=coordinates)
         xi, v = (jnp.sin(a + jnp.arange(float(len(mechanism.names.velocities)))) for a in (1.0, 2.0))
         for system in (mechanism, jd.Masked(mechanism, jnp.zeros(len(mechanism.names.rows), bool))):
-            rate = jax.jvp(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)), (0.0,), (1.0,))[1]  # noqa: B023
+            there = jax.jit(lambda s, m=mechanism: m.difference(q, m.retract(m.retract(q, xi), s * v)))  # noqa: B023
+            rate = jax.jvp(there, (0.0,), (1.0,))[1]
             np.testing.assert_allclose(system.step_rate(q, xi, v), rate, rtol=0, atol=100 * EPS)
     # Of another retract nothing is known.
     given = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
@@ -491,9 +493,7 @@ def test_axes_of_the_description_do_not_matter():
     np.testing.assert_allclose([same_kinetic, same_potential], [kinetic, potential], rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in FREE if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}]
-)
+@all_cases("key", [key for key in FREE if "point_a" in {f.name for f in dataclasses.fields(FREE[key].joint("j", "left", "right"))}])
 def test_places_in_the_world_and_in_the_bodies_are_the_same(key):
     """Where a description has places and axes in the bodies, nothing is taken from the start pose."""
     joint, _, _ = element_of(f"{key} left")
@@ -620,7 +620,7 @@ WRONG_BODIES = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_BODIES)
+@all_cases("message", WRONG_BODIES)
 def test_wrong_bodies(message):
     text = messages(body(**WRONG_BODIES[message]))
     assert "body 'left': " in text
@@ -672,7 +672,7 @@ WRONG_JOINTS = {
 OTHER = js.Cylindrical("other", "ground", "right", AXIS, AT)
 
 
-@pytest.mark.parametrize("message", WRONG_JOINTS)
+@all_cases("message", WRONG_JOINTS)
 def test_wrong_joints(message):
     assert message in messages(joints=[OTHER, WRONG_JOINTS[message]])
 
@@ -687,7 +687,7 @@ WRONG_FORCES = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG_FORCES)
+@all_cases("message", WRONG_FORCES)
 def test_wrong_forces(message):
     assert message in messages(joints=[OTHER], forces=[WRONG_FORCES[message]])
 

@@ -48,7 +48,9 @@ def start(q):
     return jd.State(jnp.asarray(0.0), q, v)
 
 
-@pytest.mark.parametrize("coordinates", [jm.Absolute(), jm.Joints()], ids=["absolute", "joints"])
+@pytest.mark.parametrize(
+    "coordinates", [pytest.param(jm.Absolute(), id="absolute", marks=pytest.mark.long), pytest.param(jm.Joints(), id="joints")]
+)
 def test_a_ball_in_an_upright_pipe_is_pushed_as_its_closed_form_says(coordinates):
     mechanism, q = rolling(coordinates)
     state = start(q)

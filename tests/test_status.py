@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae import Status
@@ -24,7 +25,7 @@ class Run:
     info: Any
 
 
-@pytest.mark.parametrize("status", list(Status))
+@all_cases("status", list(Status))
 def test_every_code_says_what_it_means(status):
     assert len(status.meaning) > 10
     if status is not Status.OK:
@@ -36,7 +37,7 @@ def test_codes_are_distinct_and_ok_is_zero():
     assert len({int(s) for s in Status}) == len(Status)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (2, 0), (1, 1)])
+@all_cases("shape", [(), (3,), (2, 3), (0,), (2, 0), (1, 1)])
 def test_nothing_happens_where_all_is_well(shape):
     jd.raise_if_failed(Report(jnp.zeros(shape, jnp.int32)))
     jd.raise_if_failed(Run(Report(np.zeros(shape, np.int32))))

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import Pendulum, cast, state
 from small_systems import central, oscillating, oscillator, without_typechecker
 from switching_problems import ANGLE, FALL, GRAVITY, LENGTH, MASS, THROW, Bead, Block, N, String, T, flight, guided, impact, numbers
@@ -365,7 +366,7 @@ class Answer:
 HELD = jc.HeldInputs(jnp.zeros(1), jnp.zeros((1, 1)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("system", "integrator", "error", "message"),
     [
         (

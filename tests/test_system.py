@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from problems import cast, state
 from small_systems import (
     Oscillator,
@@ -251,7 +252,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("methods", "message"), MISTAKES.values(), ids=MISTAKES)
+@all_cases(("methods", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_in_a_system(methods, message):
     with without_typechecker(), pytest.raises((TypeError, ValueError)) as caught:
         jd.forward_dynamics(broken(**methods), oscillating())
@@ -272,8 +273,8 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("wrong", "message"), STATES.values(), ids=STATES)
-@pytest.mark.parametrize("use", [jd.forward_dynamics, jd.kkt_inverse, jd.diagnose])
+@all_cases(("wrong", "message"), STATES.values(), ids=STATES)
+@all_cases("use", [jd.forward_dynamics, jd.kkt_inverse, jd.diagnose])
 def test_mistakes_in_a_state(use, wrong, message):
     with without_typechecker(), pytest.raises((TypeError, ValueError)) as caught:
         use(oscillator(), wrong)

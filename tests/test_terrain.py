@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -33,17 +34,18 @@ def vector(x):
     return Vector(*(jnp.asarray(entry) for entry in x))
 
 
-@pytest.mark.parametrize("name", TERRAINS)
+@all_cases("name", TERRAINS)
 def test_derivatives_are_those_of_the_heights(name):
     terrain, (x, y) = TERRAINS[name]
-    h, step = (lambda p: terrain.height(p[0], p[1])), 1e-4
+    h, step = jax.jit(lambda p: terrain.height(p[0], p[1])), 1e-4
+    slope = jax.jit(jax.grad(h))
     p = jnp.array([x, y])
     steps = step * np.eye(2)
     gradient = np.array([(h(p + d) - h(p - d)) / (2 * step) for d in steps])
     # Central differences: step^2 times a third derivative of size 1, and round-off over the step.
-    np.testing.assert_allclose(jax.grad(h)(p), gradient, rtol=0, atol=1e-7)
-    hessian = np.array([(jax.grad(h)(p + d) - jax.grad(h)(p - d)) / (2 * step) for d in steps])
-    xx, xy, yy = terrain.second_derivatives(*p)
+    np.testing.assert_allclose(slope(p), gradient, rtol=0, atol=1e-7)
+    hessian = np.array([(slope(p + d) - slope(p - d)) / (2 * step) for d in steps])
+    xx, xy, yy = jax.jit(terrain.second_derivatives)(*p)
     np.testing.assert_allclose([[xx, xy], [xy, yy]], hessian, rtol=0, atol=1e-6)
 
 
@@ -258,7 +260,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
+@all_cases("message", WRONG)
 def test_what_is_wrong_with_a_terrain_is_said_in_words(message):
     with pytest.raises(ValueError, match="terrain") as error:
         check_terrain("here", WRONG[message])

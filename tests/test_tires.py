@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from vehicle_references import central, problem, states_at, within
 
 import jaxdae as jd
@@ -84,7 +85,7 @@ TIRES = {
 }
 
 
-@pytest.mark.parametrize("kind", TIRES)
+@all_cases("kind", TIRES)
 def test_signs_of_slip_friction_and_rest(kind):
     mechanism, q = straight(kind, **TIRES[kind])
 
@@ -445,7 +446,7 @@ def test_loads_follow_from_the_accelerations_that_they_make():
         jv.LoadTransfer(few, 0.5).loads(state)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("tire", "message"),
     [
         ({"spin": "spin"}, "no radius: give the radius in m"),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import two_devices
+from all_cases import all_cases
 from problems import Pendulum, assert_same_bits, cast, state
 from small_systems import Oscillator, central, oscillating, oscillator, without_typechecker
 
@@ -632,11 +633,11 @@ def provoke(function, defaults, changes, error, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), {**MISTAKES, **SINGLE}.values(), ids={**MISTAKES, **SINGLE})
+@all_cases(("changes", "error", "message"), {**MISTAKES, **SINGLE}.values(), ids={**MISTAKES, **SINGLE})
 def test_mistakes_in_a_rollout(changes, error, message):
     provoke(jd.rollout, {"state": start()}, changes, error, message)
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), {**MISTAKES, **MANY}.values(), ids={**MISTAKES, **MANY})
+@all_cases(("changes", "error", "message"), {**MISTAKES, **MANY}.values(), ids={**MISTAKES, **MANY})
 def test_mistakes_in_a_batch_rollout(changes, error, message):
     provoke(jd.batch_rollout, {"state": TWO}, changes, error, message)

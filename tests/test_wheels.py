@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from vehicle_references import central, problem, states_at, within
 
 import jaxdae as jd
@@ -343,7 +344,7 @@ def test_wheels_in_single_precision_and_in_batches_of_one():
 CHASSIS = [jm.Body("chassis", 1.0, 1.0), jm.Rotor("spin", 1.0)]
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("bodies", "joints", "message"),
     [
         (CHASSIS, [jm.Wheel("w", "chassis", (1, 0), point=(0, 0), radius=0.1)], "radius and no spin"),

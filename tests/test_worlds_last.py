@@ -39,7 +39,15 @@ def branched(*loops, count=17):
     return jm.mechanism(jm.Description(space=jm.SPACE, bodies=bodies, joints=[*joints, *loops]), jm.Joints())
 
 
-@pytest.mark.parametrize(("owned", "count"), [("fixed", 17), ("held", 17), ("fixed", 5), ("held", 5)])
+@pytest.mark.parametrize(
+    ("owned", "count"),
+    [
+        ("fixed", 17),
+        pytest.param("held", 17, marks=pytest.mark.long),
+        pytest.param("fixed", 5, marks=pytest.mark.long),
+        ("held", 5),
+    ],
+)
 def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count):
     mechanism, start = branched(count=count)
     q = start + jnp.linspace(0.0, 0.1, start.size)
@@ -60,7 +68,7 @@ def test_worlds_may_have_lengths_of_their_own_and_share_directions(owned, count)
 PIN = js.Ball("pin", "link 15", "link 16", (0.2, 0.1, 3.1))
 
 
-@pytest.mark.parametrize("loops", [(), (PIN,)], ids=["tree", "loop"])
+@pytest.mark.parametrize("loops", [pytest.param((), id="tree", marks=pytest.mark.long), pytest.param((PIN,), id="loop")])
 def test_worlds_of_a_larger_tree_are_as_each_alone(loops):
     mechanism, q = branched(*loops)
     nv = len(mechanism.names.velocities)

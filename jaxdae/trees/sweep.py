@@ -19,6 +19,7 @@ from jax import Array
 from jaxdae.batching.last import linear
 from jaxdae.batching.varying import varying_with
 from jaxdae.devices import for_kernel
+from jaxdae.small_matrix import product_transposed
 from jaxdae.thresholds import DENSE_UP_TO
 from jaxdae.trees.tree import Tree, padded_take
 
@@ -167,8 +168,8 @@ def _is_identity(above: np.ndarray) -> bool:
 
 def _sum(tree: Tree, x: Array, *, to_root: bool) -> Array:
     if tree.count <= DENSE_UP_TO:
-        matrix = tree.is_ancestor.T if to_root else tree.is_ancestor
-        return jnp.tensordot(jnp.asarray(matrix, x.dtype), x, 1)
+        matrix = jnp.asarray(tree.is_ancestor.T if to_root else tree.is_ancestor, x.dtype)
+        return product_transposed(matrix, x.reshape(tree.count, -1).T).reshape(x.shape)
     # JAX does not transpose a scan all of whose inputs are tangents, as in derivative rules.
     return linear(lambda x: (_swept_sum(tree, x, to_root),), lambda y: (_swept_sum(tree, y, not to_root),), (x,))[0]
 

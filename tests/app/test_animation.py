@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from matplotlib.axes import Axes
 from PIL import Image
 
@@ -65,7 +66,7 @@ def test_a_failed_world_is_drawn_up_to_its_failure(tmp_path, monkeypatch):
     assert titles[-1] == "bar   t = 0.00 s\nfailed at t = 0 to 0.05 s (NONFINITE)"
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "message"),
     [
         ({"path": "a.mp4"}, r"path must end in \.gif, got 'a\.mp4'"),

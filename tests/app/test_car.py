@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import rich.console
 import xarray as xr
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae.app import naming, precision, run, structure
@@ -90,7 +91,7 @@ def test_a_config_with_rotors_is_built(tmp_path):
     np.testing.assert_allclose(made.state.q[0], [0.0, 0.0, 0.3, 0.0, 0.5])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("old", "new", "parts"),
     [
         ("spin: left}", "spin: lft}", ("unknown rotor 'lft'", "did you mean 'left'")),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from jaxdae import Status
 from jaxdae.app.command import main
-from jaxdae.status import Status
 
 PENDULUM = """
 name: pendulum

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import yaml
+from all_cases import all_cases
 
 from jaxdae.app.config import load
 from jaxdae.app.crosscheck import crosscheck
@@ -171,7 +172,7 @@ ONE_MISTAKE = {
 }
 
 
-@pytest.mark.parametrize("override", ONE_MISTAKE.values(), ids=ONE_MISTAKE.keys())
+@all_cases("override", ONE_MISTAKE.values(), ids=ONE_MISTAKE.keys())
 def test_one_mistake_is_one_line_that_names_place_and_remedy(tmp_path, override):
     setting, *expected = override
     (line,) = messages(tmp_path, FREE, setting)
@@ -253,7 +254,7 @@ def test_keys_written_twice_and_tags_are_mistakes(tmp_path):
     assert any("description" in line and "remove the tag" in line for line in lines)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("text", "parts"),
     [
         ("", ("nothing (null)", "a mapping")),

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from all_cases import all_cases
 from small_runs import command
 
 from jaxdae.app import learn, locks, progress, run_folder
@@ -135,10 +136,11 @@ def place(tmp_path_factory, worlds):
 
 @pytest.fixture
 def copy(place, tmp_path):
-    """Returns a copy of a run."""
+    """Return a function that makes a new copy of a run."""
 
     def copied(kind):
         (folder,) = (place / kind).iterdir()
+        shutil.rmtree(tmp_path / kind, ignore_errors=True)
         return pathlib.Path(shutil.copytree(folder, tmp_path / kind))
 
     return copied
@@ -218,12 +220,16 @@ WRITTEN_ANEW = ("history.csv", "tuned.yaml", "controls.csv")
 FITS = [f"{command}{state}" for command in ("tune", "optimize") for state in ("", "-killed", "-finished")]
 
 
+# Both commands and all three states in five pairs; the fifty files of results are damaged in the same ways as the few of a fit.
+QUICK_PAIRS = [("plot", "tune"), ("plot", "optimize-killed"), ("plot", "tune-finished"), ("tune", "tune-killed"), ("optimize", "optimize")]
+PAIRS = [
+    *(("plot", kind) for kind in ("run", *FITS)),
+    *((kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")),
+]
+
+
 @pytest.mark.parametrize(
-    ("action", "kind"),
-    # The fifty files of results are damaged in the same ways as the few of a fit.
-    [pytest.param("plot", "run", marks=pytest.mark.long)]
-    + [("plot", kind) for kind in FITS]
-    + [(kind.split("-")[0], kind) for kind in FITS if not kind.endswith("finished")],
+    ("action", "kind"), [pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else [pytest.mark.long]) for pair in PAIRS]
 )
 def test_every_file_damaged_in_every_way(copy, action, kind):
     whole = copy(kind)
@@ -396,7 +402,7 @@ def test_what_no_fit_is_continued_with(copy):
         assert content(folder) == before
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "entry"),
     [
         ({"complete": False}, "complete"),
@@ -446,7 +452,7 @@ def test_a_checkpoint_whose_numbers_were_changed(copy):
         assert "its content was changed" in err
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "message"),
     [
         (lambda record: [], "JSON that is no mapping"),

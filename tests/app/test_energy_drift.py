@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import xarray as xr
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae.app import load
@@ -86,7 +87,7 @@ def settings_with(experiment, config, **changes):
     return experiment.Settings.model_validate(given | {"spherical_pendulum": pendulum} | changes)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changes", "message"),
     [
         ({"methods": ["rattle", "verlet"]}, "methods.1"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from all_cases import all_cases
 
 from jaxdae import Status
 from jaxdae.app import plots
@@ -65,7 +66,7 @@ def test_failures_in_words():
     assert str(Failures(np.zeros((3, 2)), [0, 1])) == ""
 
 
-@pytest.mark.parametrize("drawing", EVERY)
+@all_cases("drawing", EVERY)
 def test_every_picture_says_who_failed_and_when(drawing):
     assert titled(drawn(drawing, results(31)))[-1] == "failed at t = 3 s (UNSTABLE)"
     assert titled(drawn(drawing, results(None, 31, 21)))[-1] == "2 of 3 worlds failed, the first at t = 2 s (UNSTABLE)"

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import typer.testing
+from all_cases import all_cases
 
 from jaxdae.app import hosts
 from jaxdae.app.command import app
@@ -72,7 +73,7 @@ def test_another_number_of_processes_continues_a_fit(tmp_path):
     np.testing.assert_allclose(shared, alone, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("arguments", "told"),
     [
         (("tune", "arm.yaml"), "tune --distributed: got one world, expected batch.size and batch.vary"),

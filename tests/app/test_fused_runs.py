@@ -15,7 +15,6 @@ from jaxdae.app import run_folder, shares
 from jaxdae.app.config import load
 from jaxdae.app.identity import identity
 from jaxdae.app.schema import Config, Layout
-from jaxdae.batching.layout import Fused
 from jaxdae.fused import FallbackWarning
 
 REASON = "no fused kernel: the environment variable CXX names /no/compiler, which is not an executable; set CXX to g++ or clang++"
@@ -48,7 +47,7 @@ def test_every_rollout_without_a_kernel_states_the_reason(monkeypatch):
     expected = jaxdae.batch_rollout(*given, dt=1e-3, steps=2)
     for _ in range(2):
         with pytest.warns(FallbackWarning, match=re.escape(REASON)):
-            found = jaxdae.batch_rollout(*given, dt=1e-3, steps=2, layout=jaxdae.Layout(kernel=Fused()))
+            found = jaxdae.batch_rollout(*given, dt=1e-3, steps=2, layout=jaxdae.Layout(kernel=jaxdae.Fused()))
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 

@@ -5,6 +5,7 @@ import types
 
 import jax
 import pytest
+from all_cases import all_cases
 
 from jaxdae.app import gpus, hosts
 from jaxdae.app.problems import Refused
@@ -38,7 +39,7 @@ def test_the_place_of_a_process_on_its_host(told):
     assert gpus.place("node17", 5, 8) == (1, 2)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("at", "variables", "taken"),
     [
         # Nobody tells how many there are on the host, or which GPUs are seen: as JAX does where it knows.

@@ -3,8 +3,8 @@
 import csv
 
 import numpy as np
-import pytest
 import yaml
+from all_cases import all_cases
 
 from jaxdae import tuning
 from jaxdae.app import learned_plots as plots
@@ -83,7 +83,7 @@ def texts(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize("path", UNITS)
+@all_cases("path", UNITS)
 def test_units(path):
     values = CONFIG.model_dump()
     location, rest = target(values, path)

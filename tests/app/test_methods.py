@@ -3,6 +3,7 @@
 import diffrax
 import jax
 import pytest
+from all_cases import all_cases
 from catalogue import METHODS, POSITIONS, every
 
 import jaxdae as jd
@@ -22,7 +23,7 @@ def built(method, **others):
 SETTINGS = ("discrete_euler_lagrange_trapezoidal", "generalized_alpha_undamped", "kahan_li6_of_midpoint")
 
 
-@pytest.mark.parametrize("name", [name for name in every(METHODS, lambda method: POSITIONS in method.closed) if name not in SETTINGS])
+@all_cases("name", [name for name in every(METHODS, lambda method: POSITIONS in method.closed) if name not in SETTINGS])
 def test_methods_that_keep_the_constraints_are_not_projected(name):
     expected = METHODS[name].integrator
     # Configs give the parts of compositions more corrections.
@@ -35,7 +36,7 @@ def test_methods_that_are_projected_within_are_not(name, kind):
     assert type(built(name)) is kind
 
 
-@pytest.mark.parametrize("name", every(METHODS, lambda method: POSITIONS not in method.closed))
+@all_cases("name", every(METHODS, lambda method: POSITIONS not in method.closed))
 def test_methods_that_drift_are(name):
     method, bare = built(name), built({"type": name, "projection": "none"})
     assert isinstance(method, jd.Projected)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import rich.console
 import xarray as xr
+from all_cases import all_cases
 from small_runs import SWING, assert_equal, command, content, only
 
 from jaxdae.app import files, identity, launch, locks, parts, results, run_folder, shares
@@ -53,7 +54,7 @@ def whole(place):
 SIZES = [(1, 1, 100), (2, 7, 100), (33, 40, 200), (65, 1000, 10_000), (1000, 12, 1_000_000), (1_000_001, 3, 400)]
 
 
-@pytest.mark.parametrize(("size", "saved", "entry"), SIZES)
+@all_cases(("size", "saved", "entry"), SIZES)
 def test_results_are_cut_by_the_config_alone(size, saved, entry):
     values = {"name": "a", "mechanism": {"bodies": [{"name": "b", "mass": 1, "inertia": 1, "pose": [0, 0, 0], "free": True}]}, "dt": 1.0}
     cut = grid(Config.model_validate(values | {"duration": float(saved), "batch": {"size": size}}), entry)
@@ -119,6 +120,7 @@ def test_jobs_that_share_a_run(place, whole, tmp_path, monkeypatch, count):
     assert (code, out) == (0, f"{only(tmp_path)} is complete\n")
 
 
+@pytest.mark.long
 def test_jobs_of_which_worlds_fail(tmp_path, monkeypatch):
     """A job ends as a run does, whenever it is started; the first failure is that of all worlds, not that of the first job."""
     # The faster the hinge turns, the less a projection reaches the constraints.
@@ -345,6 +347,7 @@ def test_jobs_that_cut_the_run_in_two_ways_at_the_same_moment(place, whole, tmp_
     assert run_folder.read_record(folder)["results"]["status"] == {"OK": 100}
 
 
+@pytest.mark.long
 def test_parts_of_a_run_that_does_not_fit_the_memory(place, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(grids, "_PART_BYTES", 1)
     code, _, err = command("run", place / "swing.yaml", "--out", tmp_path)
@@ -516,7 +519,8 @@ def test_a_process_waits_for_the_worlds_of_others(place, tmp_path, monkeypatch):
     assert console.export_text().count("all processes: 0.0 % on disk, 0 of 100 worlds complete, 0 failed\n") == 2
 
 
-@pytest.mark.parametrize(("devices", "threads"), [(1, 1), pytest.param(8, 7, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("devices", "threads"), [(1, 1), (8, 7)])
 def test_worlds_are_divided_among_cores(place, whole, tmp_path, devices, threads):
     """100 worlds do not divide among eight: seven take 16 each, with copies of the last."""
     assert command("run", place / "swing.yaml", "--out", tmp_path, "--devices", devices)[0] == 0
@@ -539,6 +543,7 @@ def test_the_layout_of_a_config_changes_no_bit(place, whole, tmp_path, monkeypat
     assert_equal(folder, whole)
 
 
+@pytest.mark.long
 def test_chunks_of_worlds_change_no_bit(tmp_path, monkeypatch):
     """Where several saved states are computed at a time: a program with a loop over chunks rounds otherwise than that of one chunk."""
     config, stores = tmp_path / "swing.yaml", []

@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from typer.testing import CliRunner
 
 import jaxdae.mechanisms as jm
@@ -40,6 +41,7 @@ def test_a_config_has_the_robot_of_its_file():
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-14)
 
 
+@pytest.mark.long
 def test_what_is_counted_from_the_pose_of_the_file_is_so_where_the_start_is_another(tmp_path):
     """The spring of a ball, and a joint that an equality holds: both are about the pose of the file, not about the state `home`."""
     pytest.importorskip("mujoco", reason="the extra robots is not installed: pip install '.[robots]'")
@@ -130,7 +132,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes(name):
     section, message = MISTAKES[name]
     with pytest.raises(ConfigError) as error:

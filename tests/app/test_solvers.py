@@ -1,6 +1,7 @@
 """Solvers in configs: their options reach the library, and auto is resolved before anything runs."""
 
 import pytest
+from all_cases import all_cases
 from catalogue import SOLVERS
 
 import jaxdae
@@ -43,7 +44,7 @@ def loaded(tmp_path):
 SETTINGS = ("null_space_qr", "null_space_normal")
 
 
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name not in SETTINGS])
+@all_cases("name", [name for name in SOLVERS if name not in SETTINGS])
 def test_names(loaded, name):
     config, solver = loaded(CRANK, f"solver={name}")
     assert type(solver) is type(SOLVERS[name].solver)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from all_cases import all_cases
 
 import jaxdae as jd
 from jaxdae import mechanisms as jm
@@ -278,7 +279,7 @@ FREE_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", FREE_MISTAKES)
+@all_cases("name", FREE_MISTAKES)
 def test_each_mistake_of_free_bodies_is_told_with_its_place_and_remedy(tmp_path, name):
     override, *expected = FREE_MISTAKES[name]
     data = copy.deepcopy(FREE)
@@ -335,7 +336,7 @@ HINGED_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", HINGED_MISTAKES)
+@all_cases("name", HINGED_MISTAKES)
 def test_each_mistake_in_joint_coordinates_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
     override, *expected = HINGED_MISTAKES[name]
     monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)  # closing loops is not what is tested here
@@ -553,6 +554,7 @@ def test_the_balance_of_energy_knows_of_inertia_that_depends_on_the_coordinates(
         assert summary.energy_balance_error < 1e-6 * summary.energy_exchanged
 
 
+@pytest.mark.long
 def test_the_power_that_enters_knows_of_the_inertia_of_motors_on_slides():
     """In absolute coordinates as well, where the slide of two bodies that turn makes M depend on q."""
     bodies = [jm.Body("left", 1.0, 0.3, (0.3, -0.2, 0.4)), jm.Body("right", 2.0, 0.4, (1.1, 0.6, -1.2))]

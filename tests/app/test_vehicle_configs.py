@@ -9,6 +9,7 @@ import pytest
 import typer.testing
 import xarray as xr
 import yaml
+from all_cases import all_cases
 
 from jaxdae import mechanisms as jm
 from jaxdae import vehicles as jv
@@ -176,7 +177,7 @@ def messages(mechanism, tmp_path, **others):
     return [str(problem) for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_each_mistake_is_told_with_its_place_and_remedy(tmp_path, name, monkeypatch):
     # What is asked here is found before loops are closed, which takes long.
     monkeypatch.setattr("jaxdae.app.config._skeleton", lambda document: None)
@@ -245,7 +246,7 @@ def test_the_table_of_drives_is_that_of_their_fields():
     assert table(DRIVES["plane"]) in text, "put this table into configs/README.md:\n" + table(DRIVES["plane"])
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("changed", "others", "place", "text"),
     [
         ({"order": "second"}, {}, "mechanism.vehicle.mass", "got nothing"),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from small_systems import Oscillator, central, without_typechecker
 
 import jaxdae as jd
@@ -244,7 +245,7 @@ def test_a_law_with_memory_cannot_be_a_control():
             jd.rollout(PENDULUM, INTEGRATOR, HANGING, law, dt=DT, steps=2)
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("law", "message"),
     [
         (pd(reference=jnp.zeros(2)), r"reference must have the shape of the output \(1,\)"),

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from all_cases import all_cases
 from small_systems import oscillating, oscillator, without_typechecker
 
 import jaxdae.control as jc
@@ -44,7 +45,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("look", "message"), PLACES.values(), ids=PLACES)
+@all_cases(("look", "message"), PLACES.values(), ids=PLACES)
 def test_a_place_that_does_not_exist(look, message):
     with without_typechecker():
         for call in (look, jax.jit(look)):
@@ -61,7 +62,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("look", "message"), KINDS.values(), ids=KINDS)
+@all_cases(("look", "message"), KINDS.values(), ids=KINDS)
 def test_what_is_no_index(look, message):
     with without_typechecker(), pytest.raises(TypeError) as caught:
         look()

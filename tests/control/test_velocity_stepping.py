@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from all_cases import all_cases
 from control_problems import arm
 from problems import Pendulum, cast, state
 from small_systems import everything, everywhere, oscillating, oscillator
@@ -369,7 +370,7 @@ class TestTransformations:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize(
+    @all_cases(
         ("change", "message"),
         [
             ({"goals": ()}, "goals must hold at least one goal"),

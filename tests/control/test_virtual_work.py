@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from control_problems import arm, moving, parallel_arm
 
 import jaxdae as jd
@@ -164,7 +165,7 @@ def test_no_force_no_effort_and_no_direction_to_turn():
 
 
 class TestMistakes:
-    @pytest.mark.parametrize(
+    @all_cases(
         ("change", "message"),
         [
             ({"goal_jacobian": jnp.eye(3)}, r"goal_jacobian must have shape \(rows, nv\), nv the same for all"),

@@ -10,7 +10,6 @@ import pytest
 
 import jaxdae as jd
 from jaxdae import envs
-from jaxdae.envs.environment import with_params
 from jaxdae.vehicles import KinematicSingleTrack
 
 KEY = jax.random.key(0)
@@ -62,7 +61,7 @@ def test_masses_are_drawn_together_and_matter(reach):
 
 def test_a_mass_given_as_a_whole_number_may_be_any():
     car = KinematicSingleTrack(2)
-    assert float(with_params(car, {"wheelbase": 2.6}).wheelbase) == 2.6
+    assert float(envs.with_params(car, {"wheelbase": 2.6}).wheelbase) == 2.6
     drawn = envs.sample_params(KEY, car, {"wheelbase": envs.Factor(0.8, 0.9)})
     assert 1.6 <= float(drawn["wheelbase"]) <= 1.8
 

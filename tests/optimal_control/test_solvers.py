@@ -222,6 +222,7 @@ def test_statuses_say_what_went_wrong():
     assert np.isinf(oc.as_scipy(LIMITED, ZERO).fun(np.full(12, np.nan)))
 
 
+@pytest.mark.long
 def test_a_guess_on_a_maximum_is_the_end_and_one_beside_it_is_not():
     """The cost is even about the lowest point, where it is largest: without a slope nothing but the damping tells."""
     away = hanging(final=lambda at: 5.0 * (1.0 - at.q[0] ** 2) + 0.5 * at.v @ at.v)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from all_cases import all_cases
 
 from jaxdae.tuning import AtLeast, Between, ByCount, Checkpoint, Forward, Positive, Reverse, fit
 from jaxdae.tuning import checkpoint as checkpoints
@@ -139,7 +140,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes_are_named(name):
     change, kind, message = MISTAKES[name]
     arguments = {"loss": bowl, "parameters": START, "optimizer": optax.sgd(0.1), "steps": 2} | change

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 from small_systems import without_typechecker
 
 import jaxdae
@@ -94,7 +95,7 @@ def test_failures_are_not_taken_for_successes():
     assert np.isnan(nan_if_failed(trajectory((0, 0, 1)), jnp.asarray(2.0)))
 
 
-@pytest.mark.parametrize(
+@all_cases(
     ("change", "error", "message"),
     [
         ({"observe": 3}, TypeError, "tracking: observe must be a function of a State, .* got 3"),

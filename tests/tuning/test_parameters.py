@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 import jaxdae
 from jaxdae.tuning import AtLeast, AtMost, Between, Entries, Positive, Unbounded, reparametrize
@@ -26,7 +27,7 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@all_cases("name", BOUNDS)
 def test_values_come_back_and_grow_with_their_free_variables(name):
     bound, values = BOUNDS[name]
     x = jnp.asarray(values)
@@ -94,7 +95,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@all_cases("name", MISTAKES)
 def test_mistakes_are_named(name):
     trainable, kind, message = MISTAKES[name]
     with pytest.raises(kind, match=message):
