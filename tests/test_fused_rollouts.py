@@ -169,7 +169,7 @@ def test_a_nan_among_many_worlds_stays_in_its_world():
     start, others = swings(worlds), np.delete(np.arange(worlds), bad)
 
     def run(start, chunk=None):
-        layout = jd.Layout(chunk=chunk, kernel=Fused())
+        layout = jd.Layout(chunk=chunk, kernel=jd.Fused())
         return motion(jd.batch_rollout(pendulum(), METHOD, start, dt=0.01, steps=50, save_every=50, layout=layout))
 
     clean = run(start)
