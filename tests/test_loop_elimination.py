@@ -8,10 +8,10 @@ import numpy as np
 
 import jaxdae.mechanisms as jm
 from jaxdae.geometry.screws import PlanarInertia, PlanarScrew
-from jaxdae.levels import Levels
 from jaxdae.mechanisms.coordinates.articulated import TreeMass
 from jaxdae.mechanisms.coordinates.loop_order import loop_order
 from jaxdae.mechanisms.coordinates.loop_rows import LoopRows
+from jaxdae.trees.tree import Tree
 
 EPS = float(jnp.finfo(float).eps)
 GROUND = 11
@@ -35,12 +35,12 @@ def some_tree(seed):
     mass, place, moment = 1.0 + rng.random(nv), rng.normal(size=(2, nv)), rng.random(nv)
     inertia = PlanarInertia(*map(jnp.asarray, (mass, *(mass * place), moment + mass * np.sum(place**2, axis=0))))
     columns = rng.normal(size=(nv, 3))
-    matrix = TreeMass(jm.PLANE, Levels(PARENTS), PlanarScrew(*jnp.asarray(columns).T), inertia, jnp.asarray(rng.random(nv)))
+    matrix = TreeMass(jm.PLANE, Tree(PARENTS), PlanarScrew(*jnp.asarray(columns).T), inertia, jnp.asarray(rng.random(nv)))
     force = rng.normal(size=(rows, 3))
     pushes = np.stack([force, -force + np.asarray(GROUNDED)[:, None] * rng.normal(size=(rows, 3))], axis=1)
     pushes *= np.asarray([[len(ends) > k for k in range(2)] for ends in ENDS])[..., None]
     entries = rng.normal(size=(rows, 2)) * np.asarray([[len(own) > k for k in range(2)] for own in OWN])
-    return matrix, LoopRows(Levels(PARENTS), jnp.asarray(columns), jnp.asarray(pushes), jnp.asarray(entries), ENDS, OWN, GROUNDED)
+    return matrix, LoopRows(Tree(PARENTS), jnp.asarray(columns), jnp.asarray(pushes), jnp.asarray(entries), ENDS, OWN, GROUNDED)
 
 
 def solved(mass, rows, soft, f, r):
@@ -132,4 +132,4 @@ def test_loops_on_one_body_and_on_the_ground_are_closed_apart():
             ends += [(k + 1, k + 2)] * 2
         order = loop_order(tuple(parents), tuple(ends), ((),) * 16, (False,) * 16)
         assert order.width == 2
-        assert order.levels.count == ground + 8
+        assert order.tree.count == ground + 8
