@@ -28,6 +28,7 @@ from jaxdae.mechanisms.coordinates.interface import BodyCoordinates, Terms
 from jaxdae.mechanisms.forces.tendon import Tendon
 from jaxdae.mechanisms.joints.relation import TendonRelation
 from jaxdae.mechanisms.measures import Kinematics
+from jaxdae.mechanisms.passive import passive_effort
 from jaxdae.mechanisms.relations import Measured, Own, Relations, measured_coordinate, stacked_coordinates
 from jaxdae.mechanisms.values import real, vector
 from jaxdae.typing import Input, Leaf, Scalar, Velocity
@@ -132,7 +133,8 @@ class Tendons:
     def efforts(self, length: Array, rate: Array, u: Array) -> Array:
         """Returns the efforts (k,) along the tendons, from lengths, rates and the input of each (k,)."""
         stiffness, damping, _, _, friction, speed = self.spring.T
-        passive = -stiffness * self._stretch(length) - damping * rate - friction * jnp.tanh(rate / speed)
+        numbers = {"stiffness": stiffness, "damping": damping, "friction": friction, "friction_speed": speed}
+        passive = passive_effort(self._stretch(length), rate, **numbers)
         feedback = jnp.stack([jnp.ones_like(length), self.ratio * length, self.ratio * rate], axis=1)
         force = jnp.sum(self.bias * feedback, axis=1)
         if self.gain is not None:

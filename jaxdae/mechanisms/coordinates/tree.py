@@ -43,6 +43,7 @@ from jaxdae.mechanisms.coordinates.loop_rows import loop_rows, order_of
 from jaxdae.mechanisms.coordinates.poses import frames_of_free_links, link_frames, taken
 from jaxdae.mechanisms.coordinates.tree_parameters import parameter_axes, with_tree_parameters
 from jaxdae.mechanisms.measures import Blocks, Kinematics, Pairs
+from jaxdae.mechanisms.passive import passive_effort
 from jaxdae.mechanisms.space import Plane, Space
 from jaxdae.moving import Moving, is_still
 from jaxdae.operators import DenseMatrix, DenseRows, JacobianOperator, MassOperator
@@ -273,12 +274,9 @@ class TreeCoordinates(BodyCoordinates):
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
         """Returns damping, friction and springs of the joints of the tree (nv,), in N and N m."""
-        total = -self.damping * v
-        if self.friction is not None:
-            total = total - self.friction * jnp.tanh(v / self.friction_speed)
-        if self.stiffness is not None:
-            total = total - self.stiffness * self._stretch(q)
-        return total
+        stretch = None if self.stiffness is None else self._stretch(q)
+        names = "stiffness", "damping", "friction", "friction_speed"
+        return passive_effort(stretch, v, **{name: getattr(self, name) for name in names})
 
     def own(self, joint: str, number: int) -> tuple[int, int] | None:
         """Returns where a coordinate of a joint is in q and its rate in v; None where it is not."""

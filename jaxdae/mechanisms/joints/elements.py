@@ -24,6 +24,7 @@ from jaxdae.mechanisms import measures as fr
 from jaxdae.mechanisms.describe import Joint, Number
 from jaxdae.mechanisms.joints.spatial_parts import nearest_turn
 from jaxdae.mechanisms.measures import Kinematics, Pairs
+from jaxdae.mechanisms.passive import passive_effort
 from jaxdae.mechanisms.values import is_there
 
 
@@ -115,14 +116,11 @@ class WithElements(Joint):
 def efforts(group: WithElements, pair: Pairs, motion: Kinematics, t: Any) -> Array:
     """Returns what acts along the coordinates of a group (k, coordinates) in N and N m, without what the armature takes for S a."""
     arguments = type(group).coordinate, group, pair, motion, t
-    total: Any = 0.0
-    if group.damping is not None or group.friction is not None:
-        rate = fr.rates(*arguments)
-        total = total if group.damping is None else total - group.each(group.damping) * rate
-        if group.friction is not None:
-            total = total - group.each(group.friction) * jnp.tanh(rate / group.each(group.friction_speed))
-    if group.stiffness is not None:
-        total = total - group.each(group.stiffness) * group.stretch(fr.values(*arguments))
+    names = "stiffness", "damping", "friction", "friction_speed"
+    numbers = {name: None if (own := getattr(group, name)) is None else group.each(own) for name in names}
+    rate = None if group.damping is None and group.friction is None else fr.rates(*arguments)
+    stretch = None if group.stiffness is None else group.stretch(fr.values(*arguments))
+    total = passive_effort(stretch, rate, **numbers)
     if group.armature is not None:
         total = total - group.each(group.armature) * fr.biases(*arguments)
     return total
