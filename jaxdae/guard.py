@@ -82,8 +82,8 @@ def _good(status: Any, result: Any) -> Any:
     point, memory, info = result
     floats = [x for x in jax.tree.leaves((_motion(point), memory)) if is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
-    # The motion may be finite although rows are NaN, if only their second derivatives affect it. A status other
-    # than OK already states the cause.
+    # The motion may be finite although rows are NaN, if only their second derivatives affect it. A status
+    # other than OK already states the cause.
     finite &= jnp.isfinite(info.violation + info.velocity_violation) | (info.status != Status.OK)
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
