@@ -1,7 +1,7 @@
-"""What reverse mode keeps of every step, and what it computes a second time.
+"""Gradient checkpoints: the values of a step that reverse mode saves, and the values that it recomputes.
 
-A rollout keeps the state at which each step began, and makes the step once more when the derivative comes by. What is expensive in a step
-has a name (`jax.ad_checkpoint.checkpoint_name`), so that it can be kept beside the state.
+A rollout saves the state at the start of each step and recomputes the step in the backward pass. Expensive
+values of a step have a name (`jax.ad_checkpoint.checkpoint_name`), so that they can be saved with the state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 ROOT = "newton_root"
-"""The name of what Newton's iterations found."""
+"""The name of the roots that Newton iterations found."""
 FACTOR = "factor"
 """The name of factorized matrices."""
 SOLUTION = "saddle_point_solution"
@@ -21,26 +21,30 @@ SOLUTION = "saddle_point_solution"
 
 
 class Keep(enum.Enum):
-    """What reverse mode keeps of a step; more of it is faster and takes more memory, see `docs/checkpointing.md`.
+    """Values of a step that reverse mode saves.
 
-    To keep every intermediate result is no choice: it takes three times the memory of `FACTORS` and was never seen to be faster.
+    Saving more values is faster and takes more memory, see `docs/checkpointing.md`. Saving every intermediate
+    result is not an option: it takes three times the memory of `FACTORS` and was never faster in
+    measurements.
     """
 
     STATES = "states"
-    """The state, the integrator's memory and the roots of Newton's iterations: least memory, and no iteration runs twice."""
+    """Save the state, the integrator's memory and the roots of Newton iterations. This takes the least
+    memory, and no iteration runs twice."""
     FACTORS = "factors"
-    """Those, and the factors and solutions of all saddle-point systems: nothing is factorized or solved twice."""
+    """Also save the factors and solutions of all saddle-point systems. Nothing is factorized or solved
+    twice."""
 
     def applied(self, step: Any) -> Any:
-        """Returns a function whose derivative in reverse mode keeps no more than this."""
+        """Return the function with a reverse mode that saves only these values."""
         return jax.checkpoint(step, policy=_named_only(*((ROOT,) if self is Keep.STATES else (ROOT, FACTOR, SOLUTION))))
 
 
 def _named_only(*names: str) -> Any:
-    """Returns the policy that keeps what has one of these names, and nothing else.
+    """Return the policy that saves only values with one of these names.
 
-    It is JAX's own, asked about the name alone: parameters of other primitives may be called like its arguments, as those are of a loop of
-    Equinox in a batch (`prim`).
+    The policy passes only the name to JAX's own policy. Parameters of other primitives may clash with the
+    arguments of JAX's policy, such as the parameter `prim` of Equinox loops in a batch.
     """
     known = jax.checkpoint_policies.save_only_these_names(*names)
 
@@ -51,19 +55,20 @@ def _named_only(*names: str) -> Any:
 
 
 def named(value: Any, name: str) -> Any:
-    """Returns the value, under a name that policies of `jax.checkpoint` know."""
+    """Give the value a name that policies of `jax.checkpoint` refer to."""
     return checkpoint_name(value, name)
 
 
 def made_again(function: Any, static_argnums: int | tuple[int, ...] = ()) -> Any:
-    """Returns a function of pytrees of arrays whose reverse mode keeps its arguments alone, and computes the rest a second time.
+    """Apply `jax.checkpoint` to a function of pytrees of arrays, and save only the arguments.
 
-    For functions that loops of a user's own call: what a loop keeps of every step costs more to store and to read than numbers of small
-    systems cost to compute. In a loop forward and backward pass are programs apart. Where both are one, the compiler may see that it
-    computes the same twice, and keep it.
+    Use it for functions that a user calls in a loop. For small systems, storing and reading saved values of
+    every step costs more than recomputing them. In a loop, the forward and backward passes are separate
+    programs. If both are in one program, the compiler may recognize the common subexpressions and store them
+    instead.
 
     Args:
-        function: takes pytrees of arrays, and what is static.
-        static_argnums: the places of arguments that are static, as of `jax.jit`.
+        function: takes pytrees of arrays and static arguments.
+        static_argnums: the positions of the static arguments, as in `jax.jit`.
     """
     return jax.checkpoint(function, prevent_cse=False, static_argnums=static_argnums)

@@ -1,15 +1,17 @@
-"""One step that cannot hurt anybody: a failed world keeps its last good state, and its gradients stay finite.
+"""Freeze failed worlds and keep their gradients finite.
 
-Values are easy: `where(good, new, old)`. Derivatives are not: the derivative of a failed step is NaN or infinite, and 0 * NaN is NaN, so
-that one failed world would destroy the gradient with respect to everything that worlds share. The rule here is to cut the
-failed step out on both sides: tangents are set to zero *before* they enter its linearization and selected away after it. Transposed,
-cotangents are zeroed on both sides too. A frozen world then passes on the derivative of its last good state and nothing else.
+A failed world keeps its last good state. The values only need `where(good, new, old)`. The derivatives need
+more: the derivative of a failed step is NaN or infinite, and 0 * NaN is NaN, so one failed world would
+destroy the gradient with respect to all data that worlds share. The derivative rule here cuts out the failed
+step on both sides: it sets tangents to zero *before* they enter the linearization of the step, and discards
+them after it. The transpose also sets cotangents to zero on both sides. A frozen world then passes on the
+derivative of its last good state and nothing else.
 
-That is right for worlds among others. A single world that failed has no others to spare: there a finite gradient, zero perhaps, would pass
-for the gradient of what was asked. `undefined_if_failed` makes it NaN.
+This is right for one world of a batch. A single world that failed is different: a finite gradient, perhaps
+zero, would look like the requested gradient. `undefined_if_failed` makes it NaN.
 
-The linearization of a `Point` follows from its state. Under differentiation it is computed anew from the state that it belongs to, so that
-reverse mode stores states only; a frozen world need not keep it.
+The linearization of a `Point` follows from its state. Under differentiation it is recomputed from that state,
+so reverse mode stores only states, and a frozen world need not store its linearization.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from jaxdae.status import Status, first_failure
 
 
 def checked_memory(memory: Any, begun: Any) -> Any:
-    """Returns the memory with which a rollout goes on.
+    """Return the memory with which a rollout continues.
 
     Args:
-        memory: that of the trajectory before.
-        begun: what the method begins with.
+        memory: the memory of the preceding trajectory.
+        begun: the initial memory of the method.
 
     Raises:
-        ValueError: a memory that is not that of the method.
+        ValueError: the structure or shapes of the memory do not match the method.
     """
     given, wanted = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in (memory, begun))
     if jax.tree.structure(memory) != jax.tree.structure(begun) or given != wanted:
@@ -49,18 +51,21 @@ def checked_memory(memory: Any, begun: Any) -> Any:
 
 
 def _still(point: Point) -> Point:
-    """Returns the point with its linearization constant under differentiation, and without that of a stage, which nobody needs any more."""
+    """Return the point with a linearization that is constant under differentiation.
+
+    Drop the linearization of the last stage, which is no longer needed.
+    """
     return Point(point.state, jax.lax.stop_gradient(point.linearization), estimate=point.estimate)
 
 
 def _motion(point: Point) -> tuple[Any, Any]:
-    """Returns what of a point belongs to the motion: the state, and the estimate where there is one."""
+    """Return the parts of a point that belong to the motion: the state, and the estimate if it has one."""
     return point.state, point.estimate
 
 
 @jax.jit
 def _attempt(arguments: Any) -> tuple[Point, Any, StepInfo]:
-    """Returns (point, memory, info) of the step. Compiled as a unit, so that JAX traces and differentiates it once."""
+    """Return (point, memory, info) of the step. Jitted, so that JAX traces and differentiates it once."""
     system, integrator, point, memory, _, u, dt = arguments
     new, memory, info = of_points(integrator).advance(system, point, memory, u, dt)
     condition, jumps = system.condition(new.state.t, new.state.q), system.jumps(point.state, new.state)
@@ -77,16 +82,17 @@ def _good(status: Any, result: Any) -> Any:
     point, memory, info = result
     floats = [x for x in jax.tree.leaves((_motion(point), memory)) if is_float(x)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
-    # Rows that are NaN do not change a motion that only their second derivatives reach. Other statuses know better.
+    # The motion may be finite although rows are NaN, if only their second derivatives affect it. A status
+    # other than OK already states the cause.
     finite &= jnp.isfinite(info.violation + info.velocity_violation) | (info.status != Status.OK)
     return finite, finite & (info.status == Status.OK) & (status == Status.OK)
 
 
 def _select(status: Any, old: tuple[Point, Any], result: Any) -> Any:
-    """Returns the result where it is good, else the old state and memory, with the status that says why."""
+    """Return the result if it is good, else the old state and memory, with the status of the failure."""
     point, memory, info = result
     finite, good = _good(status, result)
-    # A method that says SINGULAR or CONFLICTING_ROWS knows better where the NaN comes from.
+    # SINGULAR and CONFLICTING_ROWS state the cause of a NaN more precisely than NONFINITE.
     told = finite | (info.status == Status.SINGULAR) | (info.status == Status.CONFLICTING_ROWS)
     now: Any = jnp.where(told, info.status, jnp.asarray(Status.NONFINITE, info.status.dtype))
     before = (_motion(old[0]), old[1], jax.tree.map(jnp.zeros_like, info))
@@ -110,7 +116,8 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
         results, structure = jax.tree.flatten((_motion(point), memory, info))
         return [x for x in results if is_float(x)], (results, structure, point.linearization)
 
-    # Inside of `jax.shard_map` a world's `good` differs from device to device, and with it the tangents of what all worlds share.
+    # Inside `jax.shard_map`, `good` varies over the devices, and so do the tangents of data that all worlds
+    # share.
     values, moved = varying_with((moving.values, moving.tangents), primals)
     _, push, (results, structure, here) = jax.linearize(step, *values, has_aux=True)
     (state, estimate), memory, info = jax.tree.unflatten(structure, results)
@@ -130,7 +137,8 @@ def _guarded_jvp(primals: Any, tangents: Any) -> Any:
         kept = old_dots[k] if k < len(old_dots) and not is_still(old_dots[k]) else jnp.zeros_like(dot)
         dot_out.append(jnp.where(good, dot, kept))
     (state_dot, estimate_dot), memory_dot, info_dot = jax.tree.unflatten(out_structure, dot_out)
-    # Not selected by `good`: a leaf that all worlds share would have a tangent for each, which vmap does not expect.
+    # Do not select by `good`: a leaf that all worlds share would get a tangent per world, which `jax.vmap`
+    # does not expect.
     linear_dot = jax.tree.map(lambda x: jnp.zeros_like(x) if is_float(x) else zero_tangent(x), point.linearization)
     return out, (Point(state_dot, linear_dot, estimate=estimate_dot), memory_dot, info_dot)
 
@@ -139,16 +147,18 @@ _guarded.defjvp(_guarded_jvp, symbolic_zeros=True)
 
 
 def guarded_step(system: Any, integrator: Any, point: Point, memory: Any, status: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-    """Returns the result of the integrator's step, or the old state and memory where the world has failed, now or before.
+    """Return the result of the integrator's step, or the old state and memory if the world has failed.
+
+    The failure may occur in this step or before it.
 
     Args:
         system: the mechanical system.
         integrator: any integrator.
-        point: the state before the step, with what was factorized there.
+        point: the state before the step, with its factorizations.
         memory: the integrator's memory before the step.
-        status: the world's status () before the step; anything but OK keeps it frozen.
+        status: the world's status () before the step; any status but OK keeps the world frozen.
         u: input array, feedback law or None.
-        dt: the step in s.
+        dt: the step size in s.
     """
     new, memory, info = _guarded((system, integrator, _still(point), memory, status, u, dt))
     return _still(new), memory, info
@@ -173,7 +183,7 @@ def _undefined_jvp(primals: Any, tangents: Any) -> Any:
         if moving:
             total = sum((jnp.sum(d).astype(x.dtype) for d in moving), jnp.zeros((), x.dtype))
             there = failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim))
-            # A product, which has a transpose: zero times NaN is NaN, so that no loss is flat enough to hide a failure.
+            # A product has a transpose. Zero times NaN is NaN, so even a flat loss does not hide a failure.
             dx = dx + jnp.where(there, jnp.nan, jnp.zeros_like(x)) * total
         out.append(dx)
     return result, jax.tree.unflatten(structure, out)
@@ -183,13 +193,13 @@ _undefined.defjvp(_undefined_jvp, symbolic_zeros=True)
 
 
 def undefined_if_failed(arguments: Any, result: Any, failed: Any) -> Any:
-    """Returns the result; its derivative with respect to the arguments is NaN in the entries that failed.
+    """Return the result; its derivative with respect to the arguments is NaN in the failed entries.
 
-    In reverse mode that makes the gradient NaN where any entry failed, whatever the loss looks at.
+    In reverse mode, the gradient is NaN if any entry failed, whichever entries the loss reads.
 
     Args:
-        arguments: all that the result was computed from: a pytree.
+        arguments: all inputs from which the result was computed, a pytree.
         result: a pytree whose leaves begin with the axes of `failed`.
-        failed: booleans.
+        failed: booleans that mark the failed entries.
     """
     return _undefined(arguments, result, jax.lax.stop_gradient(failed))

@@ -1,7 +1,7 @@
-"""Derivative rules that look at what moves and at nothing else.
+"""Derivative rules that differentiate only arguments with a tangent.
 
-A rule of `jax.custom_jvp` with symbolic zeros knows which of its arguments have a tangent. To differentiate with respect to the others
-would cost time and, where these are integers or constant factors, have no meaning.
+A rule of `jax.custom_jvp` with symbolic zeros knows which of its arguments have a tangent. Derivatives with
+respect to the other arguments would cost time, and are undefined for integers or constant factors.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Moving:
 
     Attributes:
         leaves: all leaves.
-        structure: of the arguments.
-        places: the numbers of the leaves that move.
-        dots: the tangents of all leaves, symbolic zeros among them.
+        structure: the tree structure of the arguments.
+        places: the indices of the leaves with a tangent.
+        dots: the tangents of all leaves, including symbolic zeros.
     """
 
     leaves: list[Any]
@@ -32,7 +32,7 @@ class Moving:
 
     @classmethod
     def of(cls, primals: Any, tangents: Any) -> Moving:
-        """Returns what moves among arguments, given their tangents."""
+        """Find the leaves with a tangent among arguments, given the tangents."""
         leaves, structure = jax.tree.flatten(primals)
         dots = structure.flatten_up_to(tangents)
         places = [k for k, (x, dx) in enumerate(zip(leaves, dots, strict=True)) if is_float(x) and not is_still(dx)]
@@ -40,16 +40,16 @@ class Moving:
 
     @property
     def values(self) -> list[Any]:
-        """The leaves that move."""
+        """Return the leaves with a tangent."""
         return [self.leaves[k] for k in self.places]
 
     @property
     def tangents(self) -> list[Any]:
-        """Their tangents."""
+        """Return the tangents of these leaves."""
         return [self.dots[k] for k in self.places]
 
     def filled(self, values: Any) -> Any:
-        """Returns the arguments with other values of the leaves that move."""
+        """Return the arguments with other values for the leaves with a tangent."""
         leaves = list(self.leaves)
         for k, value in zip(self.places, values, strict=True):
             leaves[k] = value
@@ -57,16 +57,16 @@ class Moving:
 
 
 def is_still(tangent: Any) -> bool:
-    """Returns whether a tangent is zero by construction."""
+    """Return whether a tangent is symbolically zero."""
     return isinstance(tangent, SymbolicZero) or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
 def is_float(x: Any) -> bool:
-    """Returns whether something has derivatives: a real or complex number."""
+    """Return whether a value is differentiable, a real or complex floating-point number."""
     return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
 
 
 def zero_tangent(x: Any) -> Any:
-    """Returns the tangent of a constant."""
-    # That of an integer is a symbol, which says as the integer does over which devices it differs.
+    """Return the zero tangent of a constant."""
+    # The tangent of an integer is a symbolic zero that varies over the same mesh axes as the integer.
     return jnp.zeros_like(x) if is_float(x) else zero_from_primal(x, symbolic_zeros=True)

@@ -1,46 +1,56 @@
-"""Newton's iteration with a fixed count and a fixed matrix, differentiated by the implicit function theorem.
+"""Newton iteration with a fixed count and a fixed matrix, differentiated by the implicit function theorem.
 
-For F(x, args) = 0 with an approximate inverse C of dF/dx (the factorization at some nearby point, computed once),
+For F(x, args) = 0 with an approximate inverse C of dF/dx (a factorization at some nearby point, computed
+once), the iteration
 
     x_{k+1} = x_k - C F(x_k, args)
 
-converges linearly with the ratio |I - C dF/dx|, which is small where C is from close by. The derivative of the root is
+converges linearly with the ratio |I - C dF/dx|. The ratio is small if C comes from a nearby point. The
+derivative of the root is
 
-    dF/dx dx = -dF/dargs dargs,
+    dF/dx dx = -dF/dargs dargs.
 
-a linear system that is solved by the same iteration with the same C: dx_{k+1} = dx_k + C (b - dF/dx dx_k). Its transpose is solved with the
-transposed products and C^T. So neither mode differentiates the iteration that found x, nor C, and both need only products with dF/dx.
-A few corrections are written one after the other, which XLA fuses. From four on they are a loop, which compiles once; that of the
-derivative then ends where it has converged.
+The same iteration with the same C solves this linear system: dx_{k+1} = dx_k + C (b - dF/dx dx_k). The
+transposed products and C^T solve the transposed system. Neither mode therefore differentiates C or the
+iteration that computed x, and both need only products with dF/dx. A few corrections are unrolled, so that XLA
+fuses them. Four corrections or more run in a loop, which compiles once. The loop of the derivative ends when
+it has converged.
 
-*Has it converged?* Too few iterations leave an x that is no root, and the derivative of no root is no derivative. So the size of the last
-correction is returned as well, for the caller to make a status of. It is the size of what moves the system, velocities or displacements,
-and not of the multipliers, for this reason. Positions of size |q| are rounded by eps |q|, and a constraint closes what rounding opens. That
-passes the rounding on
+*Convergence.* After too few iterations, x is not a root, and its derivative is meaningless. The functions
+below therefore also return the size of the last correction, from which the caller derives a status. The size
+measures the unknowns that move the system, velocities or displacements. It excludes the multipliers for the
+following reason. Positions of size |q| have rounding errors eps |q|, and a constraint corrects the violation
+that rounding causes. This passes the rounding errors on
 
-    to velocities with the factor k = |M^-1 J^T (J M^-1 J^T)^-1|, to multipliers with |(J M^-1 J^T)^-1|, which is of the size of k^2,
+    to velocities with the factor k = |M^-1 J^T (J M^-1 J^T)^-1|,
+    to multipliers with the factor |(J M^-1 J^T)^-1|, which is of the size of k^2,
 
-and k grows with the number of bodies in line. No iteration gets below either. Multipliers that are off by k^2 eps would be taken for an
-iteration that fails, where the motion is as sharp as the precision allows. Nothing is lost by leaving them out: after a correction
-J^T dlam = M dv - r, with r what was missing of momentum before it. So the *forces* of the multipliers are known as well as the motion is.
+and k grows with the number of bodies in series. No iteration gets below either bound. If the size included
+the multipliers, their errors k^2 eps would look like a failed iteration, although the motion is as accurate
+as the precision allows. Excluding the multipliers loses nothing: after a correction, J^T dlam = M dv - r,
+where r is the momentum residual before it. The *forces* of the multipliers are therefore as accurate as the
+motion.
 
-*Where C comes from* is a value, `DenseNewton` or `SaddlePointNewton`, that implicit integrators take in their field `newton`. Their Newton
-matrix, with rows scaled by powers of the step h, is that of a saddle point up to terms in h,
+*Choice of C.* Implicit integrators take C from their field `newton`, which is a `DenseNewton` or a
+`SaddlePointNewton`. With rows scaled by powers of the step h, their Newton matrix is a saddle-point matrix up
+to terms in h,
 
     [ M + h D + h^2 K   -J^T ]        D = -df/dv,   K = d(M a - f - J^T lam)/dq,
     [       J             C  ]        both times coefficients of the method (gamma' for h, beta' for h^2),
 
-There are two such values.
+There are two choices:
 
-* `SaddlePointNewton` takes the method's saddle-point solver, with M and J at the start of the step, for an approximate inverse. It costs
-  one factorization and has all the structure that the solver knows. D and K are left out, and J turns with the bodies within the step. So
-  the ratio of convergence is |M^-1 (h D + h^2 K)| + O(h |J'|): where forces are not stiff, one to two times the angle that bodies turn by
-  in a step. Where forces are stiff it is above 1.
-* `DenseNewton` takes the LU factors of the whole matrix, where the first guess of the step ends. Only what changes along the iteration is
-  left, O(h^2). It costs (nv + nc)^3 and nv + nc forward derivatives, whatever the structure.
+* `SaddlePointNewton` uses the method's saddle-point solver, with M and J at the start of the step, as
+  approximate inverse. It costs one factorization and exploits all structure that the solver knows. It
+  neglects D and K, and the rotation of J with the bodies within the step. The ratio of convergence is
+  therefore |M^-1 (h D + h^2 K)| + O(h |J'|). Without stiff forces, this is one to two times the angle by
+  which bodies rotate per step. With stiff forces it is above 1.
+* `DenseNewton` uses the LU factors of the whole matrix at the end of the first guess of the step. It neglects
+  only the changes along the iteration, O(h^2). It costs (nv + nc)^3 and nv + nc forward derivatives, whatever
+  the structure.
 
-*Between the two* would be the solver with M + h D + h^2 K in place of M. Measured with generalized-alpha: the ratio of convergence, and
-the corrections down to 4e-10 m/s,
+*Intermediate choice.* The solver with M + h D + h^2 K in place of M would be a third choice. Measurements
+with generalized-alpha show the ratio of convergence, and the number of corrections down to 4e-10 m/s:
 
                                               M           M + h D + h^2 K, symmetric part        dense
                                                         SchurComplement   NullSpace, DenseKKT      LU
@@ -49,11 +59,13 @@ the corrections down to 4e-10 m/s,
     flyball governor, h = 0.001            diverges        NaN                0.009,  5         6e-5,   3
     flyball governor, h = 0.01             diverges        NaN                0.40,  25         0.019,  7
 
-(springs of 1e6 N/m and 1e3 N s/m, on members of 1 kg). Without stiff forces it gains nothing, because J turns. With them M + h D + h^2 K is
-positive definite where springs and dampers are at rest, but not where multipliers or springs compress members: relative to M the governor's
-smallest eigenvalue is -589 at h = 0.01. Solvers that factorize M fail then. On the null space of J that eigenvalue is 0.99, enough for
-solvers that take massless coordinates. But D and K cost nv forward derivatives and a dense matrix as well, for a worse ratio (0.41 with the
-part that is not symmetric). So it is not offered: `SaddlePointNewton` is for many bodies, `DenseNewton` for stiff forces.
+(springs of 1e6 N/m and dampers of 1e3 N s/m, on members of 1 kg). Without stiff forces this choice gains
+nothing, because J rotates. With stiff forces M + h D + h^2 K is positive definite if springs and dampers are
+at rest, but not if multipliers or springs compress members: relative to M, the governor's smallest eigenvalue
+is -589 at h = 0.01. Solvers that factorize M then fail. On the null space of J that eigenvalue is 0.99, which
+suffices for solvers that accept massless coordinates. But D and K also cost nv forward derivatives and a
+dense matrix, for a worse ratio (0.41 with the nonsymmetric part). This choice is therefore not offered: use
+`SaddlePointNewton` for many bodies and `DenseNewton` for stiff forces.
 """
 
 from __future__ import annotations
@@ -93,29 +105,34 @@ def simplified_newton(
     moving: Residual | None = None,
     begun: Any = None,
 ) -> tuple[Any, Any]:
-    """Returns x with residual(x, args) = 0 after a fixed number of corrections, and the size () of the last one.
+    """Return a root x of the residual after a fixed number of corrections, and the size () of the last one.
 
     Args:
-        update: (x, args) -> x - C F(x, args). Separate from the two below, because parts of F that stay zero along the iteration need
-            not be computed. Like them it must not close over traced values. It is not differentiated.
+        update: (x, args) -> x - C F(x, args). It is separate from the two functions below, because it can
+            skip parts of F that stay zero along the iteration. None of the three may close over traced
+            values. It is not differentiated.
         residual: (x, args) -> F, a pytree like x.
-        correction: (F, args) -> C F, linear in F: an approximate inverse of dF/dx. It is not differentiated.
-        iterations: how many corrections, at least 1.
-        x0: the start; the result does not depend on it where the iteration converges, and its derivative is taken as zero.
-        args: all that the root depends on; differentiable.
-        transposed: (F, args) -> C^T F; None where C is symmetric.
-        moving: (x, args) -> what of x moves the system, a pytree; None for all of it.
-        begun: x after the first correction, where the caller has it already; None where he has not.
+        correction: (F, args) -> C F, linear in F, with C an approximate inverse of dF/dx. It is not
+            differentiated.
+        iterations: the number of corrections, at least 1.
+        x0: the start. If the iteration converges, the result does not depend on it. Its derivative is taken
+            as zero.
+        args: all data on which the root depends; differentiable.
+        transposed: (F, args) -> C^T F; None if C is symmetric.
+        moving: (x, args) -> the unknowns that move the system, a pytree; None for all of x.
+        begun: x after the first correction, if the caller already has it; else None.
 
-    The size is the largest |change of a leaf| / (1 + |leaf|) over the leaves of what moves, in the largest entry; the error that is left
-    is smaller by the ratio of convergence. It is constant under differentiation.
+    The size is the largest |change of a leaf| / (1 + |leaf|) over the moving leaves, where |.| is the largest
+    entry. The remaining error is smaller by the ratio of convergence. The size is constant under
+    differentiation.
 
     Raises:
         ValueError: iterations below 1.
 
-    Differentiable with respect to `args`, forward, reverse and second order, to the accuracy that `iterations` corrections reach.
+    Differentiable with respect to `args` in forward mode, reverse mode and second order, to the accuracy that
+    `iterations` corrections reach.
     """
-    # Without a correction the first guess would be returned, with a derivative as if it were a root.
+    # Without a correction, the result would be the first guess with the derivative of a root.
     checked_count("iterations", iterations)
     return _newton(update, residual, (correction, transposed or correction), moving or _all, iterations, (x0, begun), args)
 
@@ -148,7 +165,7 @@ def _newton(
 
 
 def _relative(old: Any, new: Any) -> Any:
-    """Returns the largest relative change () of a leaf; zero where there is nothing to change."""
+    """Return the largest relative change () of a leaf; empty leaves do not count."""
     sizes = [
         jnp.max(jnp.abs(y - x)) / (1.0 + jnp.max(jnp.abs(y)))
         for x, y in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
@@ -190,25 +207,27 @@ def _newton_jvp(
             step = correct(b - multiply(at))
             return count + 1, at + step, step
 
-        # Errors of derivatives add up over the steps of a rollout. This is a few units of the last place, which iterations do not
-        # always reach: then they end after twice as many as were made for x, which had a better start.
+        # Errors of derivatives accumulate over the steps of a rollout. The tolerance is a few units in the
+        # last place. If the iteration does not reach it, it ends after twice the iterations of x, which had a
+        # better start.
         tolerance = float(jnp.finfo(dx.dtype).eps) ** 0.9
         return jax.lax.while_loop(unfinished, body, (0, dx, dx))[1]
 
     def solve(at: Any, rhs: Any, looped: bool = iterations > CORRECTIONS_UNROLLED) -> Any:
-        """Returns (dF/dx)^-1 rhs at x = `at`."""
+        """Return (dF/dx)^-1 rhs at x = `at`."""
 
         def product(dx: Any) -> Any:
             return ravel_pytree(jax.jvp(lambda y: residual(y, args), (at,), (unflatten(dx),))[1])[0]
 
-        # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
+        # One vector: the transpose of the primitive needs a tangent for every part of the right-hand side.
         forward, backward = (partial(refine, correction, looped) for correction in corrections)
         dx = jax.lax.custom_linear_solve(product, ravel_pytree(rhs)[0], forward, transpose_solve=backward)
         return unflatten(dx * _one((at, args)))
 
-    # One more Newton step, from a residual that is made zero but for its derivative: JAX drops custom rules where it builds linear programs
-    # inside of others, and second derivatives would be lost if x did not have one that does not depend on this rule. As a loop, which ends
-    # at once for a zero.
+    # Take one more Newton step from a residual with value zero and nonzero derivative. JAX drops custom rules
+    # where it builds linear programs inside others. Second derivatives would then be lost, unless x has a
+    # derivative that does not depend on this rule. The step is a loop, which ends at once for a zero
+    # residual.
     rest = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), residual(still, args))
     x, size = named((worlds_first(jax.tree.map(operator.sub, still, solve(still, rest, looped=True))), size), ROOT)
     _, change = jax.jvp(lambda a: residual(x, a), (args,), (tangents[1],))
@@ -217,11 +236,12 @@ def _newton_jvp(
 
 @jax.custom_jvp
 def _one(x: Any) -> Any:
-    """Returns one (), with a derivative that is zero in numbers, where JAX would know that there is none.
+    """Return one (), with a derivative that is zero in value but not symbolically zero.
 
-    A linear solve keeps all that its product was given, needed or not. Where J is constant nothing of it is, and second derivatives in
-    reverse mode then ask for those of a transposed solve of which JAX knows that neither matrix nor right-hand side move: it fails there.
-    As a factor of the result this gives the right-hand side a derivative.
+    A linear solve saves all inputs of its product, needed or not. If J is constant, the solve needs none of
+    them. Second derivatives in reverse mode then ask for the derivative of a transposed solve for which JAX
+    knows that neither the matrix nor the right-hand side has a tangent. JAX fails there. As a factor of the
+    result, this function gives the right-hand side a tangent.
     """
     return jnp.ones((), jax.tree.leaves(x)[0].dtype)
 
@@ -232,26 +252,29 @@ def _one_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return one, jnp.zeros_like(one)
 
 
-# A dense matrix, where nothing is known about it.
+# Newton iterations with a dense matrix without known structure.
 
 
 def dense_newton(
     residual: Residual, iterations: int, factorizations: int, x0: Any, args: Any, moving: Residual | None = None
 ) -> tuple[Any, Any]:
-    """Returns x with residual(x, args) = 0, and the size of the last correction, as `simplified_newton`; with LU factors of dF/dx.
+    """Return x with residual(x, args) = 0 by LU factors of dF/dx, and the size of the last correction.
+
+    See `simplified_newton`.
 
     Args:
         residual: (x, args) -> F, a pytree like x. It must not close over traced values.
-        iterations: corrections with one factorization, at least 1.
-        factorizations: how often dF/dx is computed and factorized, at least 1: first at x0, then at the x of the iterations before.
+        iterations: the number of corrections per factorization, at least 1.
+        factorizations: how often dF/dx is computed and factorized, at least 1: first at x0, then at the x of
+            the preceding iterations.
         x0: the start.
-        args: all that the root depends on; differentiable.
-        moving: as there.
+        args: all data on which the root depends; differentiable.
+        moving: as in `simplified_newton`.
 
     Raises:
         ValueError: iterations or factorizations below 1.
 
-    dF/dx is computed by forward mode, one product a column. The derivative uses the last factors.
+    Forward mode computes dF/dx, one product per column. The derivative uses the last factors.
     """
     checked_count("factorizations", factorizations)
     whole = partial(_of_problem, residual)
@@ -284,16 +307,16 @@ def _dense_correction(transpose: int, rhs: Any, args: Any) -> Any:
     return unflatten(jax.scipy.linalg.lu_solve(args[1], flat, trans=transpose))
 
 
-# What the integrators are told.
+# Interface to the integrators.
 
 
 @dataclasses.dataclass(frozen=True)
 class Corrections:
-    """What a method knows of its Newton iteration: how saddle-point factors become corrections, and which unknowns have to converge.
+    """Newton iteration of a method: corrections by saddle-point factors, and the unknowns that must converge.
 
     Attributes:
-        moving: (x, args) -> what of the unknowns moves the system, a pytree; see `simplified_newton`.
-        factors: returns those of the saddle point, a pytree; called where they are used.
+        moving: (x, args) -> the unknowns that move the system, a pytree; see `simplified_newton`.
+        factors: () -> the factors of the saddle point, a pytree; called only where they are used.
         forward: (F, factors) -> C F.
         backward: (F, factors) -> C^T F.
     """
@@ -305,42 +328,45 @@ class Corrections:
 
 
 class NewtonMethod(Protocol):
-    """Where the corrections of an implicit method come from: `DenseNewton` or `SaddlePointNewton`."""
+    """Source of the corrections of an implicit method: `DenseNewton` or `SaddlePointNewton`."""
 
     @property
     def iterations(self) -> int:
-        """How many corrections a factorization serves."""
+        """Return the number of corrections per factorization."""
         ...
 
     @property
     def tolerance(self) -> Any:
-        """The last correction above which the status is NOT_CONVERGED; None for what the precision can reach."""
+        """Return the last correction above which the status is NOT_CONVERGED; None for round-off."""
         ...
 
     def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
-        """Returns x with residual(x, args) = 0, and the size () of the last correction, as `simplified_newton`."""
+        """Return a root x and the size () of the last correction, as `simplified_newton`."""
         ...
 
 
 def is_newton(newton: Any) -> tuple[bool, str]:
-    """Returns what a field `newton` has to satisfy, as `jaxdae.requirements` takes it."""
+    """Return the requirement on a field `newton`, in the form of `jaxdae.requirements`."""
     return offers(newton, "root"), "newton must be DenseNewton(...) or SaddlePointNewton(...)"
 
 
 @pytree
 class DenseNewton:
-    """Corrections by LU factors of the whole Newton matrix, computed by forward mode, one product a column.
+    """Corrections by LU factors of the whole Newton matrix.
 
-    For stiff forces of any kind, and for small systems: the cost is (nv + nc)^3, three times that size in `RadauIIA`. The matrix belongs
-    to the first guess of the step, which has the acceleration at its start. Where a force bends within this guess, such as dry friction
-    near rest, the status is NOT_CONVERGED: take more factorizations, a shorter step or a larger `friction_speed`.
+    Forward mode computes the matrix, one product per column. Use it for stiff forces of any kind and for
+    small systems. The cost is (nv + nc)^3, with three times that size in `RadauIIA`. The matrix belongs to
+    the first guess of the step, which has the acceleration at the start of the step. If a force has a bend
+    within this guess, such as dry friction near rest, the status is NOT_CONVERGED. Then use more
+    factorizations, a shorter step or a larger `friction_speed`.
 
     Attributes:
-        iterations: corrections with one factorization, at least 1.
-        factorizations: of Newton's matrix a step, at least 1: first at the guess, then where the corrections before have led.
-        tolerance: the last correction of velocities (or of displacements, where a method solves for these), relative to 1 + their size,
-            above which the status is NOT_CONVERGED; None for what the precision can reach, eps^0.6 and some eps (1 + |q|) / h, see
-            `jaxdae.integrators.interface.convergence`.
+        iterations: the number of corrections per factorization, at least 1.
+        factorizations: the number of factorizations of the Newton matrix per step, at least 1: first at the
+            guess, then at the result of the preceding corrections.
+        tolerance: the last correction of velocities (or of displacements, if a method solves for them),
+            relative to 1 + their size, above which the status is NOT_CONVERGED. None for the limit of the
+            precision, eps^0.6 and some eps (1 + |q|) / h, see `jaxdae.integrators.interface.convergence`.
     """
 
     iterations: int = static(default=8)
@@ -348,24 +374,26 @@ class DenseNewton:
     tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the requirements on the fields; see `jaxdae.requirements`."""
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
-        """Returns the root and the size of the last correction; makes no use of saddle-point factors."""
+        """Return the root and the size of the last correction, without saddle-point factors."""
         return dense_newton(residual, self.iterations, self.factorizations, x0, args, corrections.moving)
 
 
 @pytree
 class SaddlePointNewton:
-    """Corrections by the method's saddle-point solver, with M and J at the start of the step: cost and structure are those of the solver.
+    """Corrections by the method's saddle-point solver with M and J at the start of the step.
 
-    For many bodies, and forces that are not stiff: where they are, the status is NOT_CONVERGED. The factorization serves the first guess of
-    the step too. Where the solver allows dependent rows, the method does.
+    Cost and structure are those of the solver. Use it for many bodies and forces that are not stiff; with
+    stiff forces the status is NOT_CONVERGED. The factorization also serves the first guess of the step. The
+    method accepts dependent rows if the solver accepts them.
 
     Attributes:
-        iterations: corrections, at least 1. Each gains a factor, see the module: about the angle, in rad, that bodies turn by in a step, of
-            backward Euler twice that. Sixteen are enough for 0.1 rad: 0.2^16 = 7e-12.
+        iterations: the number of corrections, at least 1. Each correction reduces the error by a factor (see
+            the module docstring): about the angle, in rad, by which bodies rotate per step, or twice that
+            angle for backward Euler. Sixteen corrections suffice for 0.1 rad: 0.2^16 = 7e-12.
         tolerance: as in `DenseNewton`.
     """
 
@@ -373,11 +401,11 @@ class SaddlePointNewton:
     tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the requirements on the fields; see `jaxdae.requirements`."""
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def root(self, residual: Residual, x0: Any, args: Any, corrections: Corrections) -> tuple[Any, Any]:
-        """Returns the root and the size of the last correction."""
+        """Return the root and the size of the last correction."""
         x0, factors = jax.lax.stop_gradient((x0, corrections.factors()))
         whole = partial(_of_problem, residual)
         forward, backward = (partial(_with_factors, part) for part in (corrections.forward, corrections.backward))

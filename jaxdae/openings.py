@@ -1,4 +1,4 @@
-"""How far joints are open, in the units of a workshop: what is left of their rows, joint by joint. On the host."""
+"""Loop-closure error of each joint, in millimeters and degrees. Computed on the host."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 class Opening(NamedTuple):
-    """How far a joint is open.
+    """Loop-closure error of a joint.
 
     Attributes:
-        joint: its name.
+        joint: the name of the joint.
         distance: the root of the sum of squares of its rows in m.
-        angle: the same of its rows in rad.
+        angle: the root of the sum of squares of its rows in rad.
     """
 
     joint: str
@@ -22,21 +22,23 @@ class Opening(NamedTuple):
     angle: float
 
     def __str__(self) -> str:
-        """Returns the opening in mm and degrees."""
-        # Without an exponent: the workshop has none.
+        """Return the joint with its error in mm and degrees."""
+        # Avoid exponents: print distances from 0.9995 m on in whole mm.
         ways = [f"{1e3 * self.distance:.{'3g' if self.distance < 0.9995 else '0f'}} mm"] if self.distance else []
         turns = [f"{np.degrees(self.angle):.3g} degrees"] if self.angle else []
         return f"{self.joint} by {' and '.join([*ways, *turns])}"
 
 
 def openings(names: Sequence[str], units: Sequence[str], residual: Any, tolerance: float) -> tuple[Opening, ...]:
-    """Returns the joints that are open, the widest first.
+    """Return the joints with a loop-closure error above the tolerance, largest error first.
 
     Args:
-        names: of the rows at position level, such as "pin.x"; what is before the last dot is the joint.
-        units: of the rows, m or rad; rows without a unit are left out.
-        residual: of the rows (ng,).
-        tolerance: largest residual in m or rad that counts as closed. Rows of an open joint that are closed count as zero.
+        names: the names of the rows at position level, such as "pin.x"; the part before the last dot names
+            the joint.
+        units: the units of the rows, m or rad; rows without a unit are ignored.
+        residual: the residuals of the rows (ng,).
+        tolerance: the largest residual, in m or rad, of a closed row. Closed rows of an open joint count as
+            zero.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for name, unit, value in zip(names, units, np.asarray(residual, float), strict=False):

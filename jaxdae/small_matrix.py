@@ -1,30 +1,35 @@
-"""Dense linear algebra on small matrices: LAPACK for one, unrolled code for a batch.
+"""Dense linear algebra on small matrices: LAPACK for one matrix, unrolled code for a batch.
 
-The matrices of a mechanism are tiny (2 to some 40 rows) and there are many of them. LAPACK spends about 0.7 us on an 8 by 8 Cholesky
-factorization and solve, nearly all of it overhead; in a batch the same work takes a fifth of that when it is written as elementwise
-operations over the worlds, under two conditions:
+A mechanism has many tiny matrices, of 2 to some 40 rows. LAPACK takes about 0.7 us for an 8 by 8 Cholesky
+factorization and solve, nearly all of it overhead. In a batch, the same work takes a fifth of that time as
+elementwise operations over the worlds, under two conditions:
 
-* The world axis is the last, contiguous one. `jax.vmap` moves it to the front, so the factorizations have a batching rule of their own
-  that runs the unrolled code with worlds last.
-* Nothing is computed twice. XLA's CPU backend copies cheap operations into every consumer but keeps the results of square roots,
-  divisions and sums over an axis; every row of factors therefore ends with a division, and every step of a substitution with such a sum.
+* The batch axis is the last, contiguous axis. `jax.vmap` moves it to the front, so the factorizations have a
+  batching rule of their own, which runs the unrolled code with the batch axis last.
+* Nothing is computed twice. XLA's CPU backend duplicates cheap operations into every consumer, but stores the
+  results of square roots, divisions and sums over an axis. Every row of factors therefore ends with a
+  division, and every step of a substitution with such a sum.
 
-What takes time to compile is the number of kernels, some 10 ms each, however short, and three times that where arrays are put together in
-one. A batch therefore goes block by block, up to `BLOCK` rows at a time. A block is two kernels a row. All else is a sum over the rows of a
-block, one kernel each: what is left of the matrix below it, and every step of a substitution. From 5 rows on factorizations and
-substitutions are compiled once for all matrices of that size in a program (`outlining`). The step of a five-bar compiles in 0.86 to 0.95
-of the time of code that is written out row by row everywhere, and takes 0.97 to 1.03 of the time to run.
+The number of kernels determines the compile time: each takes some 10 ms, however short, and three times that
+if it concatenates arrays. A batch is therefore processed block by block, up to `BLOCK` rows at a time. A
+block takes two kernels per row. All other work is a sum over the rows of a block, one kernel each: the update
+of the matrix below the block, and every step of a substitution. From 5 rows on, factorizations and
+substitutions are compiled once per matrix size in a program (`outlining`). Relative to fully unrolled code,
+the step of a five-bar takes 0.86 to 0.95 of the compile time and 0.97 to 1.03 of the run time.
 
-A factorization returns what a batch solves with, and the inverse W of L. For a single matrix, which goes to LAPACK, a solve is two products
-with W, cheaper than two LAPACK calls. In a batch it is the substitution; W is then not computed where nobody asks for it, because XLA drops
-what is not used. A batch of matrices with more than `UNROLLED_UP_TO` rows goes to LAPACK as well.
+A factorization returns the factors that solves of a batch use, and the inverse W of L. A single matrix goes
+to LAPACK, and its solves are two products with W, which is cheaper than two LAPACK calls. Solves of a batch
+are substitutions. XLA then drops the computation of W unless something else reads W. A batch of matrices with
+more than `UNROLLED_UP_TO` rows also goes to LAPACK.
 
-On accelerators the number of kernels counts, and a substitution is one for every row or two. There a solve of a batch is two products with
-W, two kernels, or one with A^-1 where nobody asks for W; the bound of their errors is the same. Factors are computed entry by entry, of
-more than `ENTRIES_UP_TO` rows by halves, which XLA fuses: a step of Andrews' mechanism with 20 rows is 155 kernels, row by row it was 352.
+On accelerators the number of kernels determines the run time, and a substitution takes a kernel for every one
+or two rows. There a solve of a batch is two products with W, two kernels, or one product with A^-1 if nothing
+else reads W. Both have the same error bound. Factors are computed entry by entry up to `ENTRIES_UP_TO` rows
+and by halves above, so that XLA fuses them: a step of Andrews' mechanism with 20 rows takes 155 kernels,
+compared with 352 row by row.
 
-The functions with a batching rule are not meant to be differentiated: they stand inside solves whose derivative is given by the implicit
-function theorem (`saddle_point.derivative`).
+Do not differentiate the functions with a batching rule. They are used inside solves whose derivative follows
+from the implicit function theorem (`saddle_point.derivative`).
 """
 
 from __future__ import annotations
@@ -51,44 +56,47 @@ from jaxdae.typing import Leaf
 
 
 def matvec(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
-    """Returns the product A x."""
+    """Return the product A x."""
     if _is_written(matrix.shape):
         return _added(column * entry for column, entry in zip(jnp.unstack(matrix, axis=1), jnp.unstack(x), strict=True))
     return matrix @ x
 
 
 def rmatvec(matrix: Float[Array, "m n"], y: Float[Array, " m"]) -> Float[Array, " n"]:
-    """Returns the product A^T y."""
+    """Return the product A^T y."""
     if _is_written(matrix.shape):
         return _added(row * entry for row, entry in zip(jnp.unstack(matrix), jnp.unstack(y), strict=True))
     return y @ matrix
 
 
 def product_transposed(left: Float[Array, "m n"], right: Float[Array, "k n"]) -> Float[Array, "m k"]:
-    """Returns the product A B^T."""
+    """Return the product A B^T."""
     if _is_written((*left.shape, right.shape[0])):
         return _added(a[:, None] * b for a, b in zip(jnp.unstack(left, axis=1), jnp.unstack(right, axis=1), strict=True))
     return left @ right.T
 
 
 def _is_written(sizes: tuple[int, ...]) -> bool:
-    """Returns whether products of matrices of these sizes are best written out term by term."""
+    """Return whether to write products of matrices of these sizes term by term."""
     return on_accelerator() and min(sizes) > 0 and max(sizes) <= UNROLLED_UP_TO
 
 
 def _added(terms: Iterable[Array]) -> Array:
-    """Returns the sum of some terms, added one to the other."""
+    """Return the sum of the terms, added one after another."""
     return functools.reduce(operator.add, terms)
 
 
 def diagonal(matrix: Float[Array, "... n n"]) -> Float[Array, "... n"]:
-    """Returns the diagonal: every (n + 1)th entry. One slice; `jnp.diagonal` is twenty operations, with a choice by platform."""
+    """Return the diagonal, every (n + 1)th entry, as one slice.
+
+    `jnp.diagonal` takes twenty operations, including a choice by platform.
+    """
     size = matrix.shape[-1]
     return matrix.reshape(*matrix.shape[:-2], size * size)[..., :: size + 1]
 
 
 def add_diagonal(matrix: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Float[Array, "n n"]:
-    """Returns A + diag(d), without a scatter."""
+    """Return A + diag(d) without a scatter."""
     return matrix + np.eye(matrix.shape[-1], dtype=matrix.dtype) * diagonal[:, None]
 
 
@@ -97,11 +105,12 @@ Block: TypeAlias = tuple[Array, Array]
 
 @pytree
 class Cholesky:
-    """A = L L^T in the two forms that solves take.
+    """The factorization A = L L^T in the two forms that solves use.
 
     Attributes:
-        blocks: what those of a batch take, one after the other along the diagonal: the inverse of a block of L (m, m), and the columns of L
-            below it, as rows (m, k). None of matrices that are not unrolled.
+        blocks: the form for batches, block by block along the diagonal: the inverse of a diagonal block of L
+            (m, m), and the columns of L below the block, as rows (m, k). Empty for matrices that are not
+            unrolled.
         inverse: W = L^-1 (n, n), lower triangular: A^-1 = W^T W.
     """
 
@@ -109,39 +118,43 @@ class Cholesky:
     inverse: Leaf
 
     def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns A^-1 b."""
+        """Return A^-1 b."""
         return _solve(self.blocks, self.inverse, b)
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Cholesky:
-    """Returns the Cholesky factor of a symmetric positive definite matrix, and its inverse.
+    """Return the Cholesky factor of a symmetric positive definite matrix, and its inverse.
 
-    Only the lower triangle is read. Where a pivot is not positive, or no more than rounding errors of the diagonal entry it comes from, the
-    factors are NaN: of a singular matrix, rounding would otherwise make usable-looking numbers.
+    Only the lower triangle is read. The factors are NaN if a pivot is not positive, or if it is within the
+    rounding error of the diagonal entry that it comes from. Otherwise, rounding would turn a singular matrix
+    into plausible numbers.
     """
     return Cholesky(*named(_factorize(matrix), FACTOR))
 
 
 @pytree
 class Inverse:
-    """A^-1 (n, n), symmetric: what accelerators solve with, in one product."""
+    """The symmetric matrix A^-1 (n, n), with which accelerators solve in one product."""
 
     matrix: Leaf
 
     def solve(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns A^-1 b."""
+        """Return A^-1 b."""
         return _multiplied(self.matrix, b)
 
 
 def solving_factors(matrix: Float[Array, "n n"]) -> Cholesky | Inverse:
-    """Returns what solves with a symmetric positive definite matrix in the fewest kernels, or the fastest; NaN where `cholesky` is."""
+    """Return the fastest factors for solves with a symmetric positive definite matrix.
+
+    On accelerators these are the factors with the fewest kernels. They are NaN if `cholesky` gives NaN.
+    """
     if on_accelerator() and _unrolls(matrix):
         return Inverse(named(_inverted(matrix), FACTOR))
     return cholesky(matrix)
 
 
 def inverse_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Returns W (n, n), lower triangular with A^-1 = W^T W; see `cholesky`."""
+    """Return W (n, n), lower triangular with A^-1 = W^T W; see `cholesky`."""
     return _factorize(matrix)[1]
 
 
@@ -161,13 +174,13 @@ def _factorize_worlds(size: int, batched: Any, matrix: Array) -> tuple[Any, Any]
 
 
 def _factors(lower: Array, inverse: Array) -> tuple[tuple[Block, ...], Array]:
-    """Returns the blocks and W (..., n, n) of L and W (..., n, n)."""
+    """Return the blocks and W (..., n, n), from L and W (..., n, n)."""
     columns, blocks = jnp.swapaxes(lower, -1, -2), _blocks(lower.shape[-1])
     return tuple((inverse[..., start:end, start:end], columns[..., start:end, end:]) for start, end in blocks), inverse
 
 
 def _blocks(size: int) -> tuple[tuple[int, int], ...]:
-    """Returns where the blocks of rows of a matrix begin and end."""
+    """Return the first row and the end of each block of rows of a matrix."""
     count = -(-size // BLOCK) if size <= UNROLLED_UP_TO else 0
     ends = [size * k // count for k in range(count + 1)] if count else []
     return tuple(pairwise(ends))
@@ -185,7 +198,7 @@ def _solve(blocks: tuple[Block, ...], inverse: Array, b: Array) -> Array:
 @_solve.def_vmap
 def _solve_worlds(size: int, batched: Any, blocks: tuple[Block, ...], inverse: Array, b: Array) -> tuple[Array, bool]:
     _, of_factor, of_side = batched
-    if not (of_factor or of_side):  # Only the tangents of a batch are.
+    if not (of_factor or of_side):  # Only tangents are batched.
         return rmatvec(inverse, matvec(inverse, b)), False
     if not (of_factor and _unrolls(inverse)):
         axes = [0 if x else None for x in batched[1:]]
@@ -198,7 +211,7 @@ def _solve_worlds(size: int, batched: Any, blocks: tuple[Block, ...], inverse: A
 
 
 def _squared(inverse: Array) -> Array:
-    """Returns A^-1 = W^T W (n, n, ...) of W."""
+    """Return A^-1 = W^T W (n, n, ...) from W."""
     return jnp.sum(inverse[:, :, None] * inverse[:, None], axis=0)
 
 
@@ -207,19 +220,20 @@ _multiplied = over_worlds(lambda matrix, b: jnp.sum(matrix * b, axis=1))
 
 
 def rounding(size: int, dtype: Any) -> float:
-    """Returns the fraction of a diagonal entry below which a pivot of a matrix of this size says nothing: 4 n eps."""
+    """Return the fraction of a diagonal entry below which a pivot is rounding error, 4 n eps for n rows."""
     return 4.0 * size * float(jnp.finfo(dtype).eps)
 
 
 def lower_cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Returns L of a matrix of any size by LAPACK, without the inverse; NaN where `cholesky` is."""
+    """Return L of a matrix of any size by LAPACK, without the inverse; NaN if `cholesky` gives NaN."""
     return _lapack_lower(matrix)
 
 
 def solved_by_factor(lower: Float[Array, "n n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Returns A^-1 b for the Cholesky factor L of A, by LAPACK.
+    """Return A^-1 b from the Cholesky factor L of A, by LAPACK.
 
-    For matrices of 21 to 40 rows of one world, with few solutions each: inverting L of 21 rows takes 2.2 us, both substitutions 1.
+    This is for matrices of 21 to 40 rows of one world, with few solves each: the inversion of L with 21 rows
+    takes 2.2 us, both substitutions take 1 us.
     """
     half = jax.lax.linalg.triangular_solve(lower, b[:, None], left_side=True, lower=True)
     return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)[:, 0]
@@ -241,18 +255,22 @@ def _lapack(matrix: Array) -> tuple[Array, Array]:
 @made_again
 @jax.jit
 def _eliminated(matrix: Array) -> tuple[tuple[Block, ...], Array]:
-    """Returns the blocks of A (n, n, worlds) and W (n, n, worlds).
+    """Return the blocks of A (n, n, worlds) and W (n, n, worlds).
 
-    A unit, which is traced once in a program. Checkpointed it is also one that loops do not take apart when they are differentiated: they
-    would compute what is constant in it outside. Where a program runs on several devices, XLA's partitioner of JAX 0.9 reads memory that it
-    has freed wherever a function returns constants, and sometimes crashes.
+    JAX traces this jitted function once per program. `jax.checkpoint` also keeps the function whole in
+    differentiated loops, which would otherwise hoist its constants. In programs for several devices, the
+    partitioner of XLA in JAX 0.9 reads freed memory wherever a function returns constants, and sometimes
+    crashes.
     """
     blocks = (_eliminate if len(matrix) < BLOCK else _eliminated_once)(matrix)
     return blocks, _inverse_of_blocks(blocks, matrix)
 
 
 def _eliminate(matrix: Array) -> tuple[Block, ...]:
-    """Returns the blocks of A (n, n, worlds), each of what is left of A, less the products with the blocks before it."""
+    """Return the blocks of A (n, n, worlds).
+
+    Each block factorizes the remaining matrix: A minus the products with the preceding blocks.
+    """
     size = matrix.shape[0]
     limits = rounding(size, matrix.dtype) * matrix.reshape(size * size, *matrix.shape[2:])[:: size + 1]
     done: list[Block] = []
@@ -265,12 +283,15 @@ def _eliminate(matrix: Array) -> tuple[Block, ...]:
 
 
 def _factorized(columns: Array, limits: Array) -> Block:
-    """Returns the first block of A, whose first m columns are given as rows (m, n, worlds); NaN where a pivot is not above its limit.
+    """Return the first block of A, whose first m columns are given as rows (m, n, worlds).
 
-    Row j is its column of A, less the products with the rows before it, over the root of its pivot; up to the diagonal it is the column of
-    the identity in place of A's, and only the rows of the inverse before it count. What is below comes from the columns themselves, not by
-    products with the inverse: of a block whose rows nearly depend on each other these have errors as large as the pivots of later rows that
-    do depend on others, which would then look usable.
+    The result is NaN if a pivot is not above its limit. Row j is column j of A, minus the products with the
+    preceding rows, divided by the root of its pivot. Up to the diagonal, column j of the identity replaces
+    column j of A, and only the preceding rows of the inverse contribute.
+
+    The rows below the block come from the columns themselves, not from products with the inverse. For a block
+    of nearly dependent rows, such products have errors as large as the pivots of later dependent rows, which
+    would then look usable.
     """
     width, places, shape = len(columns), np.arange(columns.shape[1]), columns.shape[1:]
     rows: list[Array] = []
@@ -294,27 +315,28 @@ _eliminated_once = outlined(_eliminate)
 
 
 def _cut(x: Array, place: int) -> Array:
-    """Returns x[place : place + 1]; indexing takes longer to trace."""
+    """Return x[place : place + 1]; indexing takes longer to trace."""
     return jax.lax.slice_in_dim(x, place, place + 1)
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Array:
-    """Returns x along the first axis of an array of this shape, the same along the others."""
+    """Broadcast a vector x along the first axis of an array of this shape."""
     return jax.lax.broadcast_in_dim(x, shape, (0,))
 
 
 def _inverse_of_blocks(blocks: tuple[Block, ...], matrix: Array) -> Array:
-    """Returns W (n, n, worlds) of the blocks of A (n, n, worlds): of n unit vectors the first half of a substitution."""
+    """Return W (n, n, worlds) from the blocks of A (n, n, worlds) by forward substitution."""
     units = jax.lax.broadcast_in_dim(np.eye(len(matrix), dtype=matrix.dtype), matrix.shape, (0, 1))
     return jax.vmap(lambda b: jnp.concatenate(_halfway(blocks, b)), in_axes=1, out_axes=1)(units)
 
 
 def _eliminate_halves(matrix: Array, limits: Any = None) -> tuple[Array, Array]:
-    """Returns L and W (n, n, worlds) for A (n, n, worlds), what `_eliminate` computes, as accelerators make few kernels of it.
+    """Return L and W (n, n, worlds) of A (n, n, worlds) with few kernels on accelerators.
 
-    Entries of few rows; of more, those of the first half, the rows below by substitution, and those of what is left of the second half. A
-    pivot has to be above its limit (n, worlds), see `factor_entries`. What is factorized is an array first unless it is tiny: the compiler
-    would compute each of its entries anew for every reader.
+    Few rows are factorized entry by entry. More rows are split in two halves: factorize the first half,
+    compute the rows below it by substitution, and factorize the remaining matrix of the second half. A pivot
+    must be above its limit (n, worlds), see `factor_entries`. A fusion barrier makes XLA store the matrix
+    first unless it is tiny. Otherwise XLA would recompute each of its entries in every consumer.
     """
     size = len(matrix)
     matrix = matrix if size < BLOCK else jax.lax.optimization_barrier(matrix)
@@ -333,18 +355,21 @@ def _eliminate_halves(matrix: Array, limits: Any = None) -> tuple[Array, Array]:
 
 
 def _products(left: Array, right: Array) -> Array:
-    """Returns the product A B^T (m, k, worlds) of A (m, n, worlds) and B (k, n, worlds)."""
+    """Return the product A B^T (m, k, worlds) of A (m, n, worlds) and B (k, n, worlds)."""
     return jnp.sum(left[:, None] * right, axis=2)
 
 
 def _lower(first: Array, below: Array, second: Array) -> Array:
-    """Returns a lower triangular matrix (n, n, worlds) of its blocks."""
+    """Return a lower triangular matrix (n, n, worlds) from its blocks."""
     above = jnp.zeros_like(jnp.swapaxes(below, 0, 1))
     return jnp.concatenate([jnp.concatenate([first, below]), jnp.concatenate([above, second])], axis=1)
 
 
 def _eliminate_entries(matrix: Array, limits: Any) -> tuple[Array, Array]:
-    """Returns L and W (n, n, worlds) for A (n, n, worlds), entry by entry, with limits of pivots (n, worlds) as `factor_entries`."""
+    """Return L and W (n, n, worlds) of A (n, n, worlds), entry by entry.
+
+    The limits of the pivots (n, worlds) are as in `factor_entries`.
+    """
     size = matrix.shape[0]
     lower = factor_entries([[matrix[i, j] for j in range(i + 1)] for i in range(size)], limits)
     inverse: list[list[Array]] = [[] for _ in range(size)]
@@ -357,11 +382,11 @@ def _eliminate_entries(matrix: Array, limits: Any) -> tuple[Array, Array]:
 
 
 def factor_entries(matrix: Sequence[Sequence[Array]], limits: Any = None) -> list[list[Array]]:
-    """Returns the rows of L, A = L L^T, up to the diagonal, of those of A; NaN where a pivot is not above its limit.
+    """Return the rows of L up to the diagonal, A = L L^T; NaN if a pivot is not above its limit.
 
     Args:
-        matrix: the rows of A up to the diagonal, of entries (worlds,) each.
-        limits: of all pivots (n, worlds); None for what rounding errors of their diagonal entries are.
+        matrix: the rows of A up to the diagonal, with entries (worlds,) each.
+        limits: the limits of all pivots (n, worlds); None for the rounding errors of the diagonal entries.
     """
     lower: list[list[Array]] = [[] for _ in matrix]
     for i, row in enumerate(lower):
@@ -375,20 +400,20 @@ def factor_entries(matrix: Sequence[Sequence[Array]], limits: Any = None) -> lis
 
 
 def less_products(entry: Array, left: Sequence[Array], right: Sequence[Array]) -> Array:
-    """Returns the entry less the products of two lists of others, as far as both go."""
+    """Subtract from an entry the products of two lists of entries, up to the length of the shorter list."""
     for x, y in zip(left, right, strict=False):
         entry = entry - x * y
     return entry
 
 
 def _triangle(rows: list[list[Array]]) -> Array:
-    """Returns the lower triangular matrix (n, n, worlds) of rows that end at the diagonal."""
+    """Return the lower triangular matrix (n, n, worlds) from rows that end at the diagonal."""
     zero = jnp.zeros_like(rows[0][0])
     return jnp.stack([jnp.stack([*row, *[zero] * (len(rows) - len(row))]) for row in rows])
 
 
 def _substitute(blocks: tuple[Block, ...], b: Array) -> Array:
-    """Returns A^-1 b (n, worlds) for the blocks of A."""
+    """Return A^-1 b (n, worlds) from the blocks of A."""
     return (_substituted if len(b) < BLOCK else _substituted_once)(blocks, b)
 
 
@@ -401,7 +426,7 @@ def _substituted(blocks: tuple[Block, ...], b: Array) -> Array:
 
 
 def _halfway(blocks: tuple[Block, ...], b: Array) -> list[Array]:
-    """Returns L^-1 b, block by block, for b (n, worlds)."""
+    """Return L^-1 b, block by block, for b (n, worlds)."""
     done: list[Array] = []
     for inverse, below in blocks:
         done.append(jnp.sum(inverse * b[: len(inverse)], axis=1))

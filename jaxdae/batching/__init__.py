@@ -1,1 +1,1 @@
-"""Worlds: which axis of an array is theirs, how many there are, and on which devices they run."""
+"""Batches of worlds: the batch axis, the batch size, and the devices."""

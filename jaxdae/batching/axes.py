@@ -1,10 +1,14 @@
-"""Which axis of an array is that of the worlds, and how many worlds there are.
+"""Position of the batch axis, which indexes worlds, and the number of worlds.
 
-The batching rule of a primitive chooses the axis of its results: dots and elementwise operations keep the one they are given, solves move
-it to the front. A compiled batch fixes the axes of a `jax.custom_jvp` function when it is traced, from the operations of the function;
-where it is differentiated later, the same axes are assumed for the results of the derivative rule, which comes to them by other
-operations. Where these leave the world axis elsewhere, the results are wrong without a word if a square array hides it, and an error of
-shapes if not. Both the function and its rule must therefore return their results with the world axis at one place: `worlds_first`.
+The batching rule of each primitive chooses the batch axis of its results. Dot products and elementwise
+operations keep the axis of their operands; linear solves move it to the front. When a compiled batch traces a
+`jax.custom_jvp` function, the operations of the function fix the batch axes of its results. If the function
+is differentiated later, JAX assumes the same axes for the results of the derivative rule, although the rule
+computes them by other operations.
+
+If the rule puts the batch axis elsewhere, the results are silently wrong for square arrays, and other arrays
+raise a shape error. Both the function and its rule must therefore return their results with the batch axis at
+the same position: use `worlds_first`.
 """
 
 from __future__ import annotations
@@ -16,16 +20,16 @@ import jax.numpy as jnp
 
 
 def worlds_first(tree: Any) -> Any:
-    """Returns the tree as it is; under `jax.vmap`, the world axis of every leaf is then its first.
+    """Return the tree unchanged; under `jax.vmap`, move the batch axis of every leaf to the front.
 
-    Written as a concatenation of two slices, because its batching rule always moves the axis to the front; XLA sees that both are one
-    array.
+    The batching rule of a concatenation of two slices always moves the batch axis to the front. XLA
+    simplifies the concatenation to the original array.
     """
     return jax.tree.map(lambda x: jnp.concatenate([x[:1], x[1:]]) if jnp.ndim(x) else x, tree)
 
 
 def leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
-    """Returns the axis of every leaf of the arguments, from a prefix tree of axes."""
+    """Return the batch axis of every leaf of the arguments, from a prefix tree of axes."""
     wrong = [axis for axis in jax.tree.leaves(in_axes) if not isinstance(axis, int) or axis < 0]
     if wrong:
         raise ValueError(f"in_axes must hold axis numbers 0, 1, ... or None, got {wrong[0]!r}")
@@ -41,10 +45,11 @@ def leaf_axes(in_axes: Any, arguments: Any) -> list[int | None]:
 
 
 def count_worlds(leaves: list[Any], axes: list[int | None]) -> int:
-    """Returns how many worlds the stacked leaves have.
+    """Return the number of worlds in the stacked leaves.
 
     Raises:
-        ValueError: none is stacked, or they differ.
+        ValueError: no leaf is stacked, a leaf does not have the given axis, or the leaves do not have the
+            same positive number of worlds.
     """
     sizes = []
     for x, axis in zip(leaves, axes, strict=True):

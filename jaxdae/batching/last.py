@@ -1,7 +1,8 @@
-"""Functions of one world whose batches have the world axis last, where elementwise operations and scans are fast.
+"""Functions of one world that are batched with the batch axis last.
 
-`jax.vmap` puts the world axis first. A function that works on arrays of any trailing axes is called once for all worlds instead, with the
-world axis as the trailing one.
+Elementwise operations and scans are fast in this layout. `jax.vmap` puts the batch axis first. A function
+that accepts arrays with arbitrary trailing axes is instead called once for all worlds, with the batch axis as
+a trailing axis.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from jaxdae.devices import on_accelerator
 from jaxdae.outlining import outlined
 
 _PART = 64
-"""How many worlds repeat steps together on a CPU: what they carry and compute stays in the cache. A pose of a rover with 16 velocities,
-each of 1024: 21.2 us where all go together, 19 by 256, 15.5 by 64."""
+"""The number of worlds that iterate together on a CPU, so that loop carries and intermediate results stay in
+the cache. Pose of a rover with 16 velocities, time per world in a batch of 1024: 21.2 us with all worlds at
+once, 19 us in parts of 256, 15.5 us in parts of 64."""
 
 
 def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> list[Any]:
-    """Returns arguments with a world axis, of which the batched ones have theirs in front, at the end."""
+    """Move the batch axis of batched arguments from first to last, and broadcast the other arguments."""
     return [
         jnp.moveaxis(x, 0, -1) if of_worlds else jnp.broadcast_to(x[..., None], (*x.shape, size))
         for x, of_worlds in zip(arguments, batched, strict=True)
@@ -34,34 +36,35 @@ def worlds_last(size: int, batched: Sequence[bool], arguments: Sequence[Any]) ->
 
 
 def worlds_everywhere(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns arguments with a world axis, of which the batched ones have theirs in front, in front of all."""
+    """Broadcast unbatched arguments, so that all arguments have the batch axis first."""
     return tuple(x if of_worlds else jnp.broadcast_to(x, (size, *x.shape)) for x, of_worlds in zip(arguments, batched, strict=True))
 
 
 def worlds_back(results: Any) -> Any:
-    """Returns results with the last axis in front, where `jax.vmap` expects that of the worlds."""
+    """Move the last axis of all results to the front, where `jax.vmap` expects the batch axis."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
 
 
 class Ruled:
-    """A function of arrays, which may make constants, with a rule for batches that is given by `def_vmap`.
+    """A function of arrays with a batching rule, which `def_vmap` sets. The function may create constants.
 
-    `custom_vmap` takes the constants of its function for arguments that no batch has many of. A condition that differs from world to world
-    makes many of everything that its branches read, these constants too, and fails. Those of a compiled unit are its own.
+    `custom_vmap` treats the constants of its function as arguments that are never batched. A condition whose
+    predicate differs between worlds batches everything that its branches read, including these constants, and
+    fails. The constants of a jitted function stay inside that function.
 
-    Inside of `jax.shard_map` all results differ from device to device where any argument does: those of one world as those of a batch,
-    which is made of what was traced of one world.
+    Inside `jax.shard_map`, all results vary over the devices if any argument does. This holds for one world
+    as for a batch, because JAX builds a batch from the trace of one world.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._one = custom_vmap(jax.jit(lambda *arguments: varying_with(function(*arguments), arguments)))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Returns the results of one world, or of a batch by the rule."""
+        """Return the results of one world, or apply the batching rule to a batch."""
         return self._one(*arguments)
 
     def def_vmap(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-        """Takes the rule (size, batched, *arguments) -> (results, which of them are batched), as that of `custom_vmap`."""
+        """Set the rule (size, batched, *arguments) -> (results, which are batched), as in `custom_vmap`."""
 
         def marked(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
             results, of_results = rule(size, batched, *arguments)
@@ -72,17 +75,17 @@ class Ruled:
 
 
 def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
-    """Returns a function of arrays, in place of which a rule is called where a batch has many of any of its arguments.
+    """Return a function of arrays that calls a rule instead if any argument is batched.
 
     Args:
         function: takes arrays and returns a pytree of arrays.
-        rule: (size, batched, arguments) -> what the function returns of all worlds, their axis in front everywhere. Arguments that are
-            batched have theirs in front, too.
+        rule: (size, batched, arguments) -> the function's results for all worlds, all with the batch axis
+            first. Batched arguments also have the batch axis first.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
 
-    # Positional arguments only: `custom_vmap` would take the defaults of others for arrays.
+    # Positional arguments only: `custom_vmap` would treat the defaults of other arguments as arrays.
     @Ruled
     def one(*arguments: Any) -> Any:
         return function(*arguments)
@@ -97,22 +100,23 @@ def with_rule(function: Callable[..., Any], rule: Callable[[int, Sequence[bool],
 
 
 def over_worlds(function: Callable[..., Any], many: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Returns a function of arrays, with a batching rule that makes one call for all worlds.
+    """Return a function of arrays whose batching rule makes a single call for all worlds.
 
     Args:
         function: takes arrays and returns a pytree of arrays.
-        many: what is called of all worlds, whose axis is the last of all arrays; by default the function, where it takes such arrays too.
+        many: the function for a batch, with the batch axis last in all arrays; by default `function`, which
+            must then accept such arrays.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
     return with_rule(function, lambda *batch: worlds_back((many or function)(*worlds_last(*batch))))
 
 
 def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence[bool], Sequence[Any]], Any]) -> Callable[..., Any]:
-    """Returns a function of arrays, in place of which a rule is called of batches where nothing is differentiated; see `with_rule`.
+    """Return a function of arrays with a batching rule for undifferentiated batches; see `with_rule`.
 
     Args:
-        function: takes arrays and returns a pytree of arrays; its derivatives are those of what is returned.
+        function: takes arrays and returns a pytree of arrays; also defines the derivatives.
         rule: as in `with_rule`.
     """
     ruled_function = with_rule(function, rule)
@@ -123,31 +127,33 @@ def faster_by_worlds(function: Callable[..., Any], rule: Callable[[int, Sequence
 
     @one.defjvp
     def one_jvp(primals: Any, tangents: Any) -> Any:
-        return worlds_first(jax.jvp(function, primals, tangents))  # As the rule has them, see `jaxdae.batching.axes`.
+        return worlds_first(jax.jvp(function, primals, tangents))  # See `jaxdae.batching.axes`.
 
     return one
 
 
 def concatenated(parts: Sequence[Any]) -> Any:
-    """Returns arrays (k,) joined; a batch joins them with the worlds last, by copying. Differentiable."""
+    """Concatenate arrays (k,); a batch copies them with the batch axis last. Differentiable."""
     return faster_by_worlds(lambda *parts: jnp.concatenate(parts), lambda *batch: worlds_back(joined(*worlds_last(*batch))))(*parts)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays whose batches call it for one world after the other on a CPU, and for all at once elsewhere.
+    """Return a function of arrays that runs a batch one world at a time on a CPU, and at once elsewhere.
 
-    For factorizations by LAPACK. jaxlib divides a batch of them among the threads of XLA's pool and waits for the parts on one of these
-    threads. Where as many batches are factorized at a time as there are threads, all wait, and the program never ends: two independent SVDs
-    of a step do so on two cores. Of one matrix nothing is divided. It costs the same time of the CPU and changes no bit.
+    Use it for LAPACK factorizations. jaxlib splits a batch of factorizations among the threads of XLA's pool
+    and waits for the parts on one of these threads. If as many batches are factorized concurrently as there
+    are threads, all threads wait, and the program deadlocks: two independent SVDs in a step do so on two
+    cores. jaxlib does not split a single matrix. The loop takes the same CPU time, and its results are
+    bitwise identical.
 
     Args:
         function: takes arrays and returns a pytree of arrays.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
 
     def by_turns(*every: Any) -> Any:
-        # A batch of batches comes through the rule again.
+        # The recursive call applies the rule to nested batches.
         return jax.lax.map(lambda world: one(*world), every)
 
     def rule(size: int, batched: Sequence[bool], arguments: Sequence[Any]) -> Any:
@@ -159,16 +165,18 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function (factors, *sides) -> solutions, where a batch of worlds has factors of another form than one world has.
+    """Return a solver (factors, *sides) -> solutions for factors of different form in one world and a batch.
 
-    Right-hand sides alone may be many, too: those of one world, whose factors are of its own form, and each world of a batch may have
-    several. They are seen as columns, which leaves the question of the form to the worlds.
+    Right-hand sides may be batched without the factors, which then have the form of one world. Each world of
+    a batch may also have several right-hand sides. Such right-hand sides are treated as columns, so only
+    batched factors select the form of a batch.
 
     Args:
-        one: the function of factors (a tuple of arrays) and right-hand sides (n,) of one world; returns a pytree of arrays (n,).
-        many: the same of a batch, all of whose arrays have one axis more, at their ends.
+        one: function of the factors (a tuple of arrays) and right-hand sides (n,) of one world; returns a
+            pytree of arrays (n,).
+        many: the same function for a batch; all arrays have one more axis at the end.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
 
     @Ruled
@@ -196,15 +204,16 @@ def solved_by_worlds(one: Callable[..., Any], many: Callable[..., Any]) -> Calla
 
 
 def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries: Sequence[Any]) -> list[Any]:
-    """Returns the results (n,), as many as entries (n,), of a linear function whose transpose is given; both may have rules for batches.
+    """Return the results (n,) of a linear function with a given transpose, as many results as entries (n,).
 
-    For JAX it is the solution of a linear system, for whose matrix it never asks: of what has a transpose of its own, nothing else may have
-    such rules inside. All entries are one right-hand side, of which a part may be known to be zero.
+    Both functions may have batching rules. JAX treats the function as the solution of a linear system and
+    never asks for the matrix; no other JAX construct with a custom transpose allows batching rules inside.
+    The entries are joined into one right-hand side, so the tangents of some entries may be symbolic zeros.
 
     Args:
         function: (*entries) -> results.
         transpose: (*results) -> entries.
-        entries: at which the function is wanted; derivatives, too.
+        entries: the arguments of the function; differentiable.
     """
     count = len(entries)
 
@@ -219,27 +228,30 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any], entries:
 
 
 def together(*entries: Any) -> Any:
-    """Returns arrays of one shape as one, by copying; see `joined`."""
+    """Stack arrays of equal shape by copying; see `joined`."""
     return joined(*entries).reshape(len(entries), *entries[0].shape)
 
 
 @outlined
 def joined(*parts: Any) -> Any:
-    """Returns arrays joined along their first axis.
+    """Concatenate arrays along their first axis, as an outlined function.
 
-    A unit: what enters an array is otherwise computed number by number where that is done, in a loop with a case for each part, which takes
-    the compiler up to a hundred times as long as copying. So would a further axis that parts get in it.
+    Otherwise XLA computes the parts element by element inside the concatenation, in a loop with a branch per
+    part. The compiler takes up to a hundred times as long for this loop as for a copy. Adding an axis to the
+    parts inside this function would have the same effect.
     """
     return jnp.concatenate(parts)
 
 
 def as_many_as(tree: Any, *others: Any) -> Any:
-    """Returns the tree; where `jax.vmap` makes many of any array of it or of the others, it has an entry for each world everywhere.
+    """Batch every leaf of the tree if `jax.vmap` batches any array of the tree or of the others.
 
-    A loop whose start is the same in all worlds, and whose steps differ, has a start of one world and steps of many. Factors of one world
-    may have another form (see `solved_by_worlds`), so what they are made of is to be as many as all that the steps depend on.
+    A loop may start from the same value in all worlds and take different steps in each world. The initial
+    carry is then unbatched, but the steps are batched. Factors of one world may differ in form from factors
+    of a batch (see `solved_by_worlds`). The data of these factors must therefore be batched if any data of
+    the steps is.
 
-    Not to be differentiated.
+    Do not differentiate the returned tree.
     """
     leaves, structure = jax.tree.flatten(tree)
 
@@ -258,23 +270,24 @@ def as_many_as(tree: Any, *others: Any) -> Any:
 
 
 def _by_columns(function: Callable[..., Any], sides: Sequence[Any]) -> Any:
-    """Returns the function of each column (n, ...) of arrays (n, columns, ...), as columns."""
+    """Apply the function to each column (n, ...) of arrays (n, columns, ...), and return columns."""
     if sides[0].shape[1] == 1:
         return jax.tree.map(lambda x: x[:, None], function(*(side[:, 0] for side in sides)))
     return jax.vmap(function, in_axes=1, out_axes=1)(*sides)
 
 
 def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Returns a function (carried, *arguments) that repeats a step so many times; see `jax.lax.fori_loop`.
+    """Return a function (carried, *arguments) that repeats a step `count` times; see `jax.lax.fori_loop`.
 
-    In a batch the worlds are last in all that the loop reads and carries. `jax.lax.fori_loop` would have them first: arrays in which they
-    are last, such as factors, were then copied before the loop, and back in each of its steps.
+    In a batch, all arrays that the loop reads and carries have the batch axis last. A plain
+    `jax.lax.fori_loop` would move the axis to the front. Arrays with the batch axis last, such as factors,
+    would then be copied before the loop and back in each step.
 
     Args:
-        body: (carried, *arguments) -> what is carried after a step, a pytree like what was carried before.
-        count: how often.
+        body: (carried, *arguments) -> the carry after a step, a pytree with the structure of `carried`.
+        count: the number of steps.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
 
     @Ruled
@@ -299,19 +312,19 @@ def repeated_so_often(body: Callable[..., Any], count: int) -> Callable[..., Any
 
 
 def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arguments that repeats a step while there is need to, of as many worlds as there are; see `jax.lax.while_loop`.
+    """Return a function that repeats a step while a condition holds; see `jax.lax.while_loop`.
 
-    In a batch the worlds are last in all that is carried, which `jax.lax.while_loop` would have first, and each stops by itself. Large
-    batches are taken in parts where JAX's default device is a CPU.
+    In a batch, the carry has the batch axis last, unlike in `jax.lax.while_loop`, and each world stops on its
+    own. If JAX's default device is a CPU, large batches run in parts.
 
     Args:
-        first: (*arguments) -> what is carried, a pytree.
-        goes_on: of what is carried, whether another step is needed ().
-        body: (carried, *arguments) -> what is carried after a step.
+        first: (*arguments) -> the initial carry, a pytree.
+        goes_on: (carried) -> whether another step is needed ().
+        body: (carried, *arguments) -> the carry after a step.
 
-    Not to be differentiated, and no closure over traced arrays.
+    Do not differentiate the returned function, and do not close over traced arrays.
     """
-    # As units they are traced once: for one world, and for both sizes of batches.
+    # Jitted, so that JAX traces them once for one world and for both batch sizes.
     first, body = jax.jit(first), jax.jit(body)
 
     @Ruled
@@ -319,7 +332,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
         return jax.lax.while_loop(goes_on, lambda carried: body(carried, *arguments), varying_with(first(*arguments), arguments))
 
     def at_once(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
-        """Returns the results of so many worlds, whose axis is the first of all results and of the leaves with an axis."""
+        """Return the results of `size` worlds; the batch axis is first there and in leaves with an axis."""
         moved = [x if axis is None else jnp.moveaxis(x, 0, -1) for x, axis in zip(leaves, axes, strict=True)]
         mapped = partial(jax.vmap, out_axes=-1, axis_size=size)
         begun = mapped(lambda *x: first(*jax.tree.unflatten(structure, x)), in_axes=axes)(*moved)
@@ -338,7 +351,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
         return worlds_back(jax.lax.while_loop(some_go_on, stepped, (begun, still(begun)))[0])
 
     def by_parts(size: int, structure: Any, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Any:
-        """Returns what `at_once` does, `_PART` worlds after the other; the last one fills up what does not divide."""
+        """Return the results of `at_once` in parts of `_PART` worlds, padded by copies of the last world."""
         parts = -(-size // _PART)
         numbers = np.minimum(np.arange(parts * _PART), size - 1)
         many = [x if axis is None else x[numbers].reshape(parts, _PART, *x.shape[1:]) for x, axis in zip(leaves, axes, strict=True)]
@@ -354,7 +367,7 @@ def repeated_by_worlds(first: Callable[..., Any], goes_on: Callable[..., Any], b
     def many(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(arguments)
         axes = tuple(-1 if of_worlds else None for of_worlds in jax.tree.leaves(batched))
-        # One of both, decided here: to trace the other one too, for a device that is not there, takes as long as all else.
+        # Choose here: tracing the other variant too, for an absent device, takes as long as everything else.
         in_parts = size > _PART and not on_accelerator()
         results = (by_parts if in_parts else at_once)(size, structure, axes, leaves)
         return results, jax.tree.map(lambda _: True, results)

@@ -1,4 +1,4 @@
-"""On which devices the worlds of a batch run, and how many of them at a time."""
+"""Devices and chunks: where the worlds of a batch run, and how many of them run at a time."""
 
 from __future__ import annotations
 
@@ -14,50 +14,58 @@ import numpy as np
 from jaxdae._pytree import pytree, static
 
 _CACHE = 4_000_000
-"""Bytes of matrices of all worlds of a chunk, on a CPU: what a step makes of them then stays within a few MB, in the cache of a core."""
+"""The size in bytes of the matrices of all worlds of a chunk on a CPU. The data that a step computes from
+them then stays within a few MB, in the cache of a core."""
 _LEAST, _MOST = 32, 256
-"""Fewer worlds at a time leave the vector units empty; more only take memory."""
+"""The range of worlds at a time: fewer leave the vector units empty, more only take memory."""
 _LARGE, _LEAST_OF_LARGE = 512, 16
-"""The number of velocities beyond which a step keeps so much of each world, half a megabyte and more, that fewer worlds are faster."""
+"""The number of velocities above which smaller chunks are faster, and the smallest chunk there. A step then
+stores half a megabyte or more per world."""
 _VECTOR = 32
-"""Bytes of the vectors that XLA prefers on a CPU. What does not fill one it computes number by number, where a product and a sum may be
-rounded otherwise: seen of a pendulum with a damped hinge in chunks of 7, 10, 18 and 50, and never in multiples of four."""
+"""The size in bytes of the vectors that XLA prefers on a CPU. XLA computes a remainder that does not fill a
+vector element by element, and may round a product and a sum differently there. This was observed for a
+pendulum with a damped hinge in chunks of 7, 10, 18 and 50, and never in multiples of four."""
 
 
 class Remainder(enum.Enum):
-    """What is done with worlds that do not divide evenly among devices and chunks."""
+    """Treatment of worlds that do not divide evenly among devices and chunks."""
 
     PAD = "pad"
-    """The last world is repeated until they do; its copies are computed and cut off."""
+    """Repeat the last world until the worlds divide evenly; compute the copies and discard them."""
     REFUSE = "refuse"
-    """It is an error."""
+    """Raise an error."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fused:
-    """Select fused kernels in a `Layout`: one kernel per rollout, on CPUs and NVIDIA GPUs, from the program of one world.
+    """Select fused kernels in a `Layout`: one kernel per rollout, from the program of one world.
 
-    A CPU needs a C++ compiler, and a GPU needs nvcc. No GPU has run the kernels yet. A program that cannot become a kernel runs by XLA,
-    with a `jaxdae.fused.FallbackWarning` that states the reason. So do all programs on other platforms.
+    Kernels run on CPUs and NVIDIA GPUs. A CPU needs a C++ compiler, and a GPU needs nvcc. No GPU has run the
+    kernels yet. XLA runs a program that cannot become a kernel, with a `jaxdae.fused.FallbackWarning` that
+    states the reason. XLA also runs all programs on other platforms.
     """
 
 
 @pytree
 class Layout:
-    """Where the worlds of a batch run.
+    """Devices and chunks on which the worlds of a batch run.
 
     Attributes:
-        mesh: the devices, in a mesh of any number of axes; None for all that JAX sees. Where the caller has set a mesh (`jax.set_mesh`) or
-            is inside of `jax.shard_map`, None leaves the worlds where they are.
-        chunk: the most worlds that a device runs at a time; 1 counts as two, and on a CPU whole vectors are filled: with multiples of four
-            worlds in double precision, of eight in single. None: all of them on an accelerator; on a CPU as many as keep what a step
-            computes in the cache, see `placement`.
-        remainder: what is done with worlds that do not divide, see `Remainder`.
-        kernel: `Fused()` to run each world through one kernel with the time loop inside; None for a batch by XLA. See
-            docs/fused.md. A kernel takes the worlds of a device in vectors and ignores `chunk`.
+        mesh: the devices, a mesh with any number of axes; None for all devices that JAX sees. If the caller
+            has set a mesh (`jax.set_mesh`) or runs inside `jax.shard_map`, None leaves the placement of the
+            worlds unchanged.
+        chunk: the largest number of worlds that a device runs at a time, at least 2 (1 is rounded up). On a
+            CPU, chunks fill whole vectors: multiples of four worlds in double precision, of eight in single
+            precision. None: all worlds on an accelerator; on a CPU, as many as keep the data of a step in the
+            cache, see `placement`.
+        remainder: treatment of worlds that do not divide evenly, see `Remainder`.
+        kernel: `Fused()` to run each world through one kernel that contains the time loop; None to run a
+            batch by XLA. See docs/fused.md. A kernel runs the worlds of a device in vectors and ignores
+            `chunk`.
 
-    No result depends on it beyond round-off, and on like hardware none depends in any bit on how many worlds a chunk has. The programs for
-    several devices, or several chunks, may contract other products and sums to fused multiply-adds than that for one; see `docs/layout.md`.
+    Results depend on the layout only within round-off. On the same hardware, they are bitwise independent of
+    the number of worlds per chunk. A program for several devices, or for several chunks, may contract other
+    products and sums to fused multiply-adds than the program for one device and chunk; see `docs/layout.md`.
     """
 
     mesh: jax.sharding.Mesh | None = static(default=None)
@@ -66,17 +74,18 @@ class Layout:
     kernel: Fused | None = static(default=None)
 
     def placement(self, worlds: int, nv: int, dtype: Any) -> Placement:
-        """Returns what is chosen for a number of worlds.
+        """Return the placement of a number of worlds.
 
         Args:
-            worlds: how many.
-            nv: the number of velocities of each: on a CPU, a chunk holds as many worlds as have 4 MB of matrices of that size, four in
-                each world, but 32 to 256, and 16 where there are more than 512 velocities. Measured and stated in `docs/layout.md`.
-            dtype: the precision.
+            worlds: the number of worlds.
+            nv: the number of velocities of each world. On a CPU, a chunk holds as many worlds as fit into 4
+                MB, with four nv by nv matrices per world, but 32 to 256 worlds, and 16 above 512 velocities.
+                `docs/layout.md` states the measurements.
+            dtype: the floating-point dtype.
 
         Raises:
-            TypeError: a field of another type.
-            ValueError: a chunk that is not positive, or worlds that do not divide where that is refused.
+            TypeError: a field has the wrong type.
+            ValueError: `chunk` is not positive, or the worlds do not divide evenly and `remainder` is REFUSE.
         """
         self._check()
         mesh = self.mesh
@@ -100,12 +109,12 @@ class Layout:
                 )
             chunks = next(n for n in range(-(-share // most), share + 1) if share % n == 0)
             return Placement(worlds, mesh, chunks, share // chunks)
-        # One world alone would be compiled without a world axis, to other last bits. Chunks are of one size, as even as they can be.
+        # XLA would compile a chunk of one world without a batch axis, and round differently.
         vector = lanes(dtype) if on_cpu and worlds > 1 else 1
         least = max(min(worlds, 2), vector)
         most = max(most // vector * vector, least)
         chunks = -(-share // most)
-        if self.chunk is None:  # A few more chunks, where no copies are needed then.
+        if self.chunk is None:  # Use more chunks if that avoids copies.
             chunks = next((n for n in range(chunks, 2 * chunks) if share % (n * vector) == 0), chunks)
         return Placement(worlds, mesh, chunks, max(-(-share // (chunks * vector)) * vector, least))
 
@@ -119,29 +128,34 @@ class Layout:
 
 
 def lanes(dtype: Any) -> int:
-    """Returns how many worlds fill a vector of a CPU: in multiples of it every world has the same bits, wherever it stands.
+    """Return the number of worlds that fill a vector of a CPU.
+
+    In chunks of a multiple of this number, the results of a world do not depend on its position in any bit.
 
     Args:
-        dtype: the precision.
+        dtype: the floating-point dtype.
     """
     return _VECTOR // np.dtype(dtype).itemsize
 
 
 def automatic(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Returns a mesh of the same devices that leaves to the compiler where arrays lie: the last worlds need not divide among them."""
+    """Return a mesh of the same devices on which the compiler chooses the sharding.
+
+    The number of worlds then need not be a multiple of the number of devices.
+    """
     names = mesh.axis_names
     return jax.sharding.Mesh(mesh.devices, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names))
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """What a layout chose for a number of worlds.
+    """Devices and chunks that a layout chose for a number of worlds.
 
     Attributes:
-        worlds: how many there are.
-        mesh: the devices over which they are spread; None for one, or where the caller has placed them.
-        chunks: how many times a device begins anew.
-        chunk: how many worlds a device runs at a time.
+        worlds: the number of worlds.
+        mesh: the devices that share the worlds; None for one device, or if the caller has placed the worlds.
+        chunks: the number of chunks that a device runs one after another.
+        chunk: the number of worlds per chunk.
     """
 
     worlds: int
@@ -151,42 +165,43 @@ class Placement:
 
     @property
     def devices(self) -> int:
-        """How many devices."""
+        """Return the number of devices."""
         return 1 if self.mesh is None else self.mesh.size
 
     @property
     def together(self) -> int:
-        """How many worlds run at a time on all devices."""
+        """Return the number of worlds that run at a time on all devices."""
         return self.devices * self.chunk
 
     @property
     def added(self) -> int:
-        """How many copies of the last world are computed and cut off."""
+        """Return the number of copies of the last world that are computed and discarded."""
         return self.together * self.chunks - self.worlds
 
     @property
     def share(self) -> int:
-        """How many worlds a device has, without the copies that it makes itself."""
+        """Return the number of worlds per device, without the copies that the device makes itself."""
         return -(-self.worlds // self.devices)
 
     def record(self) -> dict[str, int]:
-        """Returns what was chosen, in numbers: devices, worlds at a time on each, chunks, copies of the last world."""
+        """Return the numbers of devices, worlds per chunk, chunks, and copies of the last world."""
         return {"devices": self.devices, "chunk": self.chunk, "chunks": self.chunks, "added_worlds": self.added}
 
     def spread(self, leaves: list[Any], axes: list[int | None]) -> list[Any]:
-        """Returns the leaves with copies of the last world, placed on the devices, split along their world axes."""
+        """Pad the leaves with copies of the last world, and shard their batch axes over the devices."""
         return [self._placed(self._padded(x, axis), axis) for x, axis in zip(leaves, axes, strict=True)]
 
     def over_devices(self, function: Callable[..., Any], stacked: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
-        """Returns what a function of the worlds of one device gives for all of them, (world, ...).
+        """Apply a function to the worlds of each device, and return the results of all worlds, (world, ...).
 
-        Each device runs the whole program on its own worlds. Left to the compiler, the factorizations that it calls from a library would
-        not be divided: every device would do those of all worlds.
+        Each device runs the whole program on its own worlds. If the compiler chose the partitioning, it would
+        not divide library calls such as factorizations: every device would factorize the matrices of all
+        worlds.
 
         Args:
-            function: takes `stacked` of the worlds of a device, then `shared`; returns arrays (world, ...).
+            function: takes `stacked` for the worlds of a device, then `shared`; returns arrays (world, ...).
             stacked: pytrees of arrays (..., world).
-            shared: pytrees of arrays that are the same for all worlds.
+            shared: pytrees of arrays that all worlds share.
         """
         if self.mesh is None or self.devices == 1:
             return function(*stacked, *shared)
@@ -196,24 +211,24 @@ class Placement:
         return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=jax.sharding.PartitionSpec(names))(*stacked, *shared)
 
     def split(self, x: Any) -> Any:
-        """Returns (chunk, ..., world) of an array (..., world) of a device."""
+        """Split an array (..., world) of a device into chunks (chunk, ..., world)."""
         return jnp.moveaxis(x.reshape(*x.shape[:-1], self.chunks, self.chunk), -2, 0)
 
     def join(self, x: Any) -> Any:
-        """Returns (world, ...) of an array (chunk, world, ...) of a device."""
+        """Join the chunks of an array (chunk, world, ...) of a device to (world, ...)."""
         return x.reshape(self.chunks * self.chunk, *x.shape[2:])
 
     def filled(self, x: Any) -> Any:
-        """Returns (..., world) of an array (..., world) of a device with copies of its last world: no device asks another for them."""
+        """Append copies of the last world to an array (..., world) of a device, without communication."""
         missing = self.chunks * self.chunk - self.share
         return jnp.concatenate([x, jnp.repeat(x[..., -1:], missing, axis=-1)], axis=-1) if missing else x
 
     def own(self, x: Any) -> Any:
-        """Returns (world, ...) of a device without the copies that it made."""
+        """Return an array (world, ...) of a device without the copies that the device made."""
         return x[: self.share]
 
     def cut(self, x: Any) -> Any:
-        """Returns (world, ...) without copies that make the devices even."""
+        """Return an array (world, ...) without the copies that make the shares of the devices equal."""
         return x[: self.worlds] if self._uneven else x
 
     @property
@@ -223,7 +238,8 @@ class Placement:
     def _padded(self, x: Any, axis: int | None) -> Any:
         if axis is None or not self._uneven:
             return x
-        # Slices, whose derivatives are padded. That of a gather is a scatter, at which XLA ends the process where worlds do not divide.
+        # The transpose of a slice is a pad. The transpose of a gather is a scatter, on which XLA aborts if
+        # the worlds do not divide evenly.
         last = jax.lax.slice_in_dim(jnp.asarray(x), x.shape[axis] - 1, x.shape[axis], axis=axis)
         return jnp.concatenate([jnp.asarray(x), *[last] * self._uneven], axis=axis)
 
@@ -237,7 +253,7 @@ class Placement:
 
 
 def local(x: Any) -> np.ndarray:
-    """Returns the part of an array that lies on the devices of this process: all of it where there is one process."""
+    """Return the part of an array on the devices of this process; with one process, the whole array."""
     if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:
         return np.asarray(x)
     parts = {tuple((s.start or 0) for s in shard.index): shard for shard in x.addressable_shards}

@@ -1,4 +1,7 @@
-"""What differs from device to device inside of `jax.shard_map`: a loop asks that its start is marked as different where its end is."""
+"""Arrays that vary over devices inside `jax.shard_map`.
+
+The initial carry of a loop must be marked as varying over the same mesh axes as its final carry.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ import jax
 
 
 def _axes_of(x: Any) -> frozenset[str]:
-    """Returns the axes over which one array, or its shape, differs; JAX before 0.12 calls them by another name."""
+    """Return the mesh axes over which an array or a shape varies. JAX before 0.12 names them differently."""
     of = jax.typeof(x)
     return of.manual_axis_type.varying if hasattr(of, "manual_axis_type") else getattr(of, "vma", None) or frozenset()
 
 
 def device_axes(tree: Any) -> tuple[str, ...]:
-    """Returns the axes of a mesh over which arrays, or their shapes, differ inside of `jax.shard_map`; none outside of it."""
+    """Return the mesh axes over which arrays or shapes vary inside `jax.shard_map`; no axes outside of it."""
     return tuple(sorted(frozenset().union(*(_axes_of(x) for x in jax.tree.leaves(tree)))))
 
 
 def varying(tree: Any, axes: tuple[str, ...]) -> Any:
-    """Returns the tree with every leaf marked as different over these axes."""
+    """Mark every leaf of the tree as varying over these mesh axes."""
     if not axes:
         return tree
 
@@ -31,5 +34,5 @@ def varying(tree: Any, axes: tuple[str, ...]) -> Any:
 
 
 def varying_with(tree: Any, *others: Any) -> Any:
-    """Returns the tree with every leaf marked as different over the axes over which any of it, or of the others, differs."""
+    """Mark every leaf as varying over all mesh axes over which any leaf or any of the others varies."""
     return varying(tree, device_axes((tree, others)))

@@ -1,4 +1,4 @@
-"""The matrices of a system as operators: the mass matrix M and the constraint Jacobian J."""
+"""Matrix operators of a system: the mass matrix M and the constraint Jacobian J."""
 
 from jaxdae.operators.block_rows import BlockRows
 from jaxdae.operators.jacobian import AutodiffRows, DenseRows, JacobianOperator, StackedRows, as_jacobian_operator

@@ -1,8 +1,9 @@
-"""Rows that connect a few bodies each: a Jacobian as blocks with static indices, never as a matrix.
+"""Jacobian rows that connect a few bodies each, stored as blocks with static indices.
 
-A joint sees two bodies, so that a row of J has entries in the velocities of two bodies only; a relation between the coordinates of two
-joints has them in those of up to four. Stored as these, J x and J^T y take as many operations as there are rows, whatever the number of
-bodies, and J J^T has entries where two rows share a body.
+A joint connects two bodies, so each row of J has entries for the velocities of two bodies. A relation between
+the coordinates of two joints has entries for up to four bodies. With these blocks, the cost of J x and J^T y
+grows with the number of rows, whatever the number of bodies. J J^T has an entry only where two rows share a
+body.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ from jaxdae.typing import Leaf
 
 @pytree
 class BlockRows(JacobianOperator):
-    """J with entries in the velocities of two bodies a row, or of a few more.
+    """J with entries for the velocities of two or a few bodies per row.
 
     Attributes:
-        first: (nc, width), the entries of each row in the velocities of its first body: width 3 in the plane, 6 in space.
-        second: (nc, width), those of its second body.
-        a: the first body of each row; `bodies` for the ground, which has no columns (static).
-        b: the second body of each row, another than the first (static).
-        bodies: how many there are; nv = bodies width (static).
-        further: (nc, sides, width), the entries of each row in the velocities of its further bodies, zero where there are none; or None.
-        others: the further bodies of each row, all different, at most as many as `further` has sides; empty for none at all (static).
+        first: (nc, width), the entries of each row for its first body; width is 3 in the plane and 6 in
+            space.
+        second: (nc, width), the entries of each row for its second body.
+        a: the index of the first body of each row; `bodies` for the ground, which has no columns (static).
+        b: the index of the second body of each row, different from the first (static).
+        bodies: the number of bodies; nv = bodies width (static).
+        further: (nc, sides, width), the entries of each row for its further bodies, zero for missing bodies;
+            or None.
+        others: the indices of the further bodies of each row, all different, at most as many as `further` has
+            sides; empty if no row has further bodies (static).
     """
 
     first: Leaf
@@ -51,57 +55,60 @@ class BlockRows(JacobianOperator):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
         return len(self.a), self.bodies * self.first.shape[-1]
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.first.dtype
 
     @property
     def connected(self) -> tuple[tuple[int, ...], ...]:
-        """The bodies of each row."""
+        """Return the bodies of each row."""
         return tuple((*pair, *more) for *pair, more in zip(self.a, self.b, self.others or ((),) * len(self.a), strict=True))
 
     @property
     def sides(self) -> tuple[Any, ...]:
-        """The entries of all rows in the velocities of their first, second, ... bodies, (nc, width) each."""
+        """Return the entries of all rows for their first, second, ... bodies, (nc, width) each."""
         more = () if self.further is None else tuple(self.further[:, k] for k in range(self.further.shape[1]))
         return self.first, self.second, *more
 
     @property
     def _numbers(self) -> list[np.ndarray]:
-        """The numbers of the first, second, ... bodies of all rows (nc,); that of the ground where there are no more."""
+        """Return the indices (nc,) of the first, second, ... bodies of all rows.
+
+        Rows with fewer bodies have the index of the ground there.
+        """
         return [
             np.asarray([on[k] if k < len(on) else self.bodies for on in self.connected], int).reshape(-1) for k in range(len(self.sides))
         ]
 
     def _with(self, sides: Sequence[Any]) -> BlockRows:
-        """Returns rows of the same bodies with other entries."""
+        """Return rows on the same bodies with other entries."""
         first, second, *more = sides
         return BlockRows(first, second, self.a, self.b, self.bodies, jnp.stack(more, axis=1) if more else None, self.others)
 
     def _of_bodies(self, entries: Any, ground: float = 0.0) -> list[Any]:
-        """Returns the entries (bodies, ...) of all bodies of each row, (nc, ...) each."""
+        """Gather body data (bodies, ...) for the first, second, ... bodies of all rows, (nc, ...) each."""
         padded = jnp.concatenate([entries, jnp.full((1, *entries.shape[1:]), ground, entries.dtype)])
         return [padded[numbers] for numbers in self._numbers]
 
     def _to_bodies(self, sides: Sequence[Any]) -> Any:
-        """Returns the sums (bodies, ...) over the rows of each body."""
+        """Sum row data over the rows of each body (bodies, ...)."""
         return _by_joints(self._numbers, self.bodies, sides)
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
         first, *more = (side * of for side, of in zip(self.sides, self._of_bodies(x.reshape(self.bodies, -1)), strict=True))
         return jnp.sum(sum(more, first), axis=1)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         return self._to_bodies([side * y[:, None] for side in self.sides]).reshape(-1)
 
     def as_dense(self) -> Float[Array, "nc nv"]:
-        """Returns the matrix as an array."""
+        """Return the matrix as an array."""
         eye = np.eye(self.bodies + 1)[:, :-1]
         first, *more = (
             jnp.asarray(eye[numbers].reshape(-1, self.bodies), self.dtype)[:, :, None] * side[:, None, :]
@@ -111,40 +118,43 @@ class BlockRows(JacobianOperator):
         return total.reshape(self.shape)
 
     def masked(self, active: Bool[Array, " nc"]) -> BlockRows:
-        """Returns J with zeros in the rows that are not active."""
+        """Return J with zeros in inactive rows."""
         return self._with([jnp.where(active[:, None], side, 0.0) for side in self.sides])
 
     def between(self, start: int, stop: int) -> BlockRows:
-        """Returns the rows start, ..., stop - 1."""
+        """Return the rows start, ..., stop - 1."""
         of = slice(start, stop)
         others = self.others[of]
         further = None if self.further is None or not any(others) else self.further[of, : max(len(each) for each in others)]
         return BlockRows(self.first[of], self.second[of], self.a[of], self.b[of], self.bodies, further, others if any(others) else ())
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> BlockRows:
-        """Returns J diag(d)^-1, by blocks."""
+        """Return J diag(d)^-1, computed by blocks."""
         of_bodies = self._of_bodies(divisors.reshape(self.bodies, -1), ground=1.0)
         return self._with([side / of for side, of in zip(self.sides, of_bodies, strict=True)])
 
     def times_blocks(self, blocks: Float[Array, "k b b"]) -> JacobianOperator:
-        """Returns J B with B block diagonal: by blocks where each body has one of B or several."""
+        """Return J B with B block diagonal; as blocks if each body has one or several blocks of B."""
         count, size, _ = blocks.shape
         if count % self.bodies:
             return super().times_blocks(blocks)
         parts = count // self.bodies
         each = self._of_bodies(blocks.reshape(self.bodies, parts, size, size))
-        # Sums and no products of matrices, of which the compiler calls its routine for each row. What rows are put together of is computed
-        # once and not for each column of the blocks.
+        # Sums instead of matrix products, for which the compiler calls a library routine per row. `once`
+        # prevents XLA from recomputing the entries of the rows for each column of the blocks.
         sides = [jnp.sum(once(side).reshape(-1, parts, size, 1) * of, axis=2) for side, of in zip(self.sides, each, strict=True)]
         return self._with([side.reshape(self.first.shape) for side in sides])
 
     def gram(self) -> Float[Array, "nc nc"]:
-        """Returns J J^T, from the products of all pairs of blocks that share a body."""
+        """Return J J^T, from the products of all pairs of blocks that share a body."""
         lower = lower_gram(self.connected, self.bodies, self.sides)
         return lower + jnp.tril(lower, -1).T
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
-        """Returns the factors of J J^T + C: by elimination over a tree where there are many rows, else of the matrix."""
+        """Return the factors of J J^T + C.
+
+        Many rows are factorized by elimination over a tree, few rows as a dense matrix.
+        """
         if len(self.a) <= UNROLLED_UP_TO:
             return softened_cholesky(lower_gram(self.connected, self.bodies, self.sides), compliance)
         order = elimination(self.connected, self.bodies, self.first.shape[1])
@@ -152,7 +162,7 @@ class BlockRows(JacobianOperator):
         return eliminate(order, self.sides, soft, functools.partial(lower_gram, self.connected, self.bodies))
 
     def row_sizes(self) -> Float[Array, " nc"]:
-        """Returns the largest magnitude in each row; the ground's entries do not count."""
+        """Return the largest magnitude in each row, ignoring entries for the ground."""
         sizes = (
             jnp.max(jnp.where(numbers[:, None] < self.bodies, jnp.abs(side), 0.0), axis=1)
             for numbers, side in zip(self._numbers, self.sides, strict=True)
@@ -160,13 +170,13 @@ class BlockRows(JacobianOperator):
         return functools.reduce(jnp.maximum, sizes)
 
     def touched(self) -> Bool[Array, " nv"]:
-        """Returns which columns have entries in any row."""
+        """Return which columns have a nonzero entry in any row."""
         return (self._to_bodies([(side != 0.0).astype(self.dtype) for side in self.sides]) > 0.0).reshape(-1)
 
 
 def _by_joints(on: Sequence[np.ndarray], bodies: int, sides: Sequence[Any]) -> Any:
-    """Returns the sums (bodies, ...) over the sides of each body, of rows on the first, second, ... bodies `on`."""
-    # Rows of a joint are as many in most mechanisms, and are summed up first.
+    """Sum sides over the rows of each body (bodies, ...); rows have the first, second, ... bodies `on`."""
+    # In most mechanisms all joints have the same number of rows. Sum over the rows of each joint first.
     same = np.all([of[1:] == of[:-1] for of in on], axis=0)
     each = int(np.gcd.reduce(np.flatnonzero(~same) + 1, initial=len(on[0]))) or 1
     joints = np.concatenate([of[::each] for of in on])
@@ -177,10 +187,11 @@ def _by_joints(on: Sequence[np.ndarray], bodies: int, sides: Sequence[Any]) -> A
 
 
 def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
-    """Returns the sum (groups, ...) of the entries (n, ...) with the numbers of each group.
+    """Sum the entries (n, ...) of each group of indices (groups, ...).
 
-    First entries of all groups together, then second ones, and so on: CPUs add to given places one entry after the other, in a loop. Large
-    groups are summed up in parts before, so that there are not as many terms for all as for the largest.
+    Add the first entries of all groups at once, then the second entries, and so on: CPUs run a scatter-add as
+    a loop over the entries. Sum large groups in parts first, so that the number of terms does not grow with
+    the largest group.
     """
     most = max((len(group) for group in groups), default=0)
     if most > TERMS_UP_TO:
@@ -194,7 +205,13 @@ def _sums(entries: Any, groups: Sequence[np.ndarray]) -> Any:
 
 
 def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Sequence[Any]) -> Any:
-    """Returns the lower triangle (nc, nc) of J J^T, of rows on these bodies with these entries, (nc, width) each."""
+    """Return the lower triangle (nc, nc) of J J^T.
+
+    Args:
+        connected: the bodies of each row.
+        bodies: the number of bodies.
+        sides: the entries of all rows for their first, second, ... bodies, (nc, width) each.
+    """
     where, count, terms = _shared(connected, bodies)
     blocks = jnp.concatenate([*sides, jnp.zeros_like(sides[0][:1])])
     values = sum((jnp.sum(blocks[left] * blocks[right], axis=1) for left, right in terms), jnp.zeros((count,), blocks.dtype))
@@ -203,10 +220,12 @@ def lower_gram(connected: tuple[tuple[int, ...], ...], bodies: int, sides: Seque
 
 @functools.lru_cache(maxsize=64)
 def _shared(connected: tuple[tuple[int, ...], ...], bodies: int) -> tuple[np.ndarray, int, list[tuple[np.ndarray, np.ndarray]]]:
-    """Returns where each entry of J J^T is (nc, nc) among those of the lower triangle that may not be zero, and their number and terms.
+    """Return the sparsity pattern (where, count, terms) of the lower triangle of J J^T.
 
-    Entries that are zero are after the last of these. There are as many terms as bodies that two rows share at most, each the numbers of
-    two blocks; these are numbered side by side, and after them is one of zeros.
+    `where` (nc, nc) is the index of each entry among the `count` structurally nonzero entries, and `count`
+    for all other entries. Each of the `terms` holds the indices of the two blocks that it multiplies, for
+    every nonzero entry. The number of terms is the largest number of bodies that two rows share. Blocks are
+    numbered side by side, followed by a block of zeros.
     """
     rows = len(connected)
     incident: list[list[tuple[int, int]]] = [[] for _ in range(bodies)]

@@ -1,34 +1,42 @@
-"""The Cholesky factor of J J^T where each row of J connects two bodies, or a few: elimination over a tree, linear in rows.
+"""Sparse Cholesky factorization of J J^T by elimination over a tree, linear in the number of rows.
 
-J J^T has a block for every two joints that share a body. The joints are eliminated one after another, each with all rows that connect its
-bodies: two, and up to four where coordinates of two joints are related. What is left of the matrix then has new blocks only among the
-neighbors of the eliminated joint, its border. A joint's parent is the joint of its border that is eliminated first. Every joint is done
-when its children are, from the leaves of this tree to its roots:
+Each row of J connects two bodies, or a few. J J^T has a block for every two joints that share a body. The
+joints are eliminated one after another. A joint has all rows that connect its bodies: two bodies, and up to
+four if coordinates of two joints are related. Fill-in appears only among the remaining neighbors of the
+eliminated joint, its border. The parent of a joint is the joint of its border that is eliminated first. Each
+joint is eliminated after its children, from the leaves of this elimination tree to its roots:
 
     [A  B^T]   [L    ] [L^T  X^T]
     [B   E ] = [X   1] [      E'],        X = B L^-T,        E' = E - X X^T goes to the parent,
 
-with A of the joint's own rows and B of its border. The trees of chains, of ladders and of most robots have small borders, whatever their
-size. All joints are padded to one size, so that the elimination is a recursion over levels (`jaxdae.trees.sweep`) and the program does not
-depend on how many there are.
+where A holds the joint's own rows and B the rows of its border. The elimination trees of chains, ladders and
+most robots have small borders, whatever the size of the mechanism. All joints are padded to one size. The
+elimination is then a recursion over levels (`jaxdae.trees.sweep`), and the size of the program does not
+depend on the number of joints.
 
-A body on which many branches hang would make neighbors of all their joints. Its own motion is an unknown then: with z = F_b^T lam and F_b
-the entries of the rows in the motion of that body, (J J^T + C) lam = r becomes
+All joints of a body with many branches would be neighbors of each other. The motion of such a crowded body
+becomes an unknown instead: with z = F_b^T lam and F_b the entries of the rows for the motion of that body,
+(J J^T + C) lam = r becomes
 
     (D + C) lam + F_b z = r,        F_b^T lam - z = 0,
 
-with D from the other bodies, and its joints are neighbors of the body instead. The matrix is K = L S L^T then, with S = 1 for rows and -1
-for motions: eliminating rows first leaves -(1 + F_b^T (D + C)^-1 F_b) there, which is negative definite.
+where D comes from the other bodies. The joints of the body are then neighbors of the body instead. The matrix
+is K = L S L^T, with S = 1 for rows and -1 for motions: eliminating the rows first leaves
+-(1 + F_b^T (D + C)^-1 F_b) for the motion, which is negative definite.
 
-*Which rows may come before the motion.* D alone has to be positive definite on them. It is on the rows of branches that are connected to
-that body only. Rows see the motion of bodies against each other, so that moving such a branch as a whole does what moving the body does,
-and the columns of the body add nothing to the rank of the rows. All other joints of the body come later.
+*Rows before the motion.* D alone must be positive definite on the rows that are eliminated before the motion.
+This holds for the rows of branches that are connected to that body only. Rows depend on the relative motion
+of bodies, so moving such a branch as a whole has the same effect on the rows as moving the body. The columns
+of the body therefore add nothing to the rank of the rows. All other joints of the body are eliminated after
+the motion.
 
-*The order* is chosen once, for the structure. Next is always the joint with the smallest border (minimum degree), and of these the one with
-the fewest levels below it, so that a chain is eliminated from both of its ends.
+*Order.* The order is chosen once per structure. The next joint is always the joint with the smallest border
+(minimum degree). Among equal borders, it is the joint with the fewest levels below it, so that a chain is
+eliminated from both ends.
 
 References:
-    I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear equations", ACM Trans. Math. Softw. 9 (1983).
+    I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear equations", ACM
+        Trans. Math. Softw. 9 (1983).
     D. Baraff, "Linear-time dynamics using Lagrange multipliers", SIGGRAPH (1996), for trees of bodies.
 """
 
@@ -42,17 +50,17 @@ import numpy as np
 from jaxdae.trees.tree import Tree
 
 CROWDED = 4
-"""The number of branches from which the motion of the body on which they hang is an unknown."""
+"""The number of branches from which the motion of their common body is an unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Elimination:
-    """Who is eliminated when; structure, not data.
+    """Elimination order of the rows; structure, not data.
 
     Attributes:
         connected: the bodies of each row, all different; `bodies` for the ground.
-        bodies: how many there are.
-        width: how many velocities a body has.
+        bodies: the number of bodies.
+        width: the number of velocities per body.
     """
 
     connected: tuple[tuple[int, ...], ...]
@@ -61,7 +69,7 @@ class Elimination:
 
     @functools.cached_property
     def _joints(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """The bodies that are connected, in ascending order, with the rows that do so."""
+        """Return the joints: the bodies of each joint, in ascending order, and its rows."""
         rows: dict[tuple[int, ...], list[int]] = {}
         for row, on in enumerate(self.connected):
             rows.setdefault(tuple(sorted(on)), []).append(row)
@@ -69,7 +77,7 @@ class Elimination:
 
     @functools.cached_property
     def _hanging(self) -> dict[int, list[int]]:
-        """The joints that hang on crowded bodies, by body: beyond each are bodies that are connected to that body alone."""
+        """Return, for each crowded body, the joints of its branches that are connected to that body alone."""
         joints: dict[int, list[tuple[int, set[int]]]] = {}
         for joint, (on, _) in enumerate(self._joints):
             for body in on:
@@ -77,7 +85,8 @@ class Elimination:
         crowded = {body for body, found in joints.items() if len(found) >= CROWDED and body < self.bodies}
         while True:
             ends = crowded | {self.bodies}
-            # Parts of the graph without crowded bodies and ground: a number for each body, and what each of them is connected to.
+            # Connected components of the graph without crowded bodies and ground: the component of each body,
+            # and the crowded bodies and ground that each component touches.
             part: dict[int, int] = {}
             touched: dict[int, set[int]] = {}
             for start in sorted(set(joints) - ends):
@@ -101,12 +110,15 @@ class Elimination:
 
     @property
     def _crowded(self) -> list[int]:
-        """The bodies whose motions are unknowns."""
+        """Return the bodies whose motions are unknowns."""
         return list(self._hanging)
 
     @functools.cached_property
     def _order(self) -> list[tuple[int, list[int]]]:
-        """The nodes as they are eliminated, with the borders that they have then: joints by number, crowded bodies after them."""
+        """Return the nodes in elimination order, each with its border at that time.
+
+        Nodes are numbered joints first, then crowded bodies.
+        """
         count, crowded = len(self._joints), {body: len(self._joints) + k for k, body in enumerate(self._crowded)}
         of_body: dict[int, list[int]] = {}
         around: dict[int, set[int]] = {node: set() for node in range(count + len(crowded))}
@@ -140,40 +152,46 @@ class Elimination:
 
     @property
     def unknowns(self) -> int:
-        """The number of rows and motions of crowded bodies."""
+        """Return the number of unknowns: rows and motions of crowded bodies."""
         return len(self.connected) + self.width * len(self._crowded)
 
     @functools.cached_property
     def _nodes(self) -> tuple[list[int], list[list[int]]]:
-        """The nodes with the last eliminated first, and their borders by their places in this order, nearest first."""
+        """Return the nodes in reverse elimination order, and their borders.
+
+        A border holds positions in this order, nearest first.
+        """
         nodes = [node for node, _ in reversed(self._order)]
         place = {node: k for k, node in enumerate(nodes)}
         return nodes, [sorted((place[other] for other in border), reverse=True) for _, border in reversed(self._order)]
 
     @functools.cached_property
     def tree(self) -> Tree:
-        """Return the tree of the nodes."""
+        """Return the elimination tree of the nodes."""
         return Tree(tuple(border[0] if border else len(self._order) for border in self._nodes[1]))
 
     @functools.cached_property
     def sizes(self) -> tuple[int, int]:
-        """The largest number of unknowns of a node, and of a border."""
+        """Return the largest number of unknowns of a node, and of a border."""
         nodes, borders = self._nodes
         own = max((self._size(node) for node in nodes), default=0)
         return own, max((sum(self._size(nodes[k]) for k in border) for border in borders), default=0)
 
     def _laid(self, table: np.ndarray, nothing: int | float) -> np.ndarray:
-        """Returns a table of nodes in the places of the levels, with nothing in those that are empty: recursions move no arrays then."""
+        """Return a node table in slots, with `nothing` in empty slots: recursions then move no arrays."""
         return np.concatenate([table, np.full_like(table, nothing, shape=(1, *table.shape[1:]))])[self.tree.slot_nodes]
 
     @functools.cached_property
     def signs(self) -> np.ndarray:
-        """What is in each place of the levels (places,): 1 for a joint, -1 for a crowded body, 0 for nothing."""
+        """Return the sign of each slot (slots,): 1 for a joint, -1 for a crowded body, 0 for empty slots."""
         return self._laid(np.where(np.asarray(self._nodes[0], int) < len(self._joints), 1.0, -1.0), 0.0)
 
     @functools.cached_property
     def numbers(self) -> np.ndarray:
-        """Which unknowns are in each place of the levels (places, own): rows by number, then motions of crowded bodies, then nothing."""
+        """Return the unknowns in each slot (slots, own).
+
+        Unknowns are numbered rows first, then motions of crowded bodies; the number `unknowns` marks padding.
+        """
         return self._laid(self.fronts[:, : self.sizes[0]], self.unknowns)
 
     def _numbers_of(self, node: int) -> list[int]:
@@ -185,7 +203,7 @@ class Elimination:
 
     @functools.cached_property
     def fronts(self) -> np.ndarray:
-        """Which unknowns each node and its border have (nodes, own + border), as `numbers` has them."""
+        """Return the unknowns of each node and its border (nodes, own + border), numbered as in `numbers`."""
         (own, border), (nodes, borders) = self.sizes, self._nodes
         fronts = np.full((len(nodes), own + border), self.unknowns)
         for at, (node, others) in enumerate(zip(nodes, borders, strict=True)):
@@ -196,7 +214,10 @@ class Elimination:
 
     @functools.cached_property
     def passed(self) -> np.ndarray:
-        """Where each border stands in the parent's front: 0/1 matrices (places, own + border, border)."""
+        """Return the positions of each border in the parent's front, as 0/1 matrices.
+
+        The shape is (slots, own + border, border).
+        """
         own, border = self.sizes
         passed = np.zeros((len(self.fronts), own + border, border))
         nothing = self.unknowns
@@ -210,16 +231,17 @@ class Elimination:
 
     @functools.cached_property
     def aligned(self) -> bool:
-        """Whether all borders stand at the beginning of the parents' fronts, in order."""
+        """Return whether every border is at the beginning of its parent's front, in order."""
         return not np.any(self.passed * (1.0 - np.eye(*self.passed.shape[1:])))
 
     @functools.cached_property
     def sides(self) -> list[np.ndarray]:
-        """Which sides of the rows of each front are on the first, on the second, ... body of the node, (places, own + border) each.
+        """Return the sides of the rows of each front for the first, second, ... body of the node.
 
-        Sides are numbered as those of all rows on their first bodies, then on their second ones, and so on, then one of zeros, for rows
-        that are not on that body and for bodies whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides
-        on one of its bodies.
+        The shape is (slots, own + border) each. Sides are numbered as the first bodies of all rows, then the
+        second bodies, and so on. A side of zeros follows, for rows that are not on that body and for bodies
+        whose motions are unknowns. Entries of J J^T in the columns of a node are products of sides on one of
+        its bodies.
         """
         rows, nodes = len(self.connected), self._nodes[0]
         still = {*self._crowded, self.bodies}
@@ -235,12 +257,15 @@ class Elimination:
 
     @property
     def _most(self) -> int:
-        """The largest number of bodies of a row."""
+        """Return the largest number of bodies of a row."""
         return max((len(on) for on in self.connected), default=0)
 
     @functools.cached_property
     def motions(self) -> np.ndarray:
-        """Which single number of the sides (flat) couples a row with the motion of a crowded body (places, front, own)."""
+        """Return the index of the number that couples a row with the motion of a crowded body.
+
+        The shape is (slots, front, own). Indices refer to the flat array of all sides.
+        """
         rows, (own, _), fronts = len(self.connected), self.sizes, self.fronts
         found = np.full((*fronts.shape, own), self._most * rows * self.width)
         for at in range(len(fronts)):
@@ -257,5 +282,5 @@ class Elimination:
 
 @functools.lru_cache(maxsize=64)
 def elimination(connected: tuple[tuple[int, ...], ...], bodies: int, width: int) -> Elimination:
-    """Returns the elimination of rows; its order is found once."""
+    """Return the elimination order of the rows. The order is computed once per structure and cached."""
     return Elimination(connected, bodies, width)

@@ -1,10 +1,11 @@
-"""The numbers of an elimination: the factors of J J^T + C, and solutions with them; see `jaxdae.operators.elimination`.
+"""Numerical factors of J J^T + C by elimination, and solutions with them; see `jaxdae.operators.elimination`.
 
-A front is the matrix of the unknowns of a node and of its border, own unknowns first. Arrays of nodes may have further axes at their ends,
-those of worlds.
+A front is the matrix of the unknowns of a node and of its border, with the node's own unknowns first. Node
+arrays may have further axes at the end, the batch axes.
 
-Kept are X and L^-T S, which stands in place of L: what eliminates the columns of [A; B] turns a unit matrix below them into it. Solutions
-are products with both then, y = S (L^-T S)^T b and x = (L^-T S) S (S y - X^T x of the border): the program has no part for each unknown.
+The stored factors are X and L^-T S, which replaces L: the operations that eliminate the columns of [A; B]
+turn an identity matrix below them into L^-T S. Solutions are then products with both, y = S (L^-T S)^T b and
+x = (L^-T S) S (S y - X^T x of the border). The program does not unroll over the unknowns.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from jaxdae.typing import Leaf
 
 @pytree
 class EliminationFactors:
-    """The factors of J J^T + C: of a batch or of many rows by elimination, of few rows of one world as a matrix.
+    """Factors of J J^T + C: by elimination for a batch or many rows, dense for few rows of one world.
 
     Attributes:
-        order: who is eliminated when (static).
-        lower: the Cholesky factor (nc, nc) of the matrix; infinite in a batch, (0, 0) for many rows.
-        columns: [L^-T S; X] of all nodes (slots, own + border, own); infinite where the matrix is there.
+        order: the elimination order (static).
+        lower: the Cholesky factor (nc, nc) of the dense matrix; infinite in a batch, (0, 0) for many rows.
+        columns: [L^-T S; X] of all nodes (slots, own + border, own); infinite if `lower` is used.
     """
 
     order: Elimination = static()
@@ -43,7 +44,7 @@ class EliminationFactors:
     columns: Leaf
 
     def solve(self, b: Float[Array, " nc"]) -> Float[Array, " nc"]:
-        """Returns (J J^T + C)^-1 b."""
+        """Return (J J^T + C)^-1 b."""
         order = self.order
 
         def one(factors: Any, b: Any) -> Any:
@@ -62,13 +63,14 @@ def _is_small(order: Elimination) -> bool:
 
 
 def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: Callable[..., Any]) -> EliminationFactors:
-    """Returns the factors of J J^T + C; NaN where a pivot is no more than rounding.
+    """Return the factors of J J^T + C; NaN if a pivot is within rounding error.
 
     Args:
-        order: who is eliminated when.
-        sides: the entries of all rows in the velocities of their first, second, ... bodies, (nc, width) each.
+        order: the elimination order.
+        sides: the entries of all rows for the velocities of their first, second, ... bodies, (nc, width)
+            each.
         compliance: C (nc,).
-        gram: the function from the sides to J J^T (nc, nc), of which the lower triangle is read.
+        gram: function from the sides to J J^T (nc, nc), of which only the lower triangle is read.
     """
     rows, shape = len(order.connected), (len(order.numbers), sum(order.sizes), order.sizes[0])
 
@@ -84,7 +86,8 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
         if not any(batched):
             return factorized(*arguments), (False, False)
         soft, *rest = worlds_last(size, batched, arguments)
-        # Where nothing is soft C is a constant: for all worlds, the compiler would take a second to look up each of its zeros.
+        # Without compliance, C is a constant. If it were broadcast to all worlds, the compiler would take a
+        # second to look up each of its zeros.
         columns = worlds_back(_made(order, soft if batched[0] else arguments[0][:, None], *rest))
         return (jnp.full((rows, rows) if _is_small(order) else (0, 0), jnp.inf, columns.dtype), columns), (False, True)
 
@@ -92,36 +95,40 @@ def eliminate(order: Elimination, sides: Sequence[Any], compliance: Any, gram: C
 
 
 def constant(values: Any, like: Any, axes: int) -> Any:
-    """Returns constants as an array with so many axes of size one at the end."""
+    """Return constants as an array with `axes` trailing axes of size one."""
     return jnp.asarray(values, like.dtype).reshape(*np.shape(values), *[1] * axes)
 
 
 def _unit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function (order, *arrays) that a program traces once.
+    """Return a rematerialized function (order, *arrays) that JAX traces once per program.
 
-    A step factorizes up to three times and solves four times; it is traced in 0.7 of the time so.
+    A step factorizes up to three times and solves four times. The tracing time of a step falls to 0.7 of its
+    value.
     """
     return made_again(jax.jit(function, static_argnums=0), static_argnums=0)
 
 
 @_unit
 def _made(order: Elimination, compliance: Any, *sides: Any) -> Any:
-    """Returns [L^-T S; X] (places, own + border, own, ...) for rows (nc, width, ...) and C (nc, ...)."""
+    """Return [L^-T S; X] (slots, own + border, own, ...) for rows (nc, width, ...) and C (nc, ...)."""
     return _factorized(order, _assembled(order, sides, compliance))
 
 
 def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any:
-    """Returns the first columns of all fronts (places, own + border, own, ...) of rows (nc, width, ...) and C (nc, ...)."""
+    """Assemble the first columns of all fronts (slots, own + border, own, ...).
+
+    The rows have the shape (nc, width, ...) and C has the shape (nc, ...).
+    """
     first, own = sides[0], order.sizes[0]
     rows, worlds = len(order.connected), first.ndim - 2
     parts = *sides, jnp.zeros_like(first[:1])
-    # Worlds were first where rows were computed: a unit turns them once, not for each of the fronts that reads a row.
+    # The rows had the batch axis first. The outlined `joined` transposes them once, not per front.
     entries = joined(*parts) if worlds else jnp.concatenate(parts)
     one, *more = (on[:, :, None] * on[:, None, :own] for on in (entries[numbers] for numbers in order.sides))
     columns = jnp.sum(sum(more, one), axis=3)
     if order.unknowns > rows:
         columns = columns + entries.reshape(-1, *entries.shape[2:])[order.motions]
-    # On the diagonal: C of rows, -1 of motions, and 1 or -1 where there is nothing, by the sign of the node.
+    # The diagonal: C for rows, -1 for motions, and the sign of the node, 1 or -1, for padding.
     soft = jnp.concatenate([compliance, jnp.zeros_like(compliance[:1])])[np.minimum(order.numbers, rows)]
     ones = np.where(order.numbers < rows, 0.0, order.signs[:, None])
     eye = constant(np.eye(sum(order.sizes), order.sizes[0])[None], first, worlds)
@@ -129,10 +136,10 @@ def _assembled(order: Elimination, sides: Sequence[Any], compliance: Any) -> Any
 
 
 def _factorized(order: Elimination, columns: Any) -> Any:
-    """Returns [L^-T S; X] (places, own + border, own, ...) from the first columns of the fronts.
+    """Return [L^-T S; X] (slots, own + border, own, ...) from the first columns of the fronts.
 
-    The columns have rows of one more below them, which turn into L^-T S as those of the border turn into X. What is left of the border
-    is found when all columns are done, in one pass over it.
+    An identity matrix below the columns turns into L^-T S, as the rows of the border turn into X. After all
+    columns are eliminated, one pass updates the remaining matrix of the border.
     """
     own, border = order.sizes
     worlds, sizes = columns.ndim - 3, columns.shape[3:]
@@ -147,7 +154,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
             column = jax.lax.dynamic_index_in_dim(pending, j, 2, keepdims=False)
             pivot = sign[:, 0] * jax.lax.dynamic_index_in_dim(column, j, 1, keepdims=False)
             regular: Any = jnp.where(pivot > limit * jnp.abs(entry), pivot, jnp.nan)
-            # Empty places of a row have no sign, and their pivots are one.
+            # Empty slots have the sign zero. Their pivots are set to one.
             safe: Any = jnp.where(sign[:, 0] == 0.0, 1.0, regular)
             column = sign * column / jnp.sqrt(safe)[:, None]
             return pending - sign[:, None] * column[:, :, None] * column[:, None, :own], column
@@ -165,7 +172,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
             gives = jnp.sum(jnp.sum(passed[:, :, :, None] * rest[:, None], axis=2)[:, :, None] * passed[:, None], axis=3)
         return gives, jnp.moveaxis(jnp.concatenate([inverse, beyond], axis=2), 0, 2)
 
-    # What pivots are compared with: the diagonal before anything is subtracted.
+    # Pivots are compared with the diagonal before elimination.
     entries = jnp.stack([columns[:, j, j] for j in range(own)], axis=1)
     signs, passed = constant(order.signs[:, None], columns, worlds), constant(order.passed, columns, worlds)
     nothing = jnp.zeros((own + border, own + border, *sizes), columns.dtype)
@@ -174,7 +181,7 @@ def _factorized(order: Elimination, columns: Any) -> Any:
 
 @_unit
 def _solved(order: Elimination, columns: Any, b: Any) -> Any:
-    """Returns (J J^T + C)^-1 b (nc, ...) with the factors (places, own + border, own, ...)."""
+    """Return (J J^T + C)^-1 b (nc, ...) from the factors (slots, own + border, own, ...)."""
     own, border = order.sizes
     worlds, sizes = b.ndim - 1, b.shape[1:]
     padded = jnp.concatenate([b, jnp.zeros((order.unknowns + 1 - b.shape[0], *sizes), b.dtype)])
@@ -196,16 +203,16 @@ def _solved(order: Elimination, columns: Any, b: Any) -> Any:
     nothing = jnp.zeros((own + border, *sizes), b.dtype)
     y = inward(order.tree, down, (columns, signs, passed, padded[order.numbers]), nothing)
     x = outward(order.tree, up, (columns, signs, passed, y), nothing)
-    where = np.zeros(order.unknowns + 1, int)  # Of what has no number the last entry is written, and not read.
+    where = np.zeros(order.unknowns + 1, int)  # The entry of the padding is not read.
     where[order.numbers.reshape(-1)] = np.arange(order.numbers.size)
     return x.reshape(-1, *sizes)[where[: b.shape[0]]]
 
 
 def _padded(entry: Any, more: int, axis: int) -> Any:
-    """Returns an entry with so many zeros more at the end of an axis."""
+    """Append `more` zeros along an axis."""
     return jnp.pad(entry, [(0, more if k == axis else 0) for k in range(entry.ndim)])
 
 
 def present(pivot: Any) -> Any:
-    """Returns the pivot; one for empty places of a row, which have none."""
+    """Return the pivot, and one for empty slots, which have a pivot of zero."""
     return jnp.where(pivot == 0.0, 1.0, pivot)

@@ -1,7 +1,8 @@
-"""The constraint Jacobian as an operator: a matrix, rows of body pairs, or products by autodiff.
+"""The constraint Jacobian as an operator: a dense matrix, blocks of body pairs, or products by autodiff.
 
-Whoever uses J sees only the methods of `JacobianOperator`; what a structure has no better way for begins with `as_dense()`.
-`masked`, `leading`, `between` and `stacked` make J of a system out of the parts that wrappers have.
+Callers use only the methods of `JacobianOperator`. Methods without a better algorithm for a structure start
+from `as_dense()`. `masked`, `leading`, `between` and `stacked` assemble J of a system from the parts of its
+wrappers.
 """
 
 from __future__ import annotations
@@ -24,52 +25,55 @@ from jaxdae.typing import Leaf
 
 
 class GramFactors(Protocol):
-    """J J^T + C, factorized; a pytree."""
+    """The factorized matrix J J^T + C; a pytree."""
 
     def solve(self, b: Float[Array, " nc"]) -> Float[Array, " nc"]:
-        """Returns (J J^T + C)^-1 b."""
+        """Return (J J^T + C)^-1 b."""
         ...
 
 
 class JacobianOperator(abc.ABC):
-    """J (nc, nv) as products; a pytree, so that it can be differentiated with respect to what it is made of."""
+    """The Jacobian J (nc, nv) as products.
+
+    It is a pytree, so that it is differentiable with respect to its data.
+    """
 
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
 
     @property
     @abc.abstractmethod
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
 
     @abc.abstractmethod
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
 
     @abc.abstractmethod
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
 
     def as_dense(self) -> Float[Array, "nc nv"]:
-        """Returns the matrix as an array."""
+        """Return the matrix as an array."""
         return jax.vmap(self.times, out_axes=1)(jnp.eye(self.shape[1], dtype=self.dtype))
 
     def masked(self, active: Bool[Array, " nc"]) -> JacobianOperator:
-        """Returns J with zeros in the rows that are not active."""
+        """Return J with zeros in inactive rows."""
         return MaskedRows(self, active)
 
     def between(self, start: int, stop: int) -> JacobianOperator:
-        """Returns the rows start, ..., stop - 1."""
+        """Return the rows start, ..., stop - 1."""
         return self if (start, stop) == (0, self.shape[0]) else RowRange(self, start, stop)
 
     def leading(self, rows: int) -> JacobianOperator:
-        """Returns the first rows."""
+        """Return the first rows."""
         return self.between(0, rows)
 
     def stacked(self, *others: JacobianOperator) -> JacobianOperator:
-        """Returns the rows of this operator, and below them those of the others."""
+        """Return the rows of this operator, followed by the rows of the others."""
         first, *rest = [part for part in (self, *others) if part.shape[0]] or [self]
         return first._above(*rest) if rest else first
 
@@ -77,26 +81,31 @@ class JacobianOperator(abc.ABC):
         return StackedRows((self, *others))
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> JacobianOperator:
-        """Returns J diag(d)^-1: each column divided by its number."""
+        """Return J diag(d)^-1: divide each column by its divisor."""
         return DenseRows(self.as_dense() / divisors[None, :])
 
     def times_blocks(self, blocks: Float[Array, "k b b"]) -> JacobianOperator:
-        """Returns J B with B block diagonal, k b = nv."""
+        """Return J B with B block diagonal, k b = nv."""
         count, width, _ = blocks.shape
         split = self.as_dense().reshape(-1, count, width)
         return DenseRows(jnp.einsum("rki,kij->rkj", split, blocks).reshape(self.shape))
 
     def gram(self) -> Float[Array, "nc nc"]:
-        """Returns J J^T, symmetric to the last bit."""
+        """Return J J^T, bitwise symmetric."""
         dense = self.as_dense()
         return small_matrix.product_transposed(dense, dense)
 
     def gram_factors(self, compliance: Float[Array, " nc"] | None) -> GramFactors:
-        """Returns the factors of J J^T + C, C diagonal, None for zero; NaN where it is singular. Not meant to be differentiated."""
+        """Return the factors of J J^T + C with C diagonal, None for zero; NaN if the matrix is singular.
+
+        Do not differentiate the factors.
+        """
         return softened_cholesky(self.gram(), compliance)
 
     def eliminated(self, mass: Any, compliance: Float[Array, " nc"] | None) -> Any:
-        """Returns the factors of [M -J^T; J C] (see `jaxdae.saddle_point.interface`) where M and J are best eliminated together, else None.
+        """Return the factors of [M -J^T; J C] if eliminating M and J together is preferable, else None.
+
+        See `jaxdae.saddle_point.interface`.
 
         Args:
             mass: M, an operator.
@@ -105,70 +114,75 @@ class JacobianOperator(abc.ABC):
         return None
 
     def row_sizes(self) -> Float[Array, " nc"]:
-        """Returns the largest magnitude in each row; zero where there are no columns."""
+        """Return the largest magnitude in each row; zero if there are no columns."""
         return jnp.max(jnp.abs(self.as_dense()), axis=1, initial=0.0)
 
     def touched(self) -> Bool[Array, " nv"]:
-        """Returns which columns have entries in any row; all of them where that takes the matrix to find out."""
+        """Return which columns have a nonzero entry in any row.
+
+        Return all columns if the test would need the dense matrix.
+        """
         return jnp.ones((self.shape[1],), bool)
 
 
 def softened_cholesky(gram: Float[Array, "nc nc"], compliance: Float[Array, " nc"] | None) -> GramFactors:
-    """Returns the factors of J J^T + C, of which the lower triangle is given; C diagonal, None for zero."""
+    """Return the factors of J J^T + C from the lower triangle of J J^T; C diagonal, None for zero."""
     return small_matrix.solving_factors(gram if compliance is None else small_matrix.add_diagonal(gram, compliance))
 
 
 @pytree
 class DenseRows(JacobianOperator):
-    """J as a matrix (nc, nv)."""
+    """J as a dense matrix (nc, nv)."""
 
     matrix: Leaf
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
         return self.matrix.shape
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.matrix.dtype
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
         return small_matrix.matvec(self.matrix, x)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         return small_matrix.rmatvec(self.matrix, y)
 
     def as_dense(self) -> Float[Array, "nc nv"]:
-        """Returns the matrix."""
+        """Return the matrix."""
         return self.matrix
 
     def masked(self, active: Bool[Array, " nc"]) -> DenseRows:
-        """Returns J with zeros in the rows that are not active."""
+        """Return J with zeros in inactive rows."""
         return DenseRows(jnp.where(active[:, None], self.matrix, 0.0))
 
     def between(self, start: int, stop: int) -> DenseRows:
-        """Returns the rows start, ..., stop - 1."""
+        """Return the rows start, ..., stop - 1."""
         return DenseRows(self.matrix[start:stop])
 
     def _above(self, *others: JacobianOperator) -> DenseRows:
         return DenseRows(jnp.concatenate([self.matrix, *(other.as_dense() for other in others)]))
 
     def touched(self) -> Bool[Array, " nv"]:
-        """Returns which columns have entries in any row."""
+        """Return which columns have a nonzero entry in any row."""
         return jnp.any(self.matrix != 0.0, axis=0)
 
 
 @pytree
 class AutodiffRows(JacobianOperator):
-    """J of a system at a state: J x by one forward-mode derivative of the rows, J^T y by one reverse-mode derivative; never formed.
+    """J of a system at a state as products by autodiff; the matrix is never formed.
+
+    J x takes one forward-mode derivative of the rows, and J^T y takes one reverse-mode derivative.
 
     Attributes:
-        system: with `constraint(t, q)`, `velocity_constraint(t, q, v)` and `retract(q, xi)`.
-        state: with t, q and v.
+        system: has the methods `constraint(t, q)`, `velocity_constraint(t, q, v)` and `retract(q, xi)`.
+        state: has the fields t, q and v.
     """
 
     system: Leaf
@@ -176,20 +190,20 @@ class AutodiffRows(JacobianOperator):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
         return jax.eval_shape(self.times, self.state.v).shape[0], self.state.v.shape[0]
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.state.v.dtype
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
         return _push(self, x)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         return _pull(self, y)
 
 
@@ -198,7 +212,7 @@ def _rows(jacobian: AutodiffRows, xi: Any, v: Any) -> Any:
     return jnp.concatenate([system.constraint(t, system.retract(q, xi)), system.velocity_constraint(t, q, v)])
 
 
-# Compiled as units: an iteration uses them many times, and JAX then traces and differentiates each of them once.
+# Jitted, so that JAX traces and differentiates each function once although an iteration calls it many times.
 @jax.jit
 def _push(jacobian: AutodiffRows, x: Any) -> Any:
     v = jacobian.state.v
@@ -214,27 +228,27 @@ def _pull(jacobian: AutodiffRows, y: Any) -> Any:
 
 @pytree
 class MaskedRows(JacobianOperator):
-    """An operator with zeros in the rows that are not active (nc,)."""
+    """An operator with zeros in the inactive rows; `active` (nc,) marks the active rows."""
 
     whole: Leaf
     active: Leaf
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
         return self.whole.shape
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.whole.dtype
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x, zero in rows that are off."""
+        """Return J x, zero in inactive rows."""
         return jnp.asarray(jnp.where(self.active, self.whole.times(x), 0.0))
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y of the active rows."""
+        """Return J^T y of the active rows."""
         return self.whole.transpose_times(jnp.where(self.active, y, 0.0))
 
 
@@ -248,41 +262,41 @@ class RowRange(JacobianOperator):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (stop - start, nv)."""
+        """Return the shape (stop - start, nv)."""
         return self.stop - self.start, self.whole.shape[1]
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.whole.dtype
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
         return self.whole.times(x)[self.start : self.stop]
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         return self.whole.transpose_times(jnp.pad(y, (self.start, self.whole.shape[0] - self.stop)))
 
 
 @pytree
 class StackedRows(JacobianOperator):
-    """Operators below each other, at least one: a tuple of parts, each in its own structure."""
+    """Operators stacked below each other: a tuple of one or more parts, each in its own structure."""
 
     parts: tuple[Any, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return the shape (nc, nv)."""
         return self._ends()[-1], self.parts[0].shape[1]
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the dtype of the entries."""
         return self.parts[0].dtype
 
     def _ends(self) -> list[int]:
-        """Returns where the parts begin, and the number of rows."""
+        """Return the first row of each part, followed by the number of rows."""
         return [0, *np.cumsum([part.shape[0] for part in self.parts]).tolist()]
 
     def _split(self, y: Any) -> list[Any]:
@@ -290,11 +304,11 @@ class StackedRows(JacobianOperator):
         return [y[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x."""
+        """Return J x."""
         return jnp.concatenate([part.times(x) for part in self.parts])
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         forces = [part.transpose_times(entries) for part, entries in zip(self.parts, self._split(y), strict=True)]
         return functools.reduce(jnp.add, forces)
 
@@ -302,30 +316,34 @@ class StackedRows(JacobianOperator):
         return StackedRows((*self.parts, *others))
 
     def as_dense(self) -> Float[Array, "nc nv"]:
-        """Returns the matrix as an array."""
+        """Return the matrix as an array."""
         return jnp.concatenate([part.as_dense() for part in self.parts])
 
     def masked(self, active: Bool[Array, " nc"]) -> StackedRows:
-        """Returns J with zeros in the rows that are not active."""
+        """Return J with zeros in inactive rows."""
         return StackedRows(tuple(part.masked(some) for part, some in zip(self.parts, self._split(active), strict=True)))
 
     def between(self, start: int, stop: int) -> JacobianOperator:
-        """Returns the rows start, ..., stop - 1."""
+        """Return the rows start, ..., stop - 1."""
         offsets = zip(self.parts, self._ends()[:-1], strict=True)
         clipped = [(part, max(start - at, 0), min(stop - at, part.shape[0])) for part, at in offsets]
         first, *rest = [part.between(low, max(low, high)) for part, low, high in clipped if low <= part.shape[0]]
         return first.stacked(*rest)
 
     def over_columns(self, divisors: Float[Array, " nv"]) -> StackedRows:
-        """Returns J diag(d)^-1."""
+        """Return J diag(d)^-1."""
         return StackedRows(tuple(part.over_columns(divisors) for part in self.parts))
 
     def times_blocks(self, blocks: Float[Array, "k b b"]) -> StackedRows:
-        """Returns J B with B block diagonal."""
+        """Return J B with B block diagonal."""
         return StackedRows(tuple(part.times_blocks(blocks) for part in self.parts))
 
     def gram(self) -> Float[Array, "nc nc"]:
-        """Returns J J^T: of each part by itself, and of the later of two parts as a matrix that the earlier multiplies."""
+        """Return J J^T by blocks.
+
+        Each part forms its own diagonal block. For two parts, the earlier part multiplies the dense matrix of
+        the later part.
+        """
         across: dict[tuple[int, int], Any] = {}
         for i, part in enumerate(self.parts):
             across[i, i] = part.gram()
@@ -336,14 +354,14 @@ class StackedRows(JacobianOperator):
         return jnp.block([[across[i, j] for j in count] for i in count])
 
     def row_sizes(self) -> Float[Array, " nc"]:
-        """Returns the largest magnitude in each row."""
+        """Return the largest magnitude in each row."""
         return jnp.concatenate([part.row_sizes() for part in self.parts])
 
     def touched(self) -> Bool[Array, " nv"]:
-        """Returns which columns have entries in any row."""
+        """Return which columns have a nonzero entry in any row."""
         return jnp.any(jnp.stack([part.touched() for part in self.parts]), axis=0)
 
 
 def as_jacobian_operator(jacobian: Any) -> JacobianOperator:
-    """Returns J as an operator: of an array (nc, nv) `DenseRows`, an operator as it is. For what users pass in."""
+    """Convert user input to an operator: an array (nc, nv) to `DenseRows`; an operator stays unchanged."""
     return jacobian if isinstance(jacobian, JacobianOperator) else DenseRows(jnp.asarray(jacobian))
