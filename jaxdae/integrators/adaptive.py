@@ -1,17 +1,20 @@
-"""Adaptive steps: Diffrax's methods and step size controllers on the equations of motion, with our projection after every step.
+"""Adaptive steps: Diffrax solvers and step size controllers with a projection after every step.
 
-An adaptive method estimates the error of each of its steps and makes it as long as the tolerances allow: |error| <= atol + rtol |y| in the
-root mean square over all entries of y = (q, v), of which atol has the units. Errors *along* the constraint manifold add up over the steps;
-errors *across* it would grow quadratically, and the projection after every step removes them.
+An adaptive method estimates the error of each step and makes the step as long as the tolerances allow:
+|error| <= atol + rtol |y| in the root mean square over all entries of y = (q, v). atol has the units of y.
+Errors *along* the constraint manifold accumulate over the steps. Errors *across* it would grow quadratically,
+and the projection after every step removes them.
 
-`Adaptive` is an integrator like any other: each step of a rollout, of length dt, is made of as many adaptive steps as it needs, so that
-results come on a grid of times, and every world of a batch has steps of its own. Where that grid is not needed for anything but output,
-`adaptive_rollout` is faster: it makes steps across the output times.
+`Adaptive` is an ordinary integrator. Each rollout step of length dt consists of as many adaptive steps as it
+needs, so results are given on a fixed time grid, and every world of a batch has its own steps. If you need
+the grid only for output, use `adaptive_rollout`. It is faster because its steps extend across the output
+times.
 
-*Derivatives.* How long the steps are decides about the error of a solution and nothing else; their lengths are constant under
-differentiation. A rollout is run with a loop of unknown length, which has no reverse mode. Where it is differentiated, the lengths of the
-accepted steps are recorded, and the same steps are made again in a loop of known length, which has both modes at every order, and in which
-no rejected step appears. Each step is a checkpoint: reverse mode keeps its start only, and makes it once more.
+*Derivatives.* The step lengths affect only the error of a solution, so they are constant under
+differentiation. A rollout uses a loop of unknown length, which has no reverse mode. Under differentiation,
+the lengths of the accepted steps are recorded and the same steps are repeated in a loop of known length. This
+loop supports both modes at every order and contains no rejected steps. Each step is a checkpoint: reverse
+mode saves only its start and recomputes the step.
 """
 
 from __future__ import annotations
@@ -38,36 +41,42 @@ from jaxdae.system import AnySystem, State
 from jaxdae.typing import Leaf
 
 BLOCK = 16
-"""So many steps are passed over at once where a derivative finds them not taken."""
+"""Number of unused steps that the repeated loop skips at once."""
 
 
 @pytree
 class Adaptive(Method):
-    """An adaptive method as an integrator: each step of a rollout is made of as many steps as the tolerances ask for.
+    """An adaptive method as an integrator: each rollout step consists of adaptive steps.
 
-    The size of the steps is carried from one step of the rollout to the next. The first one is tried at the length dt.
+    The step size is carried from one rollout step to the next. The initial trial step is dt.
 
     Attributes:
         rtol: relative tolerance of a step.
-        atol: absolute tolerance of a step, in the units of q and v. The mean square over all their entries counts.
-        projection: what is projected after every adaptive step; None for nothing (quaternions are normalized all the same).
+        atol: absolute tolerance of a step, in the units of q and v. The error is the root mean square over
+            all entries.
+        projection: the projection after every adaptive step; None for no projection (quaternions are still
+            normalized).
         solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
-        pcoeff: the proportional part of the step size controller. With it steps grow more carefully, and fewer are rejected.
-        icoeff: its integral part.
-        dcoeff: its derivative part.
-        method: an explicit Diffrax solver with an error estimate; None for `diffrax.Dopri8()`, of order 8, the fastest at tolerances
-            below about 1e-6. `diffrax.Tsit5()`, of order 5, suits looser ones.
-        max_steps: how many adaptive steps, accepted and rejected, a step of the rollout may take. If they do not suffice, its status is
-            `STEP_BUDGET`.
+        pcoeff: the proportional coefficient of the step size controller. With it, steps grow more cautiously
+            and fewer are rejected.
+        icoeff: the integral coefficient of the controller.
+        dcoeff: the derivative coefficient of the controller.
+        method: an explicit Diffrax solver with an error estimate; None for `diffrax.Dopri8()`, of order 8,
+            the fastest at tolerances below about 1e-6. For larger tolerances, `diffrax.Tsit5()`, of order 5,
+            is suitable.
+        max_steps: maximum number of adaptive steps, accepted and rejected, per rollout step. If this is not
+            enough, the status is `STEP_BUDGET`.
 
-    First-order systems (`KinematicSystem`) are integrated as well: in q alone, v is the feasible velocity at the end.
+    First-order systems (`KinematicSystem`) are supported: only q is integrated, and v is the feasible
+    velocity at the end.
 
     `StepInfo.iterations` counts the adaptive steps, accepted and rejected.
 
-    Differentiable forward and reverse, at every order, with the lengths of the steps held constant; the derivative with respect to the
-    tolerances and the coefficients of the controller is therefore zero. A derivative costs about as much as that of a fixed-step
-    rollout with the same accepted steps. In a batch it costs as much for every world as for the world with most steps.
+    The method is differentiable in forward and reverse mode, at every order, with constant step lengths. The
+    derivatives with respect to the tolerances and the controller coefficients are therefore zero. A
+    derivative costs about as much as for a fixed-step rollout with the same accepted steps. In a batch, every
+    world costs as much as the world with the most steps.
     """
 
     rtol: Leaf = 1e-8
@@ -82,26 +91,26 @@ class Adaptive(Method):
     max_steps: int = static(default=256)
 
     def requirements(self) -> Any:
-        """Yields what the tolerances have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the tolerances; see `jaxdae.requirements`."""
         yield self.rtol > 0, "rtol must be positive"
         yield self.atol > 0, "atol must be positive"
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns (step, state of the controller): the step to take next in s, zero for not known yet."""
+        """Return (next step in s, state of the controller); a step of zero means unknown."""
         zero = jnp.zeros_like(state.t)
         _, controller_state = self.controller(state.q.dtype, 1.0).init(None, zero, zero, (state.q, state.v), zero, None, None, 1)
         return zero, jax.tree.map(jnp.asarray, controller_state)
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, of as many adaptive steps as it takes.
+        """Return the state after dt, using as many adaptive steps as needed.
 
-        The status is STEP_BUDGET where dt is not reached, and NOT_CONVERGED where the projection does not reach the manifold, see
-        `jaxdae.integrators.projected.projection_status`.
+        The status is STEP_BUDGET if dt is not reached, and NOT_CONVERGED if the projection does not reach the
+        manifold; see `jaxdae.integrators.projected.projection_status`.
 
         Raises:
             ImportError: Diffrax is not installed.
-            TypeError: the method or the projection is none.
-            ValueError: tolerances that are not positive, or fewer than one step.
+            TypeError: the method or the projection has an invalid type.
+            ValueError: a tolerance is not positive, or `max_steps` is less than 1.
         """
         self.check()
         start, a, lam, begun = motion(system, state, u, self.solver, self.stabilization)
@@ -109,35 +118,37 @@ class Adaptive(Method):
             (q, v), memory, count, reached = _advance((self, system, state, memory, u, jnp.asarray(dt, state.q.dtype)))
         new, ended = with_feasible_velocity(system, State(state.t + dt, q, v), u, self.solver)
         info = step_info(bound(system, new, u), new, (new.v - start) / dt if system.first_order else a, lam)
-        # Steps from a state without accelerations are rejected until the budget is used up; that is not their fault.
+        # Steps from a state without finite accelerations are rejected until the budget is exhausted. Report
+        # the cause, not STEP_BUDGET.
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
         status = first_failure(begun, status, ended, projection_status(system, self.projection, info, new))
         return new, memory, dataclasses.replace(info, iterations=count, status=status)
 
     def check(self) -> None:
-        """Raises where a field cannot be used; numbers are checked where they are known."""
+        """Raise an error if a field is invalid; check parameters only if their values are concrete."""
         check_method(self.diffrax_method())
         check_projection(self.projection)
         checked_count("Adaptive.max_steps", self.max_steps)
         check_requirements("integrator", self)
 
     def diffrax_method(self) -> Any:
-        """Returns the method; `diffrax.Dopri8()` where none is given."""
+        """Return the Diffrax solver, `diffrax.Dopri8()` by default."""
         return load_diffrax()[0].Dopri8() if self.method is None else self.method
 
     def controller(self, dtype: Any, shortest: Any) -> Any:
-        """Returns Diffrax's step size controller.
+        """Return the Diffrax step size controller.
 
         Args:
-            dtype: the precision of the state, which the tolerances are brought to.
-            shortest: a proposed step shorter than that, in s, ends the integration.
+            dtype: the precision of the state, to which the tolerances are converted.
+            shortest: minimum step in s; a shorter proposed step ends the integration.
         """
         tolerances = {name: jnp.asarray(getattr(self, name), dtype) for name in ("rtol", "atol")}
         coefficients = {name: jnp.asarray(getattr(self, name), dtype) for name in ("pcoeff", "icoeff", "dcoeff")}
         return load_diffrax()[0].PIDController(**tolerances, **coefficients, dtmin=shortest, force_dtmin=False)
 
 
-# A step of the rollout: adaptive steps from 0 to dt, in a time of its own, so that round-off does not depend on how late it is.
+# One rollout step: adaptive steps from 0 to dt in local time, so that round-off does not depend on the
+# absolute time.
 
 
 def _field(field: VectorField, start: Any, t: Any, y: Any, u: Any) -> Any:
@@ -145,7 +156,7 @@ def _field(field: VectorField, start: Any, t: Any, y: Any, u: Any) -> Any:
 
 
 def _terms(arguments: Any) -> tuple[Any, Any]:
-    """Returns Diffrax's term and solver."""
+    """Return the Diffrax term and solver."""
     diffrax, ours = load_diffrax()
     method, system, state, *_ = arguments
     field = VectorField(system, method.solver or system.default_solver, method.stabilization)
@@ -155,12 +166,16 @@ def _terms(arguments: Any) -> tuple[Any, Any]:
 
 
 def _solve(arguments: Any, record: bool) -> tuple[Any, Any]:
-    """Returns ((q, v), memory, how many steps, whether they reached dt), and the ends of the accepted steps if they are recorded."""
+    """Return ((q, v), memory, number of steps, whether they reached dt) and the recorded step ends.
+
+    The second value contains the ends of the accepted steps if `record` is set, else None.
+    """
     diffrax, ours = load_diffrax()
     method, _, state, (step, controller_state), u, dt = arguments
     term, solver = _terms(arguments)
-    # Diffrax takes 100 units in the last place before dt for dt itself; a step from there must be allowed. Without a shortest step a world
-    # that has failed would make its failing step until the budget is used up, every time, and let the others wait.
+    # Diffrax treats times within 100 units in the last place of dt as dt, so the minimum step must allow a
+    # step from there. Without a minimum step, a failed world would repeat its failing step until the budget
+    # is exhausted, at every rollout step, and delay the other worlds.
     inner = method.controller(state.q.dtype, 10.0 * jnp.finfo(state.q.dtype).eps * dt)
     step = jnp.where(step > 0.0, step, dt)
     controller = ours.RememberedStep(inner, (step, controller_state), jnp.minimum(step, dt))
@@ -191,7 +206,10 @@ def _nothing(t: Any, y: Any, args: Any) -> None:
 
 
 def _again(arguments: Any, ends: Any) -> Any:
-    """Returns (q, v) after the same steps, given by their ends as fractions of dt; from the last one on these are 1."""
+    """Return (q, v) after the recorded steps.
+
+    The ends of the steps are fractions of dt; the last end and the padding are 1.
+    """
     _, ours = load_diffrax()
     *_, state, _, u, dt = arguments
     term, solver = _terms(arguments)
@@ -209,7 +227,7 @@ def _again(arguments: Any, ends: Any) -> Any:
         taken = _any_world(edges[1][-1] > edges[0][0])
         return jax.lax.cond(taken, lambda y, edges: jax.lax.scan(body, y, edges)[0], lambda y, _: y, y, edges), None
 
-    # In blocks, because what is not taken is passed by one by one otherwise.
+    # Use blocks to skip unused steps together rather than one by one.
     missing = -ends.shape[0] % BLOCK
     ends = jnp.concatenate([ends, jnp.ones((missing,), ends.dtype)])
     starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
@@ -218,7 +236,10 @@ def _again(arguments: Any, ends: Any) -> Any:
 
 @custom_vmap
 def _any_world(x: Any) -> Any:
-    """Returns x; under `jax.vmap`, whether it holds in any world: a condition on it is then not turned into a selection."""
+    """Return x; under `jax.vmap`, return whether x is true in any world.
+
+    A `lax.cond` on the result is therefore not converted to a selection.
+    """
     return x
 
 
@@ -239,7 +260,7 @@ def _advance_jvp(primals: Any, tangents: Any) -> Any:
     def again(*values: Any) -> Any:
         return worlds_first(_again(moving.filled(values), fractions))
 
-    # Without the derivatives of the derivative, too: the lengths of the steps are constant at every order.
+    # Stop gradients here so that the step lengths are constant at every order of differentiation.
     (_, *rest), ends = jax.lax.stop_gradient(_solve(jax.lax.stop_gradient(arguments), record=True))
     dt = jax.lax.stop_gradient(arguments[-1])
     fractions = jnp.where(jnp.isfinite(ends), ends, dt) / dt

@@ -1,15 +1,17 @@
-"""Symmetric compositions: high orders from a symmetric method of order two.
+"""Symmetric compositions: high-order methods from a symmetric method of order two.
 
-A method with steps gamma_1 h, ..., gamma_s h one after the other, symmetric coefficients gamma_i = gamma_{s+1-i} and
+A method with consecutive steps gamma_1 h, ..., gamma_s h, symmetric coefficients gamma_i = gamma_{s+1-i} and
 
     sum gamma_i = 1,    sum gamma_i^3 = 0,    sum gamma_i^5 = 0 and one more for order 6, ...,
 
-is symmetric again and of order 4, 6 or 8. It inherits what the steps have: symplecticity, exact momenta, constraints. Some steps go
-backwards; with dissipative forces that loses stability, and methods that damp should not be composed.
+is also symmetric and has order 4, 6 or 8. It inherits the properties of its steps: symplecticity, exact
+momenta, constraints. Some steps go backward. With dissipative forces, this reduces stability. Do not compose
+methods with numerical damping.
 
 References:
-    E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", sections II.4 and V.3.2. M. Suzuki, Phys. Lett. A 146 (1990).
-    H. Yoshida, Phys. Lett. A 150 (1990). W. Kahan, R.-C. Li, Math. Comput. 66 (1997).
+    E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", sections II.4 and V.3.2. M. Suzuki,
+    Phys. Lett. A 146 (1990). H. Yoshida, Phys. Lett. A 150 (1990). W. Kahan, R.-C. Li, Math. Comput. 66
+    (1997).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from jaxdae.system import AnySystem, State
 
 
 def _mirrored(*half: float) -> tuple[float, ...]:
-    """Returns the coefficients from their first half and the middle one."""
+    """Return the coefficients from the first half, including the middle coefficient."""
     return (*half, *half[-2::-1])
 
 
@@ -57,24 +59,26 @@ KAHAN_LI8 = _mirrored(
 
 @pytree
 class Composition(PointWrapping):
-    """Steps of a symmetric method of order two, of lengths gamma_i h; of the order of its coefficients.
+    """Composition of steps gamma_i h of a symmetric method of order two; the coefficients set the order.
 
     Attributes:
-        integrator: a symmetric method of order two: `Rattle`, `DiscreteEulerLagrange`, `ImplicitMidpoint`, or one of your own that says so
-            by a class attribute `symmetric = True`. The order of others would not rise.
-        coefficients: gamma_i; they sum to 1. `Composition.yoshida4(...)` and its sisters fill them in.
+        integrator: a symmetric method of order two: `Rattle`, `DiscreteEulerLagrange`, `ImplicitMidpoint`, or
+            your own method with the class attribute `symmetric = True`. Composition does not raise the order
+            of other methods.
+        coefficients: gamma_i; they sum to 1. Use the constructors, such as `Composition.yoshida4(...)`.
 
-    At high orders the parts have to be solved to round-off for the whole to be as accurate as it could be: `Rattle(iterations=12)`.
+    At high orders, solve each part to round-off to reach the full accuracy, for example with
+    `Rattle(iterations=12)`.
 
-    `StepInfo.a` and `lam` are those of the first part, `violation` that at the end, `iterations` the most of a part. Inputs that are arrays
-    are held over the whole step, laws are evaluated in the parts.
+    `StepInfo.a` and `lam` come from the first part, `violation` from the end, and `iterations` is the maximum
+    over the parts. Input arrays are held over the whole step; feedback laws are evaluated in each part.
     """
 
     integrator: Integrator
     coefficients: tuple[float, ...] = static(default=SUZUKI4)
 
     def requirements(self) -> Any:
-        """Yields what the method has to be; see `jaxdae.requirements`."""
+        """Yield the conditions on the integrator; see `jaxdae.requirements`."""
         yield (
             is_symmetric(self.integrator),
             "integrator must be symmetric and of order two, as Rattle(), DiscreteEulerLagrange() and ImplicitMidpoint() are",
@@ -82,34 +86,37 @@ class Composition(PointWrapping):
 
     @classmethod
     def yoshida4(cls, integrator: Integrator) -> Composition:
-        """Returns the triple jump of order 4: three parts, the longest 1.7 h."""
+        """Return the triple jump of order 4: three parts, the longest 1.7 h."""
         return cls(integrator, YOSHIDA4)
 
     @classmethod
     def suzuki4(cls, integrator: Integrator) -> Composition:
-        """Returns Suzuki's composition of order 4: five parts, the longest 0.66 h, with errors far below those of the triple jump."""
+        """Return Suzuki's composition of order 4: five parts, the longest 0.66 h.
+
+        Its errors are far below the errors of the triple jump.
+        """
         return cls(integrator, SUZUKI4)
 
     @classmethod
     def yoshida6(cls, integrator: Integrator) -> Composition:
-        """Returns Yoshida's composition of order 6: seven parts (solution A)."""
+        """Return Yoshida's composition of order 6: seven parts (solution A)."""
         return cls(integrator, YOSHIDA6)
 
     @classmethod
     def kahan_li6(cls, integrator: Integrator) -> Composition:
-        """Returns Kahan and Li's composition of order 6: nine parts, with errors far below those of Yoshida's."""
+        """Return Kahan and Li's composition of order 6: nine parts, far more accurate than `yoshida6`."""
         return cls(integrator, KAHAN_LI6)
 
     @classmethod
     def kahan_li8(cls, integrator: Integrator) -> Composition:
-        """Returns Kahan and Li's composition of order 8: seventeen parts."""
+        """Return Kahan and Li's composition of order 8: seventeen parts."""
         return cls(integrator, KAHAN_LI8)
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns the memory of the parts.
+        """Return the memory of the parts.
 
         Raises:
-            ValueError: coefficients that do not sum to 1, or are not symmetric.
+            ValueError: the coefficients do not sum to 1, or are not symmetric.
         """
         gammas = self.coefficients
         if not gammas or abs(sum(gammas) - 1.0) > 1e-12:
@@ -119,7 +126,7 @@ class Composition(PointWrapping):
         return self.integrator.init(system, state)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt."""
+        """Return the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
 
         def part(carry: Any, gamma: Any) -> Any:
@@ -128,10 +135,10 @@ class Composition(PointWrapping):
             status = first_failure(status, info.status)
             return (at, memory, status, jnp.maximum(iterations, info.iterations)), info
 
-        # A loop: the program does not grow with the number of parts.
+        # Use a loop so that the program size does not depend on the number of parts.
         start = (point, memory, jnp.asarray(Status.OK, jnp.int32), jnp.zeros((), jnp.int32))
         (new, memory, status, iterations), infos = jax.lax.scan(part, start, jnp.asarray(self.coefficients, state.q.dtype))
         first, last = (jax.tree.map(lambda x, k=k: x[k], infos) for k in (0, -1))
         info = dataclasses.replace(last, a=first.a, lam=first.lam, status=status, iterations=iterations)
-        # Time in one sum: that of the parts would differ by rounding.
+        # Compute the time in one sum. Adding up the parts would change it by rounding.
         return Point(State(state.t + dt, new.q, new.v), new.linearization, estimate=new.estimate), memory, info

@@ -1,4 +1,4 @@
-"""The two first-order methods: explicit Euler, and its semi-implicit (symplectic) variant."""
+"""First-order methods: explicit Euler and semi-implicit (symplectic) Euler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExplicitEuler(PointMethod):
 
     @property
     def position_share(self) -> float:
-        """The share of h^2 a in the displacement of a step: 0: positions move with the old velocity."""
+        """The share of h^2 a in the displacement of a step: 0; positions move with the old velocity."""
         return 0.0
 
     def step_matrix(self, rate: Any) -> Any:
@@ -43,7 +43,7 @@ class ExplicitEuler(PointMethod):
         return jnp.eye(2, dtype=rate.dtype) + rate
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one evaluation of the dynamics."""
+        """Return the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         new = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
@@ -52,7 +52,9 @@ class ExplicitEuler(PointMethod):
 
 @pytree
 class SemiImplicitEuler(PointMethod):
-    """v+ = v + h a(t, q, v), q+ = q (+) h v+. Order 1; symplectic without constraints, and the workhorse of physics engines.
+    """v+ = v + h a(t, q, v), q+ = q (+) h v+. Order 1; symplectic without constraints.
+
+    This is the standard method of physics engines.
 
     Attributes:
         solver: a saddle-point solver; None for the default solver of the system.
@@ -70,7 +72,7 @@ class SemiImplicitEuler(PointMethod):
 
     @property
     def position_share(self) -> float:
-        """The share of h^2 a in the displacement of a step: 1: positions move with the new velocity."""
+        """The share of h^2 a in the displacement of a step: 1; positions move with the new velocity."""
         return 1.0
 
     def step_matrix(self, rate: Any) -> Any:
@@ -78,7 +80,7 @@ class SemiImplicitEuler(PointMethod):
         return jnp.eye(2, dtype=rate.dtype) + rate.at[0].add(rate[1])
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one evaluation of the dynamics."""
+        """Return the point after dt; one evaluation of the dynamics."""
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         v = state.v + dt * a

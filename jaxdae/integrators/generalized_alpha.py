@@ -1,27 +1,32 @@
-"""The generalized-alpha method on the index-3 form: second order, with numerical damping of fast modes at will.
+"""Generalized-alpha method on the index-3 form: second order, with adjustable damping of fast modes.
 
-With an auxiliary acceleration A beside a (both at every time), alpha_m, alpha_f, gamma and beta from one number rho_inf,
+With an auxiliary acceleration A in addition to a, and with alpha_m, alpha_f, gamma and beta defined by one
+parameter rho = rho_inf,
 
     q1 = q0 (+) (h v0 + h^2 (1/2 - beta) A0 + h^2 beta A1),        v1 = v0 + h (1 - gamma) A0 + h gamma A1,
     (1 - alpha_m) A1 + alpha_m A0 = (1 - alpha_f) a1 + alpha_f a0,
     M(q1) a1 = f(t1, q1, v1) + J(q1)^T lam1,        g(t1, q1) = 0,  w(t1, q1, v1) = 0,
 
-    alpha_m = (2 rho - 1) / (rho + 1),   alpha_f = rho / (rho + 1),   gamma = 1/2 + alpha_f - alpha_m,   beta = (gamma + 1/2)^2 / 4.
+    alpha_m = (2 rho - 1) / (rho + 1),   alpha_f = rho / (rho + 1),
+    gamma = 1/2 + alpha_f - alpha_m,     beta = (gamma + 1/2)^2 / 4.
 
-rho_inf is the factor by which a step multiplies infinitely fast modes: 1 keeps them, 0 removes them at once. The constraint rows are
-divided by h^2 beta', the factor with which a1 moves the positions, so that Newton's matrix is that of the saddle point up to terms in h,
+rho_inf is the factor by which a step multiplies infinitely fast modes: 1 preserves them, 0 removes them in
+one step. The constraint rows are divided by h^2 beta', the factor with which a1 moves the positions. Newton's
+matrix is then the saddle-point matrix up to terms in h,
 
-    [M + h gamma' D + h^2 beta' K, -J^T; J, C],     (beta', gamma') = (beta, gamma) (1 - alpha_f) / (1 - alpha_m),
+    [M + h gamma' D + h^2 beta' K, -J^T; J, C],     (beta', gamma') = (beta, gamma) (1 - alpha_f) / (1 -
+    alpha_m),
 
-with D = -df/dv and K = d(M a - f - J^T lam)/dq; `jaxdae.newton` says how it is inverted.
+with D = -df/dv and K = d(M a - f - J^T lam)/dq; see `jaxdae.newton` for its inverse.
 
-Positions, velocities and multipliers converge with order two. Position-level rows hold to round-off, their rates to O(h^2). With rotations
-in `retract` this is the Lie-group method of Bruels and Cardona.
+Positions, velocities and multipliers converge with order two. Position-level rows hold to round-off, their
+rates to O(h^2). With rotations in `retract`, this is the Lie-group method of Bruels and Cardona.
 
 References:
-    J. Chung, G. M. Hulbert, J. Appl. Mech. 60 (1993). M. Arnold, O. Bruels, "Convergence of the generalized-alpha scheme for constrained
-    mechanical systems", Multibody Syst. Dyn. 18 (2007). O. Bruels, A. Cardona, M. Arnold, "Lie group generalized-alpha time integration
-    of constrained flexible multibody systems", Mech. Mach. Theory 48 (2012).
+    J. Chung, G. M. Hulbert, J. Appl. Mech. 60 (1993). M. Arnold, O. Bruels, "Convergence of the
+    generalized-alpha scheme for constrained mechanical systems", Multibody Syst. Dyn. 18 (2007). O. Bruels,
+    A. Cardona, M. Arnold, "Lie group generalized-alpha time integration of constrained flexible multibody
+    systems", Mech. Mach. Theory 48 (2012).
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from jaxdae.typing import Leaf
 
 @pytree
 class AlphaMemory:
-    """What the method carries: the auxiliary and the true accelerations (nv,), multipliers (nc,), and whether there are any ()."""
+    """Memory: auxiliary and true accelerations (nv,), multipliers (nc,), and whether they are valid ()."""
 
     auxiliary: Leaf
     a: Leaf
@@ -57,14 +62,14 @@ def _weights(rho: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _factors(rho: Any) -> tuple[Any, Any]:
-    """Returns beta' and gamma', by which h^2 a1 and h a1 move positions and velocities."""
+    """Return beta' and gamma', the factors with which h^2 a1 and h a1 move positions and velocities."""
     alpha_m, alpha_f, gamma, beta = _weights(rho)
     share = (1.0 - alpha_f) / (1.0 - alpha_m)
     return beta * share, gamma * share
 
 
 def _end(state: State, system: AnySystem, a: Any, memory: AlphaMemory, rho: Any, dt: Any) -> tuple[Any, State]:
-    """Returns the auxiliary acceleration and the state at the end."""
+    """Return the auxiliary acceleration and the state at the end."""
     alpha_m, alpha_f, gamma, beta = _weights(rho)
     new = ((1.0 - alpha_f) * a + alpha_f * memory.a - alpha_m * memory.auxiliary) / (1.0 - alpha_m)
     v = state.v + dt * ((1.0 - gamma) * memory.auxiliary + gamma * new)
@@ -85,14 +90,17 @@ def _residual(x: Unknowns, args: Any) -> Unknowns:
 
 @pytree
 class GeneralizedAlpha(Method):
-    """The generalized-alpha method with constraints on positions. Order 2; damping of fast modes by rho_inf.
+    """The generalized-alpha method with position-level constraints. Order 2; rho_inf damps fast modes.
 
-    `StepInfo.a` and `lam` are the method's own at the start of the step; in the first step those of the dynamics.
+    `StepInfo.a` and `lam` are the values of the method at the start of the step. In the first step, they are
+    the values of the dynamics.
 
     Attributes:
         rho_inf: the factor by which a step multiplies infinitely fast modes, 0 to 1.
-        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
-        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and
+            projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; the corrections update h a
+            and h lam.
     """
 
     rho_inf: Leaf = 0.8
@@ -100,17 +108,20 @@ class GeneralizedAlpha(Method):
     newton: NewtonMethod = DenseNewton(iterations=8)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield (self.rho_inf >= 0) & (self.rho_inf <= 1), "rho_inf must lie between 0 and 1"
         yield is_newton(self.newton)
 
     def init(self, system: AnySystem, state: State) -> AlphaMemory:
-        """Returns the memory of a method that has not started: its first step asks for the accelerations, which may need an input."""
+        """Return the memory before the first step.
+
+        The first step computes the accelerations, because they may need an input.
+        """
         nothing = jnp.zeros_like(state.v)
         return AlphaMemory(nothing, nothing, jnp.zeros_like(velocity_residual(system, state)), jnp.zeros((), bool))
 
     def step(self, system: AnySystem, state: State, memory: AlphaMemory, u: Any, dt: Any) -> tuple[State, AlphaMemory, StepInfo]:
-        """Returns the state after dt."""
+        """Return the state after dt."""
         dt, rho = (jnp.asarray(x, state.q.dtype) for x in (dt, self.rho_inf))
         at = linearize(system, state, self.solver)
         a, lam = dynamics_at_start(self, system, state, at, u)

@@ -1,21 +1,26 @@
-"""Half-explicit Runge-Kutta methods: explicit in positions and velocities, with multipliers that satisfy the constraints of each stage.
+"""Half-explicit Runge-Kutta methods: explicit in positions and velocities, implicit in the multipliers.
 
-The constraint is taken at the velocity level (index 2), r(t, q, v) = [g'; w] = 0. The stages move by
+The constraint is imposed at the velocity level (index 2), r(t, q, v) = [g'; w] = 0. The stages are
 
-    Q_i = q0 (+) h sum_{j<i} a_ij V_j,      V_i = v0 + h sum_{j<i} a_ij A_j,      M(Q_i) A_i = f(t_i, Q_i, V_i) + J(Q_i)^T lam_i,
+    Q_i = q0 (+) h sum_{j<i} a_ij V_j,      V_i = v0 + h sum_{j<i} a_ij A_j,
+    M(Q_i) A_i = f(t_i, Q_i, V_i) + J(Q_i)^T lam_i,
 
-and lam_i is chosen such that the *next* stage satisfies r(t_{i+1}, Q_{i+1}, V_{i+1}) = 0 (the result of the step, for the last one). Since
-Q_{i+1} is known before lam_i, that is linear for rows that are affine in v:
+and lam_i is chosen such that the *next* stage satisfies r(t_{i+1}, Q_{i+1}, V_{i+1}) = 0 (for the last stage,
+the result of the step). Since Q_{i+1} is known before lam_i, this equation is linear for rows that are affine
+in v:
 
-    h a_{i+1,i} J(Q_{i+1}) M(Q_i)^-1 J(Q_i)^T lam_i = -r(t_{i+1}, Q_{i+1}, V*),        V*: V_{i+1} with lam_i = 0.
+    h a_{i+1,i} J(Q_{i+1}) M(Q_i)^-1 J(Q_i)^T lam_i = -r(t_{i+1}, Q_{i+1}, V*),     V*: V_{i+1} with lam_i =
+    0.
 
-The result satisfies [g'; w] = 0 to round-off; g itself drifts by the error of the method, and `Projected` removes that. Explicit tableaus
-need more conditions here than for ordinary equations (classical RK4 falls to order two); `HEM4` satisfies them to order four in positions
-and velocities with five stages.
+The result satisfies [g'; w] = 0 to round-off. g itself drifts by the error of the method, and `Projected`
+removes this drift. Explicit tableaus must satisfy more order conditions here than for ordinary differential
+equations (classical RK4 falls to order two). `HEM4` satisfies them to order four in positions and velocities
+with five stages.
 
 References:
-    V. Brasey, E. Hairer, "Half-explicit Runge-Kutta methods for differential-algebraic systems of index 2", SIAM J. Numer. Anal. 30
-    (1993). E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", section VII.6.
+    V. Brasey, E. Hairer, "Half-explicit Runge-Kutta methods for differential-algebraic systems of index 2",
+    SIAM J. Numer. Anal. 30 (1993). E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II",
+    section VII.6.
 """
 
 from __future__ import annotations
@@ -51,15 +56,15 @@ HEM4 = Tableau(
 
 @pytree
 class HalfExplicitRungeKutta(PointMethod):
-    """A half-explicit Runge-Kutta method for the index-2 form; of order four with its default tableau.
+    """A half-explicit Runge-Kutta method for the index-2 form; order four with its default tableau.
 
-    Rows must be affine in v. The multipliers of the stages are approximations of first order; those in `StepInfo` are of the dynamics at
-    the start, like everywhere.
+    Rows must be affine in v. The multipliers of the stages are first-order approximations. As for all
+    methods, the multipliers in `StepInfo` come from the dynamics at the start.
 
     Attributes:
-        tableau: the coefficients; a[i][i-1] and the last weight must not be zero.
-        solver: a saddle-point solver, for the dynamics at the start and for projections around the method; the stages solve a matrix
-            that is not symmetric, by LU.
+        tableau: the coefficients; a[i][i-1] and the last weight must be nonzero.
+        solver: a saddle-point solver for the dynamics at the start and for projections around the method. The
+            stages solve a nonsymmetric matrix by LU.
     """
 
     tableau: Tableau = static(one_of=Tableau, default=HEM4)
@@ -71,10 +76,11 @@ class HalfExplicitRungeKutta(PointMethod):
         return amplifying_rate(self.tableau)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory.
+        """Return (): the method has no memory.
 
         Raises:
-            ValueError: a tableau with a zero where the next stage's constraint is to be met.
+            ValueError: the tableau has a zero in place of the coefficient that enforces the constraint of the
+                next stage.
         """
         below = [row[-1] for row in self.tableau.a[1:]] + [self.tableau.b[-1]]
         if 0.0 in below:
@@ -84,7 +90,7 @@ class HalfExplicitRungeKutta(PointMethod):
         return ()
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one LU factorization a stage."""
+        """Return the point after dt; one LU factorization per stage."""
         state = point.state
         dt = jnp.asarray(dt, state.q.dtype)
         rows = [*self.tableau.a[1:], self.tableau.b]

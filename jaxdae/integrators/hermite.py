@@ -1,4 +1,8 @@
-"""Where a quantity is zero within a step: Hermite's cubic from its values and rates at both ends, whose zero is wrong by O(h^4)."""
+"""Locate the zero of a quantity within a step.
+
+Hermite's cubic interpolates the quantity from its values and rates at both ends; the error of its zero is
+O(h^4).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ _SEARCH = 12  # bracketed Newton iterations for the zero of a cubic
 
 
 def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope: Rows) -> Rows:
-    """Returns the zero in [0, 1] of the cubic with these values and slopes at 0 and 1, row by row, differentiable.
+    """Return, for each row, the zero in [0, 1] of the cubic with these values and slopes at 0 and 1.
 
-    0 where the start is not positive, 1 where the end is positive: then there is nothing to locate. 1 for rows that are not wanted.
+    The result is differentiable. It is 0 if the start is not positive, and 1 if the end is positive, because
+    these rows have no zero to locate. It is 1 for rows that are not `wanted`.
     """
     inside = wanted & (start > 0.0) & (end <= 0.0)
-    # A line with its zero in the middle stands for the others, so that nothing below divides by zero.
+    # Replace the other rows by a line with its zero in the middle, so that nothing below divides by zero.
     m0, r0, m1, r1 = (jnp.where(inside, x, y) for x, y in ((start, 1.0), (start_slope, -2.0), (end, -1.0), (end_slope, -2.0)))
     coefficients = (m0, r0, 3.0 * (m1 - m0) - 2.0 * r0 - r1, r0 + r1 - 2.0 * (m1 - m0))
 
@@ -36,9 +41,9 @@ def first_zero(wanted: Any, start: Rows, start_slope: Rows, end: Rows, end_slope
 
     secant = jax.lax.stop_gradient(m0 / (m0 - m1))
     s = jax.lax.fori_loop(0, _SEARCH, shrink, (jnp.zeros_like(secant), jnp.ones_like(secant), secant))[2]
-    # Two steps of Newton's method at the root change nothing but its derivatives, to second order.
+    # Two Newton steps at the root change only its derivatives, to second order.
     for _ in range(2):
         s = newton(s, coefficients)[1]
-    # What lies outside does so by rounding: that moves the value, not the derivative.
+    # Values outside the interval result from rounding. Clip the value without changing the derivative.
     s = s + jax.lax.stop_gradient(jnp.clip(s, 0.0, 1.0) - s)
     return jnp.where(inside, s, jnp.where(wanted & (start <= 0.0), 0.0, 1.0))

@@ -1,22 +1,25 @@
-"""Implicit methods with constraints on positions: backward Euler and the implicit midpoint rule.
+"""Implicit methods with position-level constraints: backward Euler and the implicit midpoint rule.
 
-Both solve for the mean accelerations a of the step and the multipliers lam at one point of it, at which the forces are taken,
+Both methods solve for the mean accelerations a of the step and for the multipliers lam. They evaluate the
+forces at one point of the step, marked *,
 
     M(q*) a = f(t*, q*, v*) + J(q*)^T lam,        v1 = v0 + h a,        q1 = q0 (+) h v_q,
 
-with the constraints required where the step ends: position-level rows at q1, whatever the drift before was, so there is none. Backward
-Euler (the lecture's: the function is evaluated at x_{i+1}) has * = 1 and v_q = v1; the midpoint rule has * at the middle, v* = v_q =
-(v0 + v1) / 2, and velocity-level rows at the middle.
+and impose the position-level rows at q1, the end of the step, independently of earlier errors, so there is no
+drift. Backward Euler (in the lecture: the function is evaluated at x_{i+1}) has * = 1 and v_q = v1. The
+midpoint rule has * at the middle, v* = v_q = (v0 + v1) / 2, and velocity-level rows at the middle.
 
-The rows are divided by the power of h with which a moves them, and by the share s that * has of the step, 1 or 1/2: g / (s h^2) has the
-derivative J with respect to a. Newton's matrix is then that of the saddle point up to terms in h, however short the step,
+The rows are divided by the power of h with which a moves them, and by s, the position of * as a fraction of
+the step, 1 or 1/2: g / (s h^2) has the derivative J with respect to a. Newton's matrix is then the
+saddle-point matrix up to terms in h, for any step length,
 
     [M + s h D + s^2 h^2 K, -J^T; J, C],        D = -df/dv,  K = d(M a - f - J^T lam)/dq;
 
-`jaxdae.newton` says how it is inverted.
+see `jaxdae.newton` for its inverse.
 
-Velocities of position-level rows are not required to be consistent. Those of backward Euler are of first order like all else; those of the
-midpoint rule alternate from step to step by O(h^2): wrap it in `Projected(..., Projection(position=None))` where they matter.
+Velocities need not be consistent with position-level rows. The velocity errors of backward Euler are of first
+order, like its other errors. The velocity errors of the midpoint rule alternate from step to step by O(h^2).
+If they matter, wrap the method in `Projected(..., Projection(position=None))`.
 """
 
 from __future__ import annotations
@@ -37,12 +40,13 @@ from jaxdae.typing import Leaf, Rows, Velocity
 
 @pytree
 class Unknowns:
-    """What Newton's iteration solves for: h a (nv,) and h lam (nc,), the changes of velocities and the impulses of the step.
+    """Unknowns of Newton's iteration: h a (nv,) and h lam (nc,), velocity changes and impulses.
 
-    Of first-order systems h x' and h lam.
+    For first-order systems, the unknowns are h x' and h lam.
 
-    Their last bits are those of velocities and momenta. Those of a and lam themselves would be 1/h times as large: positions of size 1 that
-    are rounded leave g / h^2 with errors of eps / h^2, and an iteration for a could not tell them from its own.
+    Their rounding errors are those of velocities and momenta. The rounding errors of a and lam would be 1/h
+    times as large: rounding positions of size 1 gives g / h^2 an error of eps / h^2, and an iteration for a
+    could not distinguish this error from its own corrections.
     """
 
     dv: Leaf
@@ -50,13 +54,13 @@ class Unknowns:
 
 
 def dynamic_rows(system: AnySystem, at: State, a: Velocity, lam: Rows, u: Any) -> Velocity:
-    """Returns M a - f - J^T lam (nv,) at a state."""
+    """Return M a - f - J^T lam (nv,) at a state."""
     force = applied_force(system, at.t, at.q, at.v, input_at(u, at, system))
     return system.mass_operator(at.q).times(a) - force - AutodiffRows(system, at).transpose_times(lam)
 
 
 def hard_or_soft(system: AnySystem, at: State, a: Velocity, lam: Rows, rows: Rows) -> Rows:
-    """Returns the rows (nc,), in those with compliance J a + gamma + C lam instead."""
+    """Return the rows (nc,), with J a + gamma + C lam in place of rows with compliance."""
     compliance = system.compliance(at.t, at.q)
     if compliance is None:
         return rows
@@ -65,7 +69,7 @@ def hard_or_soft(system: AnySystem, at: State, a: Velocity, lam: Rows, rows: Row
 
 
 def saddle_point_corrections(at: Linearization) -> Corrections:
-    """Returns the corrections of a method whose Newton matrix is near the saddle point at the start of the step."""
+    """Return the corrections for a Newton matrix near the saddle-point matrix at the start of the step."""
     return Corrections(_velocities, lambda: at.factors, _correction, _transposed_correction)
 
 
@@ -78,13 +82,14 @@ def _correction(rhs: Unknowns, factors: Any) -> Unknowns:
 
 
 def _transposed_correction(rhs: Unknowns, factors: Any) -> Unknowns:
-    # The transpose of [M -J^T; J C] differs from it by the signs of the second row and of the second column.
+    # The transpose of [M -J^T; J C] differs from the matrix by the signs of the second row and the second
+    # column.
     dv, impulse = factors.solve(rhs.dv, -rhs.impulse)
     return Unknowns(dv, -impulse)
 
 
 def _end(share: float, system: AnySystem, state: State, a: Velocity, dt: Any) -> tuple[State, State]:
-    """Returns the point where forces are taken, and the end of the step."""
+    """Return the point at which forces are evaluated, and the end of the step."""
     v = state.v + dt * a
     mean = state.v + share * dt * a
     rate = v if share == 1.0 else mean
@@ -124,13 +129,16 @@ def _step(method: Any, share: float, residual: Any, system: AnySystem, point: Po
 
 @pytree
 class BackwardEuler(PointMethod):
-    """Backward Euler: M(q1) (v1 - v0) / h = f(t1, q1, v1) + J(q1)^T lam, q1 = q0 (+) h v1, g(t1, q1) = 0, w(t1, q1, v1) = 0. Order 1.
+    """Backward Euler with g(t1, q1) = 0 and w(t1, q1, v1) = 0. Order 1.
 
-    Damps everything that is faster than the step.
+    The equations are M(q1) (v1 - v0) / h = f(t1, q1, v1) + J(q1)^T lam, q1 = q0 (+) h v1. The method damps
+    all modes that are faster than the step.
 
     Attributes:
-        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
-        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and
+            projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; the corrections update h a
+            and h lam.
     """
 
     solver: Leaf = None
@@ -138,25 +146,29 @@ class BackwardEuler(PointMethod):
 
     @property
     def position_share(self) -> float:
-        """The share of h^2 a in the displacement of a step: 1, positions move with the new velocity."""
+        """The share of h^2 a in the displacement of a step: 1; positions move with the new velocity."""
         return 1.0
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt."""
+        """Return the point after dt."""
         return _step(self, 1.0, _backward_euler, system, point, memory, u, dt)
 
 
 @pytree
 class ImplicitMidpoint(PointMethod):
-    """The implicit midpoint rule with g(t1, q1) = 0 at the end of the step. Order 2, symmetric; no numerical damping.
+    """Implicit midpoint rule with g(t1, q1) = 0 at the end of the step.
+
+    The method has order 2, is symmetric and has no numerical damping.
 
     Attributes:
-        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
-        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a and h lam.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and
+            projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; the corrections update h a
+            and h lam.
     """
 
     symmetric: ClassVar[bool] = True
@@ -164,9 +176,9 @@ class ImplicitMidpoint(PointMethod):
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt."""
+        """Return the point after dt."""
         return _step(self, 0.5, _midpoint, system, point, memory, u, dt)

@@ -1,4 +1,4 @@
-"""What every integrator offers, and what every step reports."""
+"""Interface of integrators and the report of a step."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from jaxdae.typing import Input, Leaf, Rows, Velocity
 
 @pytree
 class StepInfo:
-    """What a step found out.
+    """Report of a step.
 
     Attributes:
         a: accelerations (nv,) at the start of the step.
         lam: multipliers (nc,) at the start of the step; the constraint force is +J^T lam.
         violation: largest |g| () after the step, in row units; zero without position-level rows.
-        velocity_violation: largest |[g'; w]| () after the step, row units per second.
-        iterations: corrections or Newton iterations () that the step made.
+        velocity_violation: largest |[g'; w]| () after the step, in row units per second.
+        iterations: number of corrections or Newton iterations () in the step.
         status: `jaxdae.Status` () of the step.
 
-    In a `Trajectory`, `violation`, `velocity_violation` and `iterations` are the largest over the steps since the last entry, and
-    `a` and `lam` are zero in worlds that have failed.
+    In a `Trajectory`, `violation`, `velocity_violation` and `iterations` are the maxima over the steps since
+    the last entry, and `a` and `lam` are zero in worlds that have failed.
     """
 
     a: Leaf
@@ -50,46 +50,50 @@ class StepInfo:
 class Integrator(Protocol):
     """A one-step method: a pytree whose leaves (gains, tolerances) can be tuned by gradient.
 
-    Fields `solver` and `stabilization`, where a method has them, are those of its dynamics; wrappers such as `Projected` then solve with
-    that solver, without one with the default solver of the system.
+    The optional fields `solver` and `stabilization` belong to the dynamics of the method. Wrappers such as
+    `Projected` use the same solver. If the method has no solver, they use the default solver of the system.
 
-    A method of order two whose step backward undoes its step forward has a class attribute `symmetric = True`: `Composition` takes no
-    other.
+    A method of order two whose backward step reverses its forward step sets the class attribute `symmetric =
+    True`. `Composition` accepts only such methods.
     """
 
     def init(self, system: AnySystem, state: State) -> Any:
-        """Returns the memory that the method carries from step to step; a pytree, () for one-step methods."""
+        """Return the memory that the method carries between steps: a pytree, () for one-step methods."""
         ...
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, the memory, and what the step found out. `u` is held constant, or a law of (t, state)."""
+        """Return the state after dt, the memory and the report of the step.
+
+        `u` is a constant input or a feedback law of (t, state).
+        """
         ...
 
 
 def check_integrator(integrator: Any) -> None:
-    """Raises where an integrator is none, or its numbers have no meaning.
+    """Raise an error if the value is not an integrator, or if its parameters are invalid.
 
     Raises:
-        TypeError: as `check_roles`.
-        ValueError: requirements that are not met, see `jaxdae.requirements`.
+        TypeError: see `check_roles`.
+        ValueError: a requirement is not met; see `jaxdae.requirements`.
     """
     check_roles(integrator)
     check_requirements("integrator", integrator)
 
 
 def check_roles(integrator: Any, name: str = "integrator") -> None:
-    """Raises TypeError where an integrator, or one inside of it, is none, or has something else in the place of solver or stabilization.
+    """Raise TypeError if the value is not an integrator or has an invalid solver or stabilization.
 
-    Such as text, a class, or a method that was not called.
+    Examples of invalid values are text, a class, or a method that was not called. The check includes the
+    integrators inside wrappers.
 
     Args:
-        integrator: what was handed over.
-        name: what to call it in the message.
+        integrator: the value to check.
+        name: its name in the message.
     """
     if not offers(integrator, "step"):
         raise TypeError(f"{name} must have a method step, like Projected(RungeKutta.rk4()), got {came(integrator)}")
     if offers(integrator, "integrator"):
-        # Those inside first: what a wrapper solves with is theirs, and so is the mistake.
+        # Check the inner integrator first: a wrapper takes its roles from there, and so would the error.
         check_roles(integrator.integrator, f"{name}.integrator")
     kind = type(integrator).__name__
     if offers(integrator, "solver") and not is_solver(integrator.solver):
@@ -99,22 +103,22 @@ def check_roles(integrator: Any, name: str = "integrator") -> None:
 
 
 def input_at(u: Any, state: State, system: Any = None) -> Input:
-    """Returns the input at a stage: a feedback law is evaluated there, an array is held over the step.
+    """Return the input at a stage: evaluate a feedback law there, or hold an array over the step.
 
     Args:
         u: input array, feedback law or None.
-        state: where and when the law is evaluated.
-        system: whose inputs these are, all of them; it may know how many it has.
+        state: the time and state at which to evaluate the law.
+        system: the complete system that receives the inputs; it may know their number.
 
     Raises:
-        TypeError: a law that returns no array.
-        ValueError: a law that returns something other than a vector, or not as many inputs as the system has.
+        TypeError: the law does not return an array.
+        ValueError: the law does not return a vector, or the vector does not match the inputs of the system.
     """
     return checked_input(u, u(state.t, state), system) if callable(u) else u
 
 
 def checked_input(law: Any, u: Any, system: Any = None) -> Input:
-    """Returns what a feedback law returned, which must be a vector (nu,); errors of `input_at`."""
+    """Return the result `u` of a feedback law, which must be a vector (nu,); see `input_at` for errors."""
     count = None if system is None else system.n_inputs
     if isinstance(u, jax.Array | np.ndarray) and u.ndim == 1 and (not count or u.shape == (count,)):
         return u
@@ -129,14 +133,14 @@ def checked_input(law: Any, u: Any, system: Any = None) -> Input:
 def stage_dynamics(
     method: Any, system: AnySystem, at: State, u: Any, known: Linearization | None, keep: bool
 ) -> tuple[tuple[Velocity, Rows], Linearization | None]:
-    """Returns (a, lam) at a stage of a method, and the linearization there where it is known or to be kept.
+    """Return (a, lam) at a stage of a method, and the linearization there if it is known or requested.
 
     Args:
         method: an integrator with the fields `solver` and `stabilization`.
         system: the mechanical system.
         at: the stage.
-        u: input, or a law of it.
-        known: the linearization at the stage, where there is one.
+        u: input, or a feedback law.
+        known: the linearization at the stage, or None.
         keep: whether to return the linearization.
     """
     if known is None and keep:
@@ -147,50 +151,54 @@ def stage_dynamics(
 
 
 def dynamics_at_start(method: Any, system: AnySystem, state: State, known: Linearization | None, u: Any) -> tuple[Velocity, Rows]:
-    """Returns (a, lam) at the start of the step of a method that does not need them but as a first guess, and for its report."""
+    """Return (a, lam) at the start of a step, for methods that use them only as initial guess and report."""
     given = input_at(u, state, system)
     return forward_dynamics(system, state, given, solver=method.solver, linearization=known)
 
 
 def largest(residual: Any) -> Any:
-    """Returns the largest magnitude of a residual, zero where it has no rows."""
+    """Return the largest magnitude of a residual, or zero if it has no rows."""
     return jnp.max(jnp.abs(residual)) if residual.shape[0] else jnp.zeros((), residual.dtype)
 
 
 def convergence(change: Any, tolerance: Any, q: Any, closing: Any) -> Any:
-    """Returns the status () of an iteration whose last correction had this size: OK, or NOT_CONVERGED above the tolerance.
+    """Return NOT_CONVERGED () if the last correction of an iteration exceeds the tolerance, else OK.
 
     Args:
         change: relative size () of the last correction.
-        tolerance: the largest that counts as converged; None for what the precision can reach, eps^0.6 + 16 c eps (1 + |q|).
-        q: coordinates (nq,), |q| the largest.
-        closing: c (), by what the method multiplies position-level rows to make them rows of its unknowns: 1 for displacements, some 1/h
-            for velocities that close them in one step.
+        tolerance: the largest change that counts as converged; None for the limit of the precision, eps^0.6 +
+            16 c eps (1 + |q|).
+        q: coordinates (nq,); |q| is their largest magnitude.
+        closing: c (), the factor by which the method scales position-level rows to rows of its unknowns: 1
+            for displacements, about 1/h for velocities that close the rows in one step.
 
-    The first part, 4e-10 in double and 7e-5 in single precision, is the accuracy that is asked for. The second is what rounding leaves of
-    it: coordinates are rounded by eps |q| / 2, hence rows by as much times c, and every correction closes what the rounding of the last
-    one has opened. Measured with all methods, on a pendulum, a four-bar, Andrews' mechanism and chains of up to 64 m, in both precisions
-    and steps of 1e-3 s and 1e-4 s: corrections without end that are never above 2 c eps (1 + |q|).
+    The first term, 4e-10 in double and 7e-5 in single precision, is the required accuracy. The second term
+    accounts for rounding: coordinates are rounded by eps |q| / 2, rows therefore by c times as much, and
+    every correction closes the violation that the rounding of the last correction has opened. Measurements
+    with all methods on a pendulum, a four-bar, Andrews' mechanism and chains of up to 64 m, in both
+    precisions and with steps of 1e-3 s and 1e-4 s: the corrections never end, but never exceed 2 c eps (1 +
+    |q|).
     """
     if tolerance is None:
         eps = float(jnp.finfo(change.dtype).eps)
         tolerance = eps**0.6 + 16.0 * eps * jnp.abs(closing) * (1.0 + largest(q))
-    # NaN is a matter of its own: the caller's result is not finite then.
+    # NaN compares false. It is reported separately, because the result is not finite.
     return jnp.where(change > tolerance, Status.NOT_CONVERGED, Status.OK).astype(jnp.int32)
 
 
 def is_open(system: AnySystem, violation: Any, q: Any, tolerance: Any) -> Any:
-    """Return whether position-level rows are violated by more than a tolerance and what rounding leaves of it ().
+    """Return whether the violation of position-level rows exceeds a tolerance and its rounding errors ().
 
-    The limit is tolerance min(1, L) + 4 eps (1 + max |q|), with the characteristic length L of the system in m. Rounding of the
-    coordinates is 1.4e-4 m in single precision 300 m away, where 6e-5 m were seen.
+    The limit is tolerance min(1, L) + 4 eps (1 + max |q|), with the characteristic length L of the system in
+    m. In single precision, coordinates of 300 m give a rounding term of 1.4e-4 m; the largest observed
+    violation was 6e-5 m.
     """
     rounding = 4.0 * float(jnp.finfo(q.dtype).eps) * (1.0 + largest(q))
     return violation > tolerance * shortest_scale(system, q.dtype) + rounding
 
 
 def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int = 0, status: Any = None) -> StepInfo:
-    """Returns the report of a step that ended at `state`; soft rows are not meant to be zero and do not count as violated."""
+    """Return the report of a step that ended at `state`; exclude soft rows from the violations."""
     system = hard_rows(system.at(state.q), state)
     return StepInfo(
         a=a,
@@ -203,7 +211,10 @@ def step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iteration
 
 
 def closed_step_info(system: AnySystem, state: State, a: Velocity, lam: Rows, iterations: int, status: Any) -> StepInfo:
-    """Return the report of a step that solves for the position-level rows: NOT_CONVERGED if it leaves them open, see `is_open`."""
+    """Return the report of a step that solves for the position-level rows.
+
+    The status is NOT_CONVERGED if the step leaves these rows open; see `is_open`.
+    """
     info = step_info(system, state, a, lam, iterations, status)
     left = is_open(system, info.violation, state.q, default_tolerance(state.q.dtype))
     return dataclasses.replace(info, status=first_failure(status, jnp.where(left, Status.NOT_CONVERGED, Status.OK)))

@@ -1,16 +1,20 @@
 """Explicit Runge-Kutta methods for first-order systems, x' = rate(t, x, u) with constraints.
 
-The notes enforce constraints on x' = f in three ways. Here these are
+The lecture notes enforce constraints on x' = f in three ways. The corresponding methods are
 
-    sequential:            Sequential(Kinematic(tableau, projected=False))     a step of x' = f, then root-finding for c = 0
-    projected step:        ProjectedStep(Kinematic(tableau, projected=False))  a step of x' = f without its infeasible component
-    projected derivative:  Kinematic(tableau)                                  steps of x' = P f - J^+ b, feasible at every stage
+    sequential:            Sequential(Kinematic(tableau, projected=False))
+                           a step of x' = f, then root-finding for c = 0
+    projected step:        ProjectedStep(Kinematic(tableau, projected=False))
+                           a step of x' = f without its infeasible component
+    projected derivative:  Kinematic(tableau)
+                           steps of x' = P f - J^+ b, feasible at every stage
 
-and the last, which is of the order of its tableau, may be wrapped in turn: `Projected(Kinematic.rk4())` removes the little drift it has.
+The projected derivative has the order of its tableau. You can wrap it in a projection:
+`Projected(Kinematic.rk4())` removes its small drift.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4.1, 3.4.2 and 3.5.2; lecture notes, Carnegie Mellon
-    University.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4.1, 3.4.2 and 3.5.2; lecture
+    notes, Carnegie Mellon University.
 """
 
 from __future__ import annotations
@@ -34,20 +38,25 @@ from jaxdae.typing import Coordinates, Leaf, Velocity
 
 @pytree
 class Kinematic(PointMethod):
-    """An explicit Runge-Kutta method for a `KinematicSystem`, of the order of its tableau; `Kinematic.rk4()` and its sisters fill it in.
+    """An explicit Runge-Kutta method for a `KinematicSystem`, of the order of its tableau.
 
-    A step starts from t and q alone. The v that it returns is the feasible velocity at its end, with the input of the step. `lam` is that
-    of `kinematic_velocity` at the start, `a` the mean acceleration over the step, (v at the end - v at the start) / h.
+    Constructors such as `Kinematic.rk4()` set the tableau.
 
-    A feedback law (t, state) sees the time and the coordinates of a stage; the velocity it sees is the one at the start of the step.
+    A step depends only on t and q at its start. It returns in v the feasible velocity at its end, with the
+    input of the step. `lam` is the multiplier of `kinematic_velocity` at the start. `a` is the mean
+    acceleration over the step, (v at the end - v at the start) / h.
 
-    The status is that of `kinematic_status` at both ends of the step, and UNSTABLE where the step amplifies the differences of its own
-    stages, see `is_unstable`.
+    A feedback law (t, state) receives the time and the coordinates of a stage, but the velocity at the start
+    of the step.
+
+    The status is that of `kinematic_status` at both ends of the step. It is UNSTABLE if the step amplifies
+    the differences between its own stages; see `is_unstable`.
 
     Attributes:
         tableau: the coefficients.
-        projected: whether the derivative is projected, x' = P f - J^+ b (the notes' third approach). Without, it is f: position-level
-            rows are left to `Sequential` or `ProjectedStep` around this; rows at velocity level are enforced in any case.
+        projected: whether to project the derivative, x' = P f - J^+ b (the third approach in the notes).
+            Otherwise the derivative is f, and you wrap the method in `Sequential` or `ProjectedStep` to
+            enforce position-level rows. Velocity-level rows are always enforced.
         solver: a saddle-point solver; None for the default solver of the system.
     """
 
@@ -59,26 +68,30 @@ class Kinematic(PointMethod):
 
     @classmethod
     def euler(cls, **kwargs: Any) -> Kinematic:
-        """Returns Euler's method: order 1, one stage."""
+        """Return Euler's method: order 1, one stage."""
         return cls(tableau=EULER, **kwargs)
 
     @classmethod
     def midpoint(cls, **kwargs: Any) -> Kinematic:
-        """Returns the explicit midpoint method: order 2, two stages."""
+        """Return the explicit midpoint method: order 2, two stages."""
         return cls(tableau=MIDPOINT, **kwargs)
 
     @classmethod
     def rk4(cls, **kwargs: Any) -> Kinematic:
-        """Returns the classical Runge-Kutta method: order 4, four stages."""
+        """Return the classical Runge-Kutta method: order 4, four stages."""
         return cls(tableau=RK4, **kwargs)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
+        """Return (): the method has no memory."""
         check_kinematic(system)
         return ()
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one evaluation of the rate a stage, and one at the end."""
+        """Return the point after dt.
+
+        The step evaluates the rate once per stage and once at the end. If the last stage is not at the end of
+        the step, the stability test takes two more evaluations.
+        """
         check_kinematic(system)
         state = point.state
 
@@ -99,7 +112,8 @@ class Kinematic(PointMethod):
         at_end = new.v if self.projected else self._slope(system, end, u)
         unstable = jnp.ones((), bool)
         if self.tableau.c[-1] != 1.0:
-            # No stage is at the end of the step: the start, at that time. Half way a rate that jumps is on one of the two sides.
+            # No stage is at the end of the step: compare with the start state at the end time. If the rate
+            # jumps, the rate at half the step lies on one of the two sides of the jump.
             xi, slope = jnp.zeros_like(whole), self._slope(system, State(end.t, state.q, state.v), u)
             half = self._slope(system, State(end.t, system.retract(state.q, 0.5 * whole), state.v), u)
             unstable = largest(half - 0.5 * (slope + at_end)) < 0.25 * largest(at_end - slope)
@@ -115,19 +129,23 @@ class Kinematic(PointMethod):
 
 
 def is_unstable(tableau: Tableau, q: Coordinates, dt: Any, slopes: tuple[Velocity, Velocity, Velocity], apart: Velocity) -> Any:
-    """Returns whether a step of an explicit method amplifies what it ought to damp.
+    """Return whether a step of an explicit method amplifies a mode that it should damp.
 
-    Two points at the end of the step, xi apart, have slopes k and k+, so that rho = h |k+ - k| / |xi| is an estimate of h times the
-    Lipschitz constant of the rate (Hairer and Wanner's test for stiffness). With the stability function R of the method, a mode that
-    decays at that rate is multiplied by R(-rho) in the step. The step is called unstable where |R| is 1.1 or more, the slope did grow by
-    more than that over the step, its change matters, h |k+| > sqrt(eps) (1 + |q|), and does not point along xi, as it does where a
-    motion runs away by itself.
+    Two points at the end of the step, separated by xi, have slopes k and k+, so rho = h |k+ - k| / |xi|
+    estimates h times the Lipschitz constant of the rate (Hairer and Wanner's test for stiffness). With the
+    stability function R of the method, the step multiplies a mode that decays at that rate by R(-rho). The
+    step is unstable if all of these conditions hold:
+
+    * |R| is 1.1 or more,
+    * the slope grows by more than that factor over the step,
+    * the slope at the end is significant, h |k+| > sqrt(eps) (1 + |q|),
+    * the change of the slope does not point along xi, as it does if the motion itself diverges.
 
     Args:
         tableau: the coefficients.
         q: coordinates at the start of the step.
         dt: h in s.
-        slopes: at the start, at the first of the two points (k), and at the end of the step (k+).
+        slopes: the slopes at the start, at the first of the two points (k), and at the end of the step (k+).
         apart: xi (nv,), from the first point to the end of the step.
 
     References:

@@ -1,14 +1,15 @@
-"""Implicit methods of one stage for first-order systems, x' = rate(t, x, u) with constraints: backward Euler and the midpoint rule.
+"""Implicit one-stage methods for first-order systems: backward Euler and the midpoint rule.
 
-Both solve for the step xi = h x' and for h lam. Rate and constraint gradients are taken at one point x*, after a share s of the step: s = 1
-for backward Euler, 1/2 for the midpoint rule.
+For x' = rate(t, x, u) with constraints, both methods solve for the step xi = h x' and for h lam. They
+evaluate the rate and the constraint gradients at one point x*, after a share s of the step: s = 1 for
+backward Euler, 1/2 for the midpoint rule.
 
     W(x*) (xi - h rate(t*, x*, u)) = J(x*)^T h lam,        x* = x0 (+) s xi,  t* = t0 + s h,
     c(t1, x1) = 0,   h w(t*, x*, xi / h) = 0,              x1 = x0 (+) xi.
 
-Position-level rows hold where the step ends, to the accuracy of Newton's iteration. Rows at velocity level hold at x*, of the mean
-velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx, up to terms of order h from the curvature of rows;
-`jaxdae.newton` says how it is inverted.
+Position-level rows hold at the end of the step, to the accuracy of Newton's iteration. Velocity-level rows
+hold at x* for the mean velocity. Newton's matrix is [W + s h K, -J^T; J, C] with K = -d(W rate)/dx, up to
+terms of order h from the curvature of the rows; see `jaxdae.newton` for its inverse.
 """
 
 from __future__ import annotations
@@ -49,17 +50,23 @@ def _residual(share: float, x: Unknowns, args: Any) -> Unknowns:
 
 @pytree
 class KinematicImplicit(Method):
-    """An implicit method for a `KinematicSystem`: `KinematicImplicit.backward_euler()`, order 1, or `.midpoint()`, order 2, symmetric.
+    """An implicit method for a `KinematicSystem`.
 
-    Backward Euler damps everything that is faster than the step; the midpoint rule keeps it, with alternating sign.
+    Create it with `KinematicImplicit.backward_euler()`, order 1, or `KinematicImplicit.midpoint()`, order 2
+    and symmetric. Backward Euler damps all modes that are faster than the step. The midpoint rule preserves
+    them with alternating sign.
 
-    A step starts from t and q alone. The v that it returns, `lam`, `a`, the status and what a feedback law sees are those of
-    `Kinematic`. The status is NOT_CONVERGED where Newton's iteration misses its tolerance; there is no UNSTABLE.
+    A step depends only on t and q at its start. The returned v, `lam`, `a`, the status and the arguments of a
+    feedback law are the same as for `Kinematic`, with two exceptions: the status is NOT_CONVERGED if Newton's
+    iteration misses its tolerance, and it is never UNSTABLE.
 
     Attributes:
-        share: where in the step the rate is taken, 1 for backward Euler and 1/2 for the midpoint rule (static).
-        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many coordinates; corrections are those of h x' and h lam.
-        solver: a saddle-point solver for the velocities at both ends of the step and for the corrections of `SaddlePointNewton`.
+        share: position in the step at which the rate is evaluated, 1 for backward Euler and 1/2 for the
+            midpoint rule (static).
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many coordinates; the corrections update h
+            x' and h lam.
+        solver: a saddle-point solver for the velocities at both ends of the step and for the corrections of
+            `SaddlePointNewton`.
     """
 
     share: float = static(default=1.0)
@@ -68,26 +75,26 @@ class KinematicImplicit(Method):
 
     @classmethod
     def backward_euler(cls, **kwargs: Any) -> KinematicImplicit:
-        """Returns backward Euler: order 1."""
+        """Return backward Euler: order 1."""
         return cls(share=1.0, **kwargs)
 
     @classmethod
     def midpoint(cls, **kwargs: Any) -> KinematicImplicit:
-        """Returns the implicit midpoint rule: order 2."""
+        """Return the implicit midpoint rule: order 2."""
         return cls(share=0.5, **kwargs)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield 0.5 <= self.share <= 1.0, "share must lie between 1/2, the midpoint rule, and 1, backward Euler"
         yield is_newton(self.newton)
 
     def init(self, system: AnySystem, state: State) -> tuple[()]:
-        """Returns (): the method needs no memory."""
+        """Return (): the method has no memory."""
         check_kinematic(system)
         return ()
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt."""
+        """Return the state after dt."""
         check_kinematic(system)
         dt = jnp.asarray(dt, state.q.dtype)
         given = input_at(u, state, system)

@@ -1,4 +1,4 @@
-"""How a system moves at a state, of whichever order its equation is."""
+"""Velocity and acceleration of first- and second-order systems."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from jaxdae.typing import Count, Rows, Velocity
 def motion(
     system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None, stabilization: Stabilization | None
 ) -> tuple[Velocity, Velocity, Rows, Count]:
-    """Returns velocity (nv,), acceleration (nv,), multipliers (nc,) and status () at a state.
+    """Return velocity (nv,), acceleration (nv,), multipliers (nc,) and status () at a state.
 
-    The velocity of a first-order system is the feasible one that is nearest to its rate, its acceleration counts as zero; the velocity in
-    the state is not used. Systems with forces move with the velocity of the state, and the status is OK.
+    For a first-order system, the velocity is the feasible velocity nearest to its rate, the acceleration is
+    zero, and the velocity in the state is ignored. For a system with forces, the velocity is that of the
+    state, and the status is OK.
 
     Args:
         system: the system.
         state: time (s), coordinates and velocities.
         u: input (nu,), a feedback law, or None.
         solver: a saddle-point solver; None for the default solver of the system.
-        stabilization: the target of the acceleration row, of systems with forces.
+        stabilization: the target of the acceleration row, for systems with forces.
     """
     given = input_at(u, state, system)
     if system.first_order:
@@ -40,7 +41,7 @@ def motion(
 
 
 def bound(system: AnySystem, state: State, u: Any) -> AnySystem:
-    """Returns a system of first order with its rows at the input of a state, any other system as it is.
+    """Return a first-order system with its rows at the input of a state, and any other system unchanged.
 
     Args:
         system: the system.
@@ -51,11 +52,13 @@ def bound(system: AnySystem, state: State, u: Any) -> AnySystem:
 
 
 def with_feasible_velocity(system: AnySystem, state: State, u: Any, solver: SaddlePointSolver | None) -> tuple[State, Count]:
-    """Returns a state whose coordinates have been moved, and a status (): of a first-order system with its velocity there, else as it is.
+    """Return the state and a status (); give a first-order system its feasible velocity at these coordinates.
+
+    The state of any other system is returned unchanged.
 
     Args:
         system: the system.
-        state: the state.
+        state: the state, with coordinates that have changed.
         u: input (nu,), a feedback law, or None.
         solver: a saddle-point solver; None for the default solver of the system.
     """

@@ -1,22 +1,24 @@
 """Any integrator, followed by a projection onto the constraint manifold.
 
-The projection moves the state by no more than the local error of the step (up to a constant), so the order of the wrapped method is
-kept (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", section IV.4).
+The projection moves the state by at most the local error of the step (up to a constant), so the wrapped
+method keeps its order (E. Hairer, C. Lubich, G. Wanner, "Geometric Numerical Integration", section IV.4).
 
-The velocity projection at the end of a step and the dynamics at the start of the next need the same factorization. It is handed on with
-the state, as a `Point`, which makes one factorization less a step; with `Origin.PREVIOUS` the position projection uses it as well, and with
-`Origin.STAGE` it uses that of the method's last stage.
+The velocity projection at the end of a step and the dynamics at the start of the next step need the same
+factorization. The method passes it on with the state, as a `Point`, and saves one factorization per step.
+With `Origin.PREVIOUS`, the position projection also uses this factorization. With `Origin.STAGE`, it uses the
+factorization of the method's last stage.
 
-With `Origin.SHARED` it is the other way round: M and J are those of the estimate q_e at the end of the step, which the projection of
-positions moves by xi, and the next step goes on with them,
+`Origin.SHARED` reverses this order: M and J are computed at the estimate q_e at the end of the step, the
+position projection moves q_e by xi, and the next step reuses M and J,
 
     q = q_e (+) xi,    W xi = -J(q_e)^T mu,  g(q) = 0,            a = a(t, q_e, v),  and so on from (q, v),
 
-so that where the bodies are, M, J, and their factors are found once a step. |xi| is the local error of the positions in the directions of
-the constraints, O(h^(p+1)). By so much the accelerations of the first stage are off, velocities by O(h^(p+2)) in a step, and the order p is
-kept. J is as good as at the state: each correction gains a factor |xi|. Velocities are projected at q with that J. The accelerations that
-the step reports are those at q_e. The estimate belongs to the motion: it is differentiated with it, and a rollout that goes on from a state
-begins with q_e = q.
+so the kinematics, M, J, and their factors are computed once per step. |xi| is the local error of the
+positions in the constrained directions, O(h^(p+1)). The accelerations of the first stage have an error of
+this size. The velocity error per step is O(h^(p+2)), so the method keeps its order p. J is as accurate as at
+the state: each correction reduces the error by a factor |xi|. Velocities are projected at q with that J. The
+step reports the accelerations at q_e. The estimate belongs to the motion: it is differentiated with it, and a
+rollout that starts from a state begins with q_e = q.
 """
 
 from __future__ import annotations
@@ -41,34 +43,35 @@ from jaxdae.typing import Count
 
 
 def _follows(part: Any) -> bool:
-    """Returns whether a projection solves as the integrator does."""
+    """Return whether a projection uses the solver of the integrator."""
     return part.solver is None
 
 
 def _serves_both(system: AnySystem, state: State) -> bool:
-    """Returns whether one linearization serves the end of a step and the start of the next.
+    """Return whether one linearization serves the end of a step and the start of the next step.
 
-    It does where J does not depend on the velocities, which are projected after it is made, and where no row is soft, because
-    projections leave soft rows out.
+    This requires that J does not depend on the velocities, which are projected after the linearization, and
+    that no row is soft, because projections exclude soft rows.
     """
     without_velocity_rows = jax.eval_shape(system.velocity_constraint, state.t, state.q, state.v).shape[0] == 0
     return without_velocity_rows and system.compliance(state.t, state.q) is None
 
 
 def projection_status(system: AnySystem, projection: Projection | None, info: StepInfo, state: State) -> Count:
-    """Returns the status () of a projection, NOT_CONVERGED where it has left more than it ought to.
+    """Return the status () of a projection: NOT_CONVERGED if its residual is too large.
 
-    That is where an iterated position projection leaves more than its tolerance (see `is_open`), or where velocities break the rows after
-    their projection, |[g'; w]| > 1e-5 (min(1, L) + max |v|) with the characteristic length L (3.5e-4 in single precision): rows that
-    contradict each other, or are far from affine.
+    An iterated position projection must not exceed its tolerance (see `is_open`). After a velocity
+    projection, the velocities must satisfy |[g'; w]| <= 1e-5 (min(1, L) + max |v|) with the characteristic
+    length L (3.5e-4 in place of 1e-5 in single precision). A larger residual indicates rows that contradict
+    each other or are far from affine.
 
     Args:
         system: the system.
-        projection: what was projected; None for nothing.
-        info: with the violations after it.
-        state: coordinates and velocities after it.
+        projection: the projection; None for no projection.
+        info: the report with the violations after the projection.
+        state: coordinates and velocities after the projection.
     """
-    left = jnp.zeros((), bool)  # Comparisons with NaN are false: that is a matter of its own.
+    left = jnp.zeros((), bool)  # NaN compares false; it is reported separately.
     if projection is not None and isinstance(projection.position, PositionProjection):
         left |= is_open(system, info.violation, state.q, projection.position.tolerance)
     if projection is not None and projection.velocity is not None:
@@ -83,14 +86,15 @@ class Projected(PointWrapping):
 
     Attributes:
         integrator: any integrator.
-        projection: what is projected, in which metric; `Projection()` projects positions to round-off, then velocities.
+        projection: the quantities to project and the metric; `Projection()` projects positions to round-off,
+            then velocities.
     """
 
     integrator: Integrator
     projection: Projection = Projection()
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield (
             offers(self.projection, "resolved"),
             "projection must be a Projection(position, velocity), with one of them None for the other alone",
@@ -103,12 +107,12 @@ class Projected(PointWrapping):
 
     @property
     def _goes_on_at_estimate(self) -> bool:
-        """Whether steps begin with what the projection of positions has made at the estimate."""
+        """Whether steps start with the linearization of the position projection at the estimate."""
         position = self.projection.position
         return isinstance(position, PositionProjection) and position.origin is Origin.SHARED and _follows(position)
 
     def begin(self, system: AnySystem, state: State) -> Point:
-        """Returns the start, linearized where steps and projections share a linearization."""
+        """Return the start, linearized if steps and projections share a linearization."""
         point = self.inner.begin(system, state)
         if point.linearization is not None or not self.inner.takes_linearization or not _serves_both(system, state):
             return point
@@ -116,7 +120,7 @@ class Projected(PointWrapping):
         return Point(state, linearize(system, state, self.roles.solver), estimate=estimate)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the projected point after dt; status NOT_CONVERGED where a projection does not reach the manifold."""
+        """Return the projected point after dt; status NOT_CONVERGED if a projection misses the manifold."""
         end, memory, inner = self.inner.advance(system, point, memory, u, dt)
         system = bound(system, end.state, u)
         shared = point.estimate is not None
@@ -124,7 +128,7 @@ class Projected(PointWrapping):
         new, here = project(system, point, end)
         system = located(system, new.q, self.roles.solver)
         after = step_info(system, new, inner.a, inner.lam)
-        # What else the method reports stays: efforts of motors, rows that are on.
+        # Keep the other fields of the method's report, such as motor efforts and active rows.
         found = {name: getattr(after, name) for name in ("violation", "velocity_violation", "iterations")}
         info = dataclasses.replace(inner, **found)
         if isinstance(self.projection.position, PositionProjection):
@@ -134,7 +138,7 @@ class Projected(PointWrapping):
         return Point(new, here, estimate=end.q if shared else None), memory, info
 
     def _projected(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization | None]:
-        """Returns the projected end of a step from a point, and the linearization there where there was one at the point."""
+        """Return the projected end of a step, and its linearization if the start point has one."""
         new, solver = end.state, self.roles.solver
         position, velocity = self.projection.resolved(solver)
         if position is not None:
@@ -152,7 +156,7 @@ class Projected(PointWrapping):
         return new, here
 
     def _projected_at_estimate(self, system: AnySystem, point: Point, end: Point) -> tuple[State, Linearization]:
-        """Returns the end of a step from a point, projected with the linearization at the end itself."""
+        """Return the end of a step, projected with the linearization at the end itself."""
         new, solver = end.state, self.roles.solver
         position, velocity = self.projection.resolved(solver)
         system = located(system, new.q, solver)

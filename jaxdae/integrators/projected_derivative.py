@@ -1,24 +1,27 @@
-"""The projected derivative: take the infeasible component out of the differential equation itself.
+"""Projected derivative: remove the infeasible component from the differential equation itself.
 
-Integrated velocities satisfy the velocity constraints only as well as the method integrates, and positions drift by the integral of
-that. The notes' "constraint trim" corrects velocities before positions are integrated from them:
+Integrated velocities satisfy the velocity constraints only to the accuracy of the method, and positions drift
+by the integral of this error. The "constraint trim" of the lecture notes corrects velocities before the
+positions are integrated:
 
     q' = P(q) v - J^+ b,    P = I - J^+ J,    J^+ = W^-1 J^T (J W^-1 J^T)^-1,    b = [dg/dt; w(t, q, 0)]
     v' = a(t, q, v, u)
 
-with W the identity in the notes, where J^+ = J^T (J J^T)^-1, and a that of the index-1 equation. Where velocities are consistent P changes
-nothing, so solutions are the same, and a Runge-Kutta method keeps its order. But g is an invariant now, g' = 0 whatever v is, where the
-index-1 equation has g'' = 0 and errors of g' let g grow with time: what is left is the truncation error of the steps. Velocities
-themselves are not corrected; [g'; w] drifts as it does without P.
+Here a is the acceleration of the index-1 equation. In the notes, W is the identity and J^+ = J^T (J J^T)^-1.
+For consistent velocities, P changes nothing, so the solutions are the same, and a Runge-Kutta method keeps
+its order. But g is now an invariant, g' = 0 for any v. In the index-1 equation, g'' = 0, and errors of g'
+make g grow with time. The remaining drift is the truncation error of the steps. The velocities themselves are
+not corrected: [g'; w] drifts as it does without P.
 
-Measured on the double pendulum over 0.5 s, in 256 steps of RK4: order 4.0, |g| up to 3e-11, against 5e-11 of RK4 alone; from a start whose
-velocities break the constraints by 0.1 m/s, less than 1e-9 against more than 1e-2.
+Measured on the double pendulum over 0.5 s, with 256 steps of RK4: order 4.0, |g| up to 3e-11, compared with
+5e-11 for RK4 alone. From a start whose velocities violate the constraints by 0.1 m/s: below 1e-9, compared
+with more than 1e-2.
 
-Of a first-order system this approach is `Kinematic`.
+For first-order systems, `Kinematic` implements this approach.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.2 and 3.4.4; lecture notes, Carnegie Mellon University,
-    3.4.2.1 to 3.4.2.4 and 3.4.4.1 ("constraint trim").
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.2 and 3.4.4; lecture notes,
+    Carnegie Mellon University, 3.4.2.1 to 3.4.2.4 and 3.4.4.1 ("constraint trim").
 """
 
 from __future__ import annotations
@@ -38,12 +41,13 @@ from jaxdae.typing import Leaf, Rows, Velocity
 
 @pytree
 class ProjectedDerivative(Wrapping):
-    """q' = P v - J^+ b, v' = a(t, q, v, u) by the stages of `integrator`, an explicit Runge-Kutta method whose order it has.
+    """q' = P v - J^+ b, v' = a(t, q, v, u), integrated with the stages and order of `integrator`.
 
     Attributes:
-        integrator: a `RungeKutta` or `ExplicitEuler`, for its tableau, its solver and its stabilization.
-        metric: W, see `Metric`; the notes' is `Metric.EUCLIDEAN`.
-        solver: a saddle-point solver for P; None for that of the integrator, whose factorizations then serve both where no row is soft.
+        integrator: a `RungeKutta` or `ExplicitEuler`, which provides tableau, solver and stabilization.
+        metric: W, see `Metric`; the notes use `Metric.EUCLIDEAN`.
+        solver: a saddle-point solver for P; None for the solver of the integrator, whose factorizations then
+            serve both if no row is soft.
     """
 
     integrator: RungeKutta | ExplicitEuler = RungeKutta()
@@ -51,7 +55,7 @@ class ProjectedDerivative(Wrapping):
     solver: Leaf = None
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt; one evaluation of the dynamics and one velocity projection a stage."""
+        """Return the state after dt; one evaluation of the dynamics and one velocity projection per stage."""
         tableau = _tableau(self.integrator)
 
         def moved(coefficients: tuple[float, ...], t: Any) -> tuple[State, Any]:
@@ -69,9 +73,9 @@ class ProjectedDerivative(Wrapping):
         return new, memory, step_info(system, new, a, lam)
 
     def _rates(self, system: AnySystem, at: State, u: Any) -> tuple[Velocity, Velocity, Rows]:
-        """Returns q', v' and lam at a stage."""
+        """Return q', v' and lam at a stage."""
         (a, lam), here = stage_dynamics(self.integrator, system, at, u, None, keep=True)
-        # A projection leaves soft rows out, the dynamics do not: there the matrices differ.
+        # A projection excludes soft rows, the dynamics do not: with soft rows, their matrices differ.
         shares = self.solver is None and system.compliance(at.t, at.q) is None
         projection = VelocityProjection(self.metric, self.solver or self.integrator.solver)
         return projection.project(system, at, at=here if shares else None).v, a, lam

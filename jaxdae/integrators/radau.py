@@ -1,36 +1,41 @@
-"""Radau IIA with three stages (order 5) on the stabilized index-2 form of Gear, Gupta and Leimkuhler.
+"""Three-stage Radau IIA (order 5) on the stabilized index-2 form of Gear, Gupta and Leimkuhler.
 
-The index-3 equations with both the constraints and their rates are overdetermined,
+The index-3 equations together with the rates of their constraints are overdetermined,
 
     q' = v,    M(q) v' = f + J^T lam,    g(t, q) = 0,    [g'; w](t, q, v) = 0.
 
-A further multiplier mu, which is zero for the exact solution, makes them a system of index two with as many unknowns as equations, and
-gives the numerical solution room to satisfy all of them:
+An additional multiplier mu, which is zero for the exact solution, turns them into a system of index two with
+as many unknowns as equations, and allows the numerical solution to satisfy all of them:
 
     q' = v + G^T mu,        G^T = M(q0)^-1 J_g(q0)^T, J_g: the position-level rows.
 
-Any G of full rank will do; that of the start of the step is constant within it. The collocation method is stiffly accurate: its last stage
-is the end of the step, so that position and velocity constraints both hold there to the accuracy of Newton's iteration. It is of
-order five in positions and velocities (three in lam), damps infinitely fast modes completely, and needs no projection.
+Any G of full rank is suitable; the method uses G at the start of the step, constant within the step. The
+collocation method is stiffly accurate: its last stage is the end of the step, so position and velocity
+constraints hold there to the accuracy of Newton's iteration. The method has order five in positions and
+velocities (three in lam), damps infinitely fast modes completely, and needs no projection.
 
-The unknowns of stage i are h a_i, h lam_i and mu_i (h times what is called nu_i below; see `Unknowns`); positions and velocities follow,
+The unknowns of stage i are h a_i, h lam_i and mu_i (h times nu_i below; see `Unknowns`). Positions and
+velocities follow from them,
 
-    V_i = v0 + h sum_j A_ij a_j,        Q_i = q0 (+) xi_i,  xi_i = h sum_j A_ij (D_j V_j + h G^T nu_j),
+    V_i = v0 + h sum_j A_ij a_j,        Q_i = q0 (+) xi_i,  xi_i = h sum_j A_ij (D_j V_j + h G^T nu_j).
 
-and with g divided by h^2, and the rates by h, all blocks of Newton's matrix are of order one. D_j turns velocities at Q_j into rates of
-xi_j (`tangent_rate`; the identity for flat coordinates), so that the order holds for quaternions too.
+With g divided by h^2 and the rates by h, all blocks of Newton's matrix are of order one. D_j converts
+velocities at Q_j to rates of xi_j (`tangent_rate`; the identity for flat coordinates), so the order also
+holds for quaternions.
 
-*Corrections from a saddle-point solver.* Where forces change little within a step (with M, J and G of the start), Newton's matrix couples
-stages by A alone, and these combinations of its rows r, r', r'' (forces, rates, closures; E = h A a, L = h A lam, both over stages)
+*Corrections from a saddle-point solver.* If forces change little within a step (with M, J and G of the
+start), Newton's matrix couples the stages only through A. The following combinations of its rows r, r', r''
+(forces, rates, closures; E = h A a, L = h A lam, both over stages) remove this coupling:
 
-    M E - J^T L = A r,      J E + C L = r' (A r' in soft rows),      J_g E + J_g G mu = A^-1 r''
+    M E - J^T L = A r,      J E + C L = r' (A r' in soft rows),      J_g E + J_g G mu = A^-1 r''.
 
-do so no more: three times two solutions with the saddle point, then h a = A^-1 E, h lam = A^-1 L. With D and K they would not come apart.
+The correction is two saddle-point solves for each of the three stages, then h a = A^-1 E, h lam = A^-1 L.
+With D and K, the stages would not decouple.
 
 References:
-    C. Fuehrer, B. J. Leimkuhler, "Numerical solution of differential-algebraic equations for constrained mechanical motion", Numer.
-    Math. 59 (1991). C. W. Gear, B. Leimkuhler, G. K. Gupta, J. Comput. Appl. Math. 12 (1985). E. Hairer, G. Wanner, "Solving Ordinary
-    Differential Equations II", sections IV.5 and VII.4.
+    C. Fuehrer, B. J. Leimkuhler, "Numerical solution of differential-algebraic equations for constrained
+    mechanical motion", Numer. Math. 59 (1991). C. W. Gear, B. Leimkuhler, G. K. Gupta, J. Comput. Appl. Math.
+    12 (1985). E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", sections IV.5 and VII.4.
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ _A = np.array(
 )
 _A_INVERSE = np.linalg.inv(_A)
 _C = _A.sum(axis=1)
-# What J_g G mu = A^-1 r'' makes of an error of g / h, whose sign may differ from stage to stage.
+# Amplification of an error of g / h by J_g G mu = A^-1 r''; the sign of the error may differ between stages.
 _CLOSING = float(np.max(np.sum(np.abs(_A_INVERSE), axis=1)))
 
 
@@ -76,10 +81,11 @@ class StageUnknowns:
 
 
 def _stages(x: StageUnknowns, system: AnySystem, state: State, drift: Any, dt: Any) -> State:
-    """Returns the stages as a stacked state.
+    """Return the stages as a stacked state.
 
-    The rates of xi at a stage depend on its position, which they determine: for curved coordinates the sum is iterated, from the rates of a
-    flat space. Each correction gains an order of h; four make the error smaller than the method's.
+    The rates of xi at a stage depend on its position, which in turn depends on the rates. For curved
+    coordinates, the sum is iterated, starting from the rates of a flat space. Each correction gains an order
+    of h. Four corrections make the error smaller than the error of the method.
     """
     weights = jnp.asarray(_A, state.v.dtype)
     v = state.v + weights @ x.dv
@@ -106,7 +112,7 @@ def _residual(x: StageUnknowns, args: Any) -> StageUnknowns:
         closed = system.constraint(at.t, at.q) / dt
         compliance = system.compliance(at.t, at.q)
         if compliance is not None:
-            # A row that gives way, or is switched off, closes nothing.
+            # A soft or inactive row imposes no closure.
             closed = jnp.where(compliance[: closed.shape[0]] > 0.0, mu, closed)
         return dt * dynamic_rows(system, at, a, lam, u), dt * rates, closed
 
@@ -115,7 +121,10 @@ def _residual(x: StageUnknowns, args: Any) -> StageUnknowns:
 
 @pytree
 class _StageFactors:
-    """Factors of the saddle point, and of that of the position-level rows with their J; and which rows are soft (nc,), None for none."""
+    """Factors of the saddle point and of its position-level part.
+
+    `jacobian` is J of the position-level rows. `soft` marks soft rows (nc,); None if no row is soft.
+    """
 
     whole: Leaf
     positions: Leaf
@@ -124,20 +133,20 @@ class _StageFactors:
 
 
 def _velocities(x: StageUnknowns, args: Any) -> Any:
-    """Returns the changes of both parts of the rates of positions, v and G^T nu (3, nv) each."""
+    """Return the changes of v and of G^T mu, the two parts of the position rates (3, nv) each."""
     _, _, drift, *_ = args
     return x.dv, x.mu @ drift.T
 
 
 def _corrections(at: Linearization, rows: int) -> Corrections:
-    """Returns the corrections from the linearization at the start, with so many position-level rows."""
+    """Return the corrections from the linearization at the start; `rows` counts position-level rows."""
 
     def factors() -> _StageFactors:
         jacobian = at.jacobian.leading(rows)
         soft = None if at.compliance is None else at.compliance > 0.0
         if rows == 0 or (soft is None and at.jacobian.shape[0] == rows):
             return _StageFactors(at.factors, at.factors, jacobian, soft)
-        # In soft rows mu is what the residual says: they close nothing.
+        # In soft rows, mu equals the residual, because soft rows impose no closure.
         hard = jacobian if soft is None else jacobian.masked(~soft[:rows])
         positions = factorized(at.solver, at.mass, hard, None if soft is None else soft[:rows].astype(jacobian.dtype))
         return _StageFactors(at.factors, positions.factors, hard, soft)
@@ -146,7 +155,7 @@ def _corrections(at: Linearization, rows: int) -> Corrections:
 
 
 def _by_softness(soft: Any, in_soft: Any, in_hard: Any) -> Any:
-    """Returns entries (3, rows) of soft and of hard rows."""
+    """Return the entries (3, rows), from `in_soft` for soft rows and from `in_hard` for hard rows."""
     return in_hard if soft is None else jnp.where(soft[: in_hard.shape[1]], in_soft, in_hard)
 
 
@@ -175,25 +184,29 @@ def _transposed_correction(rhs: StageUnknowns, factors: _StageFactors) -> StageU
 
 @pytree
 class RadauIIA(PointMethod):
-    """Radau IIA of order 5 with position and velocity constraints (Gear, Gupta, Leimkuhler). For stiff systems.
+    """Radau IIA of order 5 with position and velocity constraints (Gear, Gupta, Leimkuhler).
+
+    The method is suitable for stiff systems.
 
     Attributes:
-        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and projections around the method.
-        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; corrections are those of h a, h lam and mu of all stages.
+        solver: a saddle-point solver for the first guess, the corrections of `SaddlePointNewton`, and
+            projections around the method.
+        newton: `DenseNewton(...)`, or `SaddlePointNewton(...)` for many bodies; the corrections update h a, h
+            lam and mu of all stages.
 
-    `DenseNewton` costs one LU factorization of size 3 (nv + nc + ng) a step, `SaddlePointNewton` one of the solver, or two where rows are
-    soft or at velocity level.
+    `DenseNewton` takes one LU factorization of size 3 (nv + nc + ng) per step. `SaddlePointNewton` takes one
+    factorization of the solver, or two if rows are soft or at velocity level.
     """
 
     solver: Leaf = None
     newton: NewtonMethod = DenseNewton(iterations=6)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield is_newton(self.newton)
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt."""
+        """Return the point after dt."""
         state, dt = point.state, jnp.asarray(dt, point.q.dtype)
         at = point.linearization or linearize(system, state, self.solver)
         a, lam = dynamics_at_start(self, system, state, at, u)

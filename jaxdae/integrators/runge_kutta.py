@@ -4,14 +4,17 @@ For y' = F(t, y) with y = (q, v) and F = (v, a(t, q, v)),
 
     k_i = F(t + c_i h, y + h sum_j a_ij k_j),   j < i,        y+ = y + h sum_i b_i k_i.
 
-Positions move through `retract`, and what is summed up is the tangent step xi from the start of the step, q = q0 (+) xi, by its own rate
-xi' (see `jaxdae.integrators.tangent`): v itself in flat coordinates, v corrected for the curvature in others such as quaternions. So the
-method has the order of its tableau in all of them; on curved coordinates this is the method of Munthe-Kaas.
+Positions move through `retract`. The method integrates the tangent step xi from the start of the step, q = q0
+(+) xi, with its own rate xi' (see `jaxdae.integrators.tangent`): v itself in flat coordinates, and v
+corrected for curvature in other coordinates, such as quaternions. The method therefore has the order of its
+tableau in all coordinates. On curved coordinates, it is the method of Munthe-Kaas.
 
-The program of a step has every stage by itself (`unroll=True`), which is fastest for small mechanisms and in reverse mode, or one stage
-that is run through in a loop, and then is about as many times shorter as there are stages. RK4 in double precision on a CPU, in a loop
-beside stages by themselves: the Whipple bicycle (24 velocities, 21 rows) is compiled in 0.6 to 0.8 of the time, and steps take 1.0 to
-1.1; a crank-rocker (9 and 8, with projections) is compiled in 0.85, steps take 1.1, and gradients in reverse mode 1.8.
+With `unroll=True`, the program of a step contains every stage separately. This is fastest for small
+mechanisms and in reverse mode. With `unroll=False`, it contains one stage in a loop, and is shorter by a
+factor of about the number of stages. Ratios of the loop to unrolled stages, for RK4 in double precision on a
+CPU: the Whipple bicycle (24 velocities, 21 rows) takes 0.6 to 0.8 of the compile time and 1.0 to 1.1 of the
+step time; a crank-rocker (9 velocities, 8 rows, with projections) takes 0.85 of the compile time, 1.1 of the
+step time, and 1.8 of the time for reverse-mode gradients.
 """
 
 from __future__ import annotations
@@ -42,11 +45,11 @@ class Tableau:
 
     Attributes:
         a: the strictly lower triangular rows: a[i] has i entries.
-        b: the weights, one a stage; they sum to 1.
+        b: the weights, one per stage; they sum to 1.
         c: the stage times; c[i] is the sum of a[i].
 
     Raises:
-        ValueError: wrong lengths, or sums that no consistent method has.
+        ValueError: the lengths do not match, or the sums violate consistency.
     """
 
     a: tuple[tuple[float, ...], ...]
@@ -54,7 +57,7 @@ class Tableau:
     c: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Checks the coefficients: they are plain numbers, never tracers."""
+        """Check the coefficients, which are Python numbers and never tracers."""
         stages = len(self.b)
         if stages == 0 or len(self.a) != stages or len(self.c) != stages:
             raise ValueError(
@@ -89,7 +92,10 @@ DORMAND_PRINCE5 = Tableau(
 
 
 def stability_coefficients(tableau: Tableau) -> list[float]:
-    """Return the coefficients of the stability function, R(z) = 1 + z b^T (1 - z A)^-1 1 = sum_k c_k z^k."""
+    """Return the coefficients c_k of the stability function.
+
+    The function is R(z) = 1 + z b^T (1 - z A)^-1 1 = sum_k c_k z^k.
+    """
     size = len(tableau.b)
     matrix = np.array([[*row, *[0.0] * (size - len(row))] for row in tableau.a])
     found, power = [1.0], np.ones(size)
@@ -100,14 +106,14 @@ def stability_coefficients(tableau: Tableau) -> list[float]:
 
 
 def amplifying_rate(tableau: Tableau) -> float:
-    """Return the smallest x > 0 with |R(-x)| >= 1.1, R the stability function; infinity without one."""
+    """Return the smallest x > 0 with |R(-x)| >= 1.1, where R is the stability function, else infinity."""
     x = np.linspace(0.0, 50.0, 5001)
     large = np.abs(np.polynomial.polynomial.polyval(-x, stability_coefficients(tableau))) >= 1.1
     return float(x[np.argmax(large)]) if large.any() else float("inf")
 
 
 def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
-    """Returns sum_j coefficients_j slopes_j; the terms with coefficient zero are left out of the program."""
+    """Return sum_j coefficients_j slopes_j; omit terms with coefficient zero from the program."""
     terms = [c * k for c, k in zip(coefficients, slopes, strict=False) if c != 0.0]
     total = terms[0]
     for term in terms[1:]:
@@ -117,19 +123,20 @@ def combine(coefficients: tuple[float, ...], slopes: list[Any]) -> Any:
 
 @pytree
 class RungeKutta(PointMethod):
-    """An explicit Runge-Kutta method, of the order of its tableau, in flat coordinates and with any `retract`.
+    """An explicit Runge-Kutta method in flat coordinates or with any `retract`; the tableau sets its order.
 
-    `RungeKuttaMuntheKaas` is another name of it.
+    `RungeKuttaMuntheKaas` is an alias.
 
     Attributes:
-        tableau: the coefficients; `RungeKutta.rk4()` and its sisters fill it in.
+        tableau: the coefficients; constructors such as `RungeKutta.rk4()` set them.
         solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
-        unroll: whether the program has each stage by itself; a loop over them compiles faster where mechanisms are large (see above).
+        unroll: whether the program contains each stage separately. For large mechanisms, a loop over the
+            stages compiles faster (see the module).
 
     References:
-        E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", chapter II. H. Munthe-Kaas, "High order
-        Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999).
+        E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", chapter II. H.
+        Munthe-Kaas, "High order Runge-Kutta methods on manifolds", Appl. Numer. Math. 29 (1999).
     """
 
     begins_at_estimate: ClassVar[bool] = True
@@ -140,32 +147,32 @@ class RungeKutta(PointMethod):
 
     @classmethod
     def midpoint(cls, **kwargs: Any) -> RungeKutta:
-        """Returns the explicit midpoint method: order 2, two stages."""
+        """Return the explicit midpoint method: order 2, two stages."""
         return cls(tableau=MIDPOINT, **kwargs)
 
     @classmethod
     def heun(cls, **kwargs: Any) -> RungeKutta:
-        """Returns Heun's method (explicit trapezoidal rule): order 2, two stages."""
+        """Return Heun's method (explicit trapezoidal rule): order 2, two stages."""
         return cls(tableau=HEUN, **kwargs)
 
     @classmethod
     def ralston3(cls, **kwargs: Any) -> RungeKutta:
-        """Returns Ralston's method of order 3, three stages."""
+        """Return Ralston's method of order 3, three stages."""
         return cls(tableau=RALSTON3, **kwargs)
 
     @classmethod
     def rk4(cls, **kwargs: Any) -> RungeKutta:
-        """Returns the classical method of order 4, four stages."""
+        """Return the classical method of order 4, four stages."""
         return cls(tableau=RK4, **kwargs)
 
     @classmethod
     def dormand_prince5(cls, **kwargs: Any) -> RungeKutta:
-        """Returns Dormand and Prince's method of order 5, six stages."""
+        """Return Dormand and Prince's method of order 5, six stages."""
         return cls(tableau=DORMAND_PRINCE5, **kwargs)
 
     @property
     def position_share(self) -> float:
-        """The share of h^2 a in the displacement of a step: b^T c, 1/2 from order two on."""
+        """The share of h^2 a in the displacement of a step: b^T c, 1/2 for order two and higher."""
         return sum(b * c for b, c in zip(self.tableau.b, self.tableau.c, strict=True))
 
     @property
@@ -181,7 +188,7 @@ class RungeKutta(PointMethod):
         return total
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one evaluation of the dynamics a stage."""
+        """Return the point after dt; one evaluation of the dynamics per stage."""
         state = point.state
         slopes, lam, last = (self._one_by_one if self.unroll else self._in_a_loop)(system, point, u, dt)
         xi, dv = (dt * combine(self.tableau.b, of_kind) for of_kind in slopes)
@@ -189,7 +196,10 @@ class RungeKutta(PointMethod):
         return Point(new, stage=last), memory, step_info(system, new, slopes[1][0], lam)
 
     def _one_by_one(self, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Slopes, Rows, Any]:
-        """Returns slopes, multipliers of the first stage, and the linearization at the last one where the first one has one."""
+        """Return slopes, multipliers of the first stage, and the linearization at the last stage.
+
+        The linearization is None if the first stage has none.
+        """
         state, last = point.state, point.linearization
         (a, lam), _ = stage_dynamics(self, system, point.origin, u, point.linearization, keep=False)
         rates, accelerations = [state.v], [a]
@@ -204,7 +214,11 @@ class RungeKutta(PointMethod):
         return (rates, accelerations), lam, last
 
     def _in_a_loop(self, system: AnySystem, point: Point, u: Any, dt: Any) -> tuple[Slopes, Rows, Any]:
-        """Returns what `_one_by_one` does. A first stage whose linearization is known is no part of the loop: it has less to compute."""
+        """Return the same as `_one_by_one`.
+
+        If the linearization of the first stage is known, this stage is outside the loop, because it needs
+        less work.
+        """
         state, known = point.state, point.linearization
         first, stages, dtype = 0 if known is None else 1, len(self.tableau.b), state.v.dtype
         slopes, before = jnp.zeros((2, stages, *state.v.shape), dtype), []
@@ -214,7 +228,7 @@ class RungeKutta(PointMethod):
 
         def stage(carry: Any, at: Any) -> tuple[Any, Rows]:
             (slopes, _), (i, row, c) = carry, at
-            # A product of matrices would be less accurate on accelerators.
+            # Sum elementwise, because a matrix product would be less accurate on accelerators.
             xi, dv = dt * jnp.sum(row[:, None] * slopes, axis=1)
             slope, lam, here = self._slope(system, state, u, c * dt, xi, dv, keep=known is not None)
             return (slopes.at[:, i].set(jnp.stack(slope)), here), lam
@@ -227,7 +241,10 @@ class RungeKutta(PointMethod):
     def _slope(
         self, system: AnySystem, start: State, u: Any, after: Any, xi: Any, dv: Any, keep: bool
     ) -> tuple[tuple[Any, Any], Rows, Any]:
-        """Returns (xi', a), lam and, if wanted, the linearization at a stage: a time `after` the start, displaced from it by xi and dv."""
+        """Return (xi', a), lam and, if requested, the linearization at a stage.
+
+        The stage is at time `after` from the start, displaced by xi and dv.
+        """
         at = State(start.t + after, system.retract(start.q, xi), start.v + dv)
         rate = tangent_rate(system, start.q, xi, at.v)
         (a, lam), here = stage_dynamics(self, system, at, u, None, keep)
@@ -235,4 +252,4 @@ class RungeKutta(PointMethod):
 
 
 RungeKuttaMuntheKaas = RungeKutta
-"""The name that the method has in the literature on curved coordinates."""
+"""The name of the method in the literature on curved coordinates."""

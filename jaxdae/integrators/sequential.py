@@ -1,24 +1,30 @@
-"""The sequential approach: integrate the unconstrained differential equation for one step, then find a root of the constraints.
+"""Sequential approach: integrate the unconstrained differential equation for one step, then solve c = 0.
 
-Of a `KinematicSystem` the unconstrained equation is x' = f(t, x, u), `Kinematic(projected=False)`, as in the notes. Of a system with forces
-it is the index-1 equation: with the multipliers solved for and put in, M a = f + J^T lam is an ordinary differential equation, which knows
-of the constraints by their second derivatives and drifts off the constraints themselves. (Without multipliers, M a = f, root-finding for
-positions would leave velocities that point ever more into the constraints.) Only c = 0 is solved for, so for such systems this is
-`Projected` without its velocity part, which removes the drift of the velocities as well.
+For a `KinematicSystem`, the unconstrained equation is x' = f(t, x, u), `Kinematic(projected=False)`, as in
+the lecture notes. For a system with forces, it is the index-1 equation: with the multipliers eliminated, M a
+= f + J^T lam is an ordinary differential equation. This equation contains the second derivatives of the
+constraints and drifts off the constraints themselves. (Without multipliers, M a = f, root-finding for
+positions would leave velocities that point more and more into the constraints.) Only c = 0 is solved. For
+systems with forces, this method is therefore `Projected` without its velocity part, which also removes the
+drift of the velocities.
 
-The notes' doubts, answered. Did root-finding undo the step, was it one of h or of less? The correction is perpendicular to the
-constraints, up to their curvature along it: it takes off what they forbid, and disturbs the motion along them in second order of its own
-size only. Of the index-1 equation it is as small as the local error, and the order of the method stays. Of x' = f it is as large as
-h |f_perp|, and f alone knows nothing of how the constraints bend the motion: the result is of first order, whatever the tableau, unless f
-is feasible by itself. Measured, with RK4: order 4.0 on the double pendulum and on a bead on a turning wire, 0.9 to 1.0 of a point on a
-circle in a wind across it, 4.0 where the rate follows the curve.
+*Questions of the notes.* Does root-finding undo the step, and is the effective step h or shorter? The
+correction is perpendicular to the constraints, up to their curvature along it. It removes the infeasible
+component, and disturbs the motion along the constraints only to second order in its own size. For the index-1
+equation, it is as small as the local error, so the method keeps its order. For x' = f, it is as large as h
+|f_perp|, and f does not contain the curvature of the motion caused by the constraints: the result is of first
+order for any tableau, unless f itself is feasible. Measured orders with RK4: 4.0 for the double pendulum and
+for a bead on a rotating wire; 0.9 to 1.0 for a point on a circle in a wind across it; 4.0 if the rate follows
+the curve.
 
-Rows at velocity level of a first-order system, a wheel that does not slip, have no root to be found: the unconstrained equation satisfies
-them, and a correction as large as the step must not undo that. So it moves along them, J_w xi = 0 with J_w at the end of the step. (A
-correction across them ends on c = 0 by a motion that slips, however small the steps are.)
+Velocity-level rows of a first-order system, such as a wheel without slip, cannot be enforced by root-finding.
+The unconstrained equation satisfies them, and a correction as large as the step must not violate them. The
+correction therefore moves along them, J_w xi = 0 with J_w at the end of the step. (A correction across them
+reaches c = 0 by a slipping motion, for any step size.)
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.1; lecture notes, Carnegie Mellon University, 3.4.1.3.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", section 3.4.1; lecture notes, Carnegie
+    Mellon University, 3.4.1.3.
 """
 
 from __future__ import annotations
@@ -45,33 +51,35 @@ from jaxdae.wrapper import Wrapper
 
 @pytree
 class Sequential(PointWrapping):
-    """The step of `integrator`, then root-finding for c(t, q) = 0; velocities are left alone.
+    """The step of `integrator`, then root-finding for c(t, q) = 0; velocities do not change.
 
-    Of a first-order system the root is found along rows at velocity level; where these leave no way to it, the status is NOT_CONVERGED.
+    For a first-order system, the correction moves along velocity-level rows. If these rows block every path
+    to a root, the status is NOT_CONVERGED.
 
     Attributes:
-        integrator: any integrator. `Kinematic(projected=False)` is the notes' for x' = f; of systems with forces, one such as
-            `RungeKutta.rk4()` keeps its order.
-        root: the root-finding, a fixed number of Newton corrections with one factorization. Eight by default: an unconstrained step may
-            end far off, and each correction gains a factor of about h |f_perp|. Its metric says which root is the nearest (the notes'
-            Newton step is `Metric.EUCLIDEAN`, which a kinematic system has by default).
+        integrator: any integrator. The notes use `Kinematic(projected=False)` for x' = f. For systems with
+            forces, an integrator such as `RungeKutta.rk4()` keeps its order.
+        root: the root-finding method, a fixed number of Newton corrections with one factorization. The
+            default is eight, because an unconstrained step may end far from the manifold, and each correction
+            reduces the error by a factor of about h |f_perp|. Its metric defines the nearest root (Newton's
+            step in the notes uses `Metric.EUCLIDEAN`, the default of a kinematic system).
     """
 
     integrator: Integrator
     root: PositionProjection = PositionProjection(iterations=8)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield isinstance(self.root, PositionProjection), "root must be a PositionProjection(...)"
         yield not switches_rows(self.integrator), NOT_SWITCHING
 
     @property
     def inner(self) -> Projected:
-        """The integrator inside, with the root-finding after its steps."""
+        """The inner integrator, with root-finding after its steps."""
         return Projected(self.integrator, Projection(self.root, velocity=None))
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; status NOT_CONVERGED where more than the tolerance of the root-finding is left."""
+        """Return the point after dt; NOT_CONVERGED if the violation exceeds the tolerance of `root`."""
         if system.first_order and system.sizes(point.q).nw:
             end, memory, info = self._along_rows(system, point, memory, u, dt)
         else:
@@ -84,7 +92,7 @@ class Sequential(PointWrapping):
         return end, memory, info
 
     def _along_rows(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns what the step by itself does, and the root that rows at velocity level leave."""
+        """Return the wrapped step, corrected by a root along the velocity-level rows."""
         end, memory, info = of_points(self.integrator).advance(system, point, memory, u, dt)
         rows, root = bound(system, end.state, u), dataclasses.replace(self.root, solver=self.root.solver or self.roles.solver)
         with jax.named_scope("position_projection"):
@@ -97,21 +105,24 @@ class Sequential(PointWrapping):
 
 @pytree
 class _Along(Wrapper):
-    """A system whose rows at velocity level are rows of positions: J_w xi = 0 for q = origin (+) xi, with J_w at the origin."""
+    """A system with its velocity-level rows turned into position-level rows.
+
+    These rows are J_w xi = 0 for q = origin (+) xi, with J_w at the origin.
+    """
 
     system: AnySystem
     origin: State
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns [g; J_w xi] (nc,)."""
+        """Return [g; J_w xi] (nc,)."""
         g, at = self.system.constraint(t, q), self.origin
         xi = self.system.difference(at.q, q)
         return jnp.concatenate([g, self.system.jacobian_operator(at.t, at.q, at.v).times(xi)[g.shape[0] :]])
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the same."""
+        """Return the constraint rows."""
         return self.constraint(t, q)
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns nothing (0,)."""
+        """Return an empty array (0,)."""
         return jnp.zeros((0,), v.dtype)

@@ -1,29 +1,37 @@
-"""Stability limits of explicit methods; `jaxdae.integrators.held_loop` has those of sampled laws, whatever the method.
+"""Stability limits of explicit methods; `jaxdae.integrators.held_loop` covers sampled laws with any method.
 
-An explicit method multiplies a decaying mode v' = -mu v by R(-h mu) in a step of length h, where R is its stability function. Beyond the
-limit z* of the method, |R(-h mu)| > 1 for h mu > z*, and the mode grows although it should decay. A force that saturates, such as dry
-friction, keeps the error bounded: the result stays finite and is wrong. Two tests find such steps.
+An explicit method multiplies a decaying mode v' = -mu v by R(-h mu) in a step of length h, where R is its
+stability function. Beyond the limit z* of the method, |R(-h mu)| > 1 for h mu > z*, and the mode grows
+although it should decay. A saturating force, such as dry friction, bounds the error: the result stays finite
+but is wrong. Two tests detect such steps.
 
-*Feedback of constraints.* Baumgarte feedback x'' + 2 alpha x' + beta^2 x = 0 is linear with known coefficients. With the companion matrix
-A, a step multiplies (x, h x') by a 2 x 2 matrix S(h A), for a Runge-Kutta method R(h A). The step is stable where the spectral radius of S
-is at most 1; `_GROWTH` leaves room for round-off and for undamped feedback, which methods of order two amplify slightly.
+*Feedback of constraints.* Baumgarte feedback x'' + 2 alpha x' + beta^2 x = 0 is linear with known
+coefficients. With the companion matrix A, a step multiplies (x, h x') by a 2 x 2 matrix S(h A), which is R(h
+A) for a Runge-Kutta method. The step is stable if the spectral radius of S is at most 1. `_GROWTH` leaves a
+margin for round-off and for undamped feedback, which methods of order two amplify slightly.
 
 *Forces.* Evaluate the acceleration a(t, q, v) three times, as in the first stages of a Runge-Kutta method:
 
-    a_1 = a(t, q, v),    a_2 = a(t + h/2, q (+) h/2 v, v + h/2 a_1),    a_3 = a(t + h/2, q (+) h/2 v_2, v + h/2 a_2).
+    a_1 = a(t, q, v),
+    a_2 = a(t + h/2, q (+) h/2 v, v + h/2 a_1),
+    a_3 = a(t + h/2, q (+) h/2 v_2, v + h/2 a_2).
 
-For a linear damper with rate mu and z = h mu, a_2 - a_1 = -z/2 a_1 and a_3 - a_2 = z^2/4 a_1. For an undamped spring of frequency omega,
-a_3 - a_2 = -(h omega)^2/4 a_1. For dry friction that saturates in both directions, a_2 = -a_1 and a_3 = a_1. In a step that resolves the
-motion, the differences become smaller instead: a_3 - a_2 = O(h) (a_2 - a_1). The step is beyond the limit z* where, for some velocity,
+For a linear damper with rate mu and z = h mu, a_2 - a_1 = -z/2 a_1 and a_3 - a_2 = z^2/4 a_1. For an undamped
+spring of frequency omega, a_3 - a_2 = -(h omega)^2/4 a_1. For dry friction that saturates in both directions,
+a_2 = -a_1 and a_3 = a_1. In a step that resolves the motion, the differences decrease: a_3 - a_2 = O(h) (a_2
+- a_1). The step is beyond the limit z* if, for some velocity,
 
-    (a_2 - a_1)(a_3 - a_2) < 0,    |a_3 - a_2| >= 0.95 |a_2 - a_1|,    |a_3 - a_2| >= min(0.95 z*^2 / 4, 1.9) |a_1|.
+    (a_2 - a_1)(a_3 - a_2) < 0,    |a_3 - a_2| >= 0.95 |a_2 - a_1|,
+    |a_3 - a_2| >= min(0.95 z*^2 / 4, 1.9) |a_1|.
 
-A stable method can also stop at a false equilibrium, where the increments of its stages cancel. There the last condition is weaker,
-|a_3 - a_2| >= |a_1|, and the last step has undone its own acceleration, |v - v_last| < 0.1 h |a_1|. `_MIXED` times the largest entry of a_1
-is a lower bound of |a_1|, so that entries that are zero by symmetry do not decide.
+A stable method can also stop at a false equilibrium, where the increments of its stages cancel. There the
+last condition is weaker, |a_3 - a_2| >= |a_1|, and the last step has undone its own acceleration, |v -
+v_last| < 0.1 h |a_1|. `_MIXED` times the largest entry of a_1 is a lower bound of |a_1|, so that entries that
+are zero by symmetry have no effect.
 
 References:
-    E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", sections IV.2 (stability functions, detection of stiffness).
+    E. Hairer, G. Wanner, "Solving Ordinary Differential Equations II", sections IV.2 (stability functions,
+    detection of stiffness).
 """
 
 from __future__ import annotations
@@ -54,7 +62,7 @@ def companion(alpha: Any, beta: Any) -> Any:
 
 
 def spectral_radius(matrix: Any) -> Any:
-    """Return the largest magnitude of the eigenvalues of a real matrix (2, 2), from its trace and determinant."""
+    """Return the spectral radius of a real matrix (2, 2) from its trace and determinant."""
     half, determinant = 0.5 * jnp.trace(matrix), matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0]
     discriminant = half**2 - determinant
     real = jnp.abs(half) + jnp.sqrt(jnp.maximum(discriminant, 0.0))
@@ -62,7 +70,7 @@ def spectral_radius(matrix: Any) -> Any:
 
 
 def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: Any, solver: Any, limit: float) -> Any:
-    """Return whether a step is beyond the stability limit of an explicit method for the forces at a state ().
+    """Return whether a step exceeds the stability limit of an explicit method for the forces at a state ().
 
     Args:
         system: a system of second order.
@@ -73,7 +81,7 @@ def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: An
         solver: the saddle-point solver of the method.
         limit: z*, the largest h mu for which the method damps v' = -mu v.
 
-    Costs three evaluations of the acceleration.
+    The cost is three evaluations of the acceleration.
     """
     q, v = state.q, state.v
 
@@ -96,7 +104,7 @@ def is_beyond_limit(system: AnySystem, state: State, before: Any, u: Any, dt: An
 
 
 def stability_status(system: AnySystem, integrator: Any, state: State, before: Any, memory: Any, u: Any, dt: Any) -> Any:
-    """Return UNSTABLE where the step is beyond the stability limit for the forces or for a sampled law, else OK (), int32.
+    """Return UNSTABLE if the step exceeds the limit for the forces or a sampled law, else OK (), int32.
 
     Args:
         system: the system.
@@ -109,7 +117,7 @@ def stability_status(system: AnySystem, integrator: Any, state: State, before: A
     """
     solver, limit, beyond = roles_of(integrator).solver, damping_limit(integrator), jnp.zeros((), bool)
     sampled = sampled_law(integrator, memory, dt)
-    if sampled is None and samples_law(integrator):  # a law that is too expensive to examine; without it there is no input
+    if sampled is None and samples_law(integrator):  # too expensive to examine; no input without the law
         return jnp.zeros((), jnp.int32)
     if sampled is not None:
         law, every = sampled
@@ -127,15 +135,18 @@ def stability_status(system: AnySystem, integrator: Any, state: State, before: A
 
 
 def may_be_unstable(system: AnySystem, integrator: Any, law: Any) -> bool:
-    """Return whether to look for steps beyond the stability limit: sampled laws, and explicit methods whose forces may be steep."""
+    """Return whether to test steps for stability.
+
+    The test applies to sampled laws, and to explicit methods if forces may be steep.
+    """
     return samples_law(integrator) or _has_steep_forces(system, integrator, law)
 
 
 def steps_between_examinations(integrator: Any) -> int:
-    """Return the number of steps from one examination of the stability of the step to the next; steps beyond the limit persist.
+    """Return the number of steps between two stability tests; steps beyond the limit persist.
 
-    An examination takes three evaluations of the acceleration, so that it costs 1 % of RK4 with projections and 2 % of semi-implicit
-    Euler. That of a sampled law takes eleven evaluations of the law besides.
+    A test takes three evaluations of the acceleration, 1 % of the cost of RK4 with projections and 2 % of
+    semi-implicit Euler. The test of a sampled law also takes eleven evaluations of the law.
     """
     return 250 if samples_law(integrator) else 100
 
@@ -145,7 +156,7 @@ def _has_steep_forces(system: AnySystem, integrator: Any, u: Any) -> bool:
 
 
 def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -> Any:
-    """Return UNSTABLE where Baumgarte feedback is beyond the stability limit of the integrator at this step, else OK (), int32."""
+    """Return UNSTABLE if Baumgarte feedback exceeds the limit of the integrator, else OK (), int32."""
     method, feedback = of_points(integrator), roles_of(integrator).stabilization
     if not isinstance(feedback, Baumgarte) or damping_limit(integrator) == float("inf"):
         return jnp.zeros((), jnp.int32)
@@ -158,5 +169,8 @@ def feedback_status(system: AnySystem, integrator: Any, state: State, dt: Any) -
 
 
 def damping_limit(integrator: Any) -> float:
-    """Return the largest h mu for which an integrator damps v' = -mu v, infinity for an implicit one or one of a user's own."""
+    """Return the largest h mu for which an integrator damps v' = -mu v.
+
+    The limit is infinity for implicit and user-defined integrators.
+    """
     return of_points(integrator).damping_limit

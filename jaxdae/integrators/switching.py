@@ -1,46 +1,53 @@
-"""Motions that change their structure: a law switches constraint rows on and off, and impulses make the velocities consistent.
+"""Systems with switching structure: a law activates and deactivates constraint rows, with impulses.
 
-A string that goes slack and taut, a foot that pins and releases: between two switchings such a system moves under a fixed set of rows, and
-any integrator will do. `Switching` keeps the set of rows that are on, and in each step
+Examples are a string that becomes slack and taut, or a foot that pins and releases. Between two switchings
+the rows are fixed, and any integrator is suitable. In each step, `Switching`
 
-1. makes the step as if nothing switched, and asks the law at its end which rows are to be on;
-2. locates the first switch within the step. The law's `margin` says how far each row is from switching; along the step it is interpolated
-   by Hermite's cubic from its values and rates at both ends, whose zero is wrong by O(h^4);
-3. repeats the step up to there, switches, and makes the rest of the step with the new rows.
+1. makes the step without switching, and evaluates the law at its end;
+2. locates the first switching within the step. `margin` of the law measures the distance of each row from
+   switching. Hermite's cubic interpolates it from its values and rates at both ends; its zero has an error of
+   O(h^4);
+3. repeats the step up to this instant, switches, and completes the step with the new rows.
 
-Nothing branches: every step takes these three inner steps, and where nothing switches the first one counts. With `events` = n a step
-locates n switchings. A further one waits for the next step, at the start of which it is made up for; that world then has an error of order
-h. A row that comes on and goes off again within a single step is not seen.
+The program has no branches: every step makes these three inner steps, and without switching only the first
+counts. With `events` = n, a step locates n switchings. Any further switching waits for the next step, with an
+error of order h in that world. A row that switches on and off within a single step is not detected.
 
-*At a switch.* Position-level rows that come on are closed by a projection in the mass metric: it removes the O(h^4) of a located instant,
-or the O(h) of one that is not located. A row that comes on while it is farther open than two steps lead, and than 1 % of 1 + the largest
-coordinate, has the status INCONSISTENT_START. Then the velocities get the impulse p of the new rows,
+*At a switch.* A projection in the mass metric closes position-level rows that become active: it removes the
+O(h^4) error of a located instant, or the O(h) error without location. The status is INCONSISTENT_START if
+such a row is open by more than the motion of two steps plus 1 % of 1 + the largest coordinate. The velocities
+then receive the impulse p of the new rows,
 
     M (v+ - v-) = J^T p,     J v+ + dg/dt = 0,
 
-which keeps the momentum along the manifold and, where the rows do not move by themselves, never gains energy. A law with unilateral rows
-may refuse an impulse by its sign: then it is computed anew without these rows. Last the multipliers right after the switch are looked at.
-Rows whose multipliers the law refuses go off at once, with the impulse behind them: a string that jerks and is slack again.
+which preserves the momentum along the manifold and never adds energy if the rows do not depend on time. A law
+with unilateral rows may reject an impulse by its sign; the impulse is then recomputed without these rows.
+Finally, the multipliers right after the switch are examined. Rows whose multipliers the law rejects become
+inactive at once, such as a string that jerks and is slack again.
 
-A first-order system (`KinematicSystem`) has no momentum and knows no impulses: where rows switch, its velocity becomes the feasible one at
-once. Velocities of rows that are off are then those that the rate asks for.
+A first-order system (`KinematicSystem`) has neither momentum nor impulses: when rows switch, its velocity
+changes at once to the feasible velocity. Velocities along inactive rows are then the ones that the rate
+requests.
 
-*Accuracy.* With located instants the order of the inner method is kept, up to four. With `events` = 0, or a law without `margin`, rows
-switch at the end of the step in which they ought to. They are late by up to h: a switch with an impulse then costs an error of order h, a
-release one of order h^2, because the multiplier is zero there and with it the jump of the acceleration. For the same reason the instant of
-a release is located to second order only: the multipliers are interpolated linearly.
+*Accuracy.* With located instants, the inner method keeps its order, up to four. With `events` = 0, or a law
+without `margin`, rows switch at the end of the step, up to h late. A switch with an impulse then has an error
+of order h, and a release one of order h^2, because the multiplier, and with it the jump of the acceleration,
+is zero there. The instant of a release is located to second order only, because the multipliers are
+interpolated linearly.
 
-*Derivatives.* A located instant is differentiated as the root that it is, and with it the inner steps before and after: the derivative of a
-rollout has the jump of the variational equation at an impulse (the saltation matrix), because the switching times move along. Where
-instants are not located, switchings sit on the grid of steps and do not move for small changes. The derivative, exact for the program, is
-then that of a motion with the switching times held, and at a switch with an impulse *not* near that of the motion itself. In both cases
-the sequence of switchings is held: at a start where it changes the motion has no derivative.
+*Derivatives.* A located instant is differentiated as a root, together with the inner steps before and after
+it. At an impulse, the derivative of a rollout has the jump of the variational equation (the saltation
+matrix), because the switching times change. Without location, switchings lie on the time grid and do not move
+for small changes. The derivative is exact for the program, but it is that of a motion with fixed switching
+times. With an impulse it is *not* close to the derivative of the motion itself. In both cases the sequence of
+switchings is constant: where it changes, the motion has no derivative.
 
 References:
-    E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", section II.6 (events by dense output). J. J. Moreau,
-    "Unilateral contact and dry friction in finite freedom dynamics" (1988), for the impulses. M. A. Aizerman, F. R. Gantmacher,
-    "Determination of stability by linear approximation of a periodic solution of a system of differential equations with discontinuous
-    right-hand sides", Q. J. Mech. Appl. Math. 11 (1958), for the jump of the variational equation.
+    E. Hairer, S. P. Norsett, G. Wanner, "Solving Ordinary Differential Equations I", section II.6 (events by
+    dense output). J. J. Moreau, "Unilateral contact and dry friction in finite freedom dynamics" (1988), for
+    the impulses. M. A. Aizerman, F. R. Gantmacher, "Determination of stability by linear approximation of a
+    periodic solution of a system of differential equations with discontinuous right-hand sides", Q. J. Mech.
+    Appl. Math. 11 (1958), for the jump of the variational equation.
 """
 
 from __future__ import annotations
@@ -66,60 +73,64 @@ from jaxdae.typing import Leaf, Rows, Velocity
 
 
 class SwitchingLaw(Protocol):
-    """Which rows are to be on: a pytree, whose leaves may differ from world to world.
+    """Law that selects the active rows: a pytree, whose leaves may differ between worlds.
 
-    Two further methods are optional. `margin(system, state, lam, active)` returns (nc,) how far each row is from switching: positive as
-    long as it stays as it is, zero where it switches, differentiable, the same for rows that switch together. With it instants are located.
-    `admissible(lam, active)` returns (nc,), as booleans, which rows may stay on with the multipliers or impulses lam.
+    Two methods are optional. `margin(system, state, lam, active)` returns the distance (nc,) of each row from
+    switching: positive if the row keeps its status, zero at the switch, differentiable, equal for rows that
+    switch together. It is required to locate instants. `admissible(lam, active)` returns (nc,), as booleans,
+    whether each row may stay active with the multipliers or impulses lam.
     """
 
     def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
-        """Returns the rows that are to be on (nc,), as booleans.
+        """Return the rows that are to be active (nc,), as booleans.
 
         Args:
             system: the system with all of its rows.
             state: the state at the end of a step.
-            lam: multipliers (nc,) there; zero in rows that are off.
-            active: the rows that are on (nc,), as booleans.
+            lam: multipliers (nc,) there; zero in inactive rows.
+            active: the currently active rows (nc,), as booleans.
         """
         ...
 
 
 @pytree
 class Unilateral:
-    """Rows that can only push or only pull: each touches and lets go by itself.
+    """Rows that can only push or only pull, and that activate and release independently.
 
-    A row with direction s is a contact with s g >= 0, s lam >= 0, and one of the two zero. It comes on when s g reaches zero and closes,
-    and goes off when s lam gets negative. A foot above the ground, g its height, pushes: s = 1. A string, g its length beyond the
-    natural one, pulls: s = -1. Velocity-level rows have no gap and come on only with a row that they follow.
+    A row with direction s is a contact with s g >= 0, s lam >= 0, and one of the two zero. It becomes active
+    when s g reaches zero and closes, and inactive when s lam becomes negative. A foot above the ground, with
+    g its height, pushes: s = 1. A string, with g its elongation, pulls: s = -1. Velocity-level rows have no
+    gap and become active only with a row that they follow.
 
     Attributes:
-        direction: s (nc,): 1 where lam may only be positive, -1 where it may only be negative, 0 for rows that stay as they are.
-        follows: for each row the row that decides for it (static); by default each for itself. The row that keeps a foot from slipping
-            follows the row that carries it. Directions of rows that follow others are not looked at.
+        direction: s (nc,): 1 if lam must be positive, -1 if it must be negative, 0 for rows that never
+            switch.
+        follows: for each row, the row that decides for it (static); by default, each row decides for itself.
+            The row that prevents a foot from slipping follows the row that supports it. Directions of rows
+            that follow others are ignored.
     """
 
     direction: Leaf
     follows: tuple[int, ...] | None = static(default=None)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         s = self.direction
         yield (s == 1) | (s == -1) | (s == 0), "direction must be 1, -1 or 0 for each row"
 
     def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
-        """Returns the rows that are to be on (nc,)."""
+        """Return the rows that are to be active (nc,)."""
         s, gap = self._direction(active, lam), self._gap(system, state, active)
         closing = s * velocity_residual(system, state) < 0.0
         return self._led(jnp.where(s == 0.0, active, jnp.where(active, s * lam >= 0.0, (s * gap <= 0.0) & closing)))
 
     def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
-        """Returns s lam in rows that are on, s g in rows that are off (nc,)."""
+        """Return s lam in active rows, s g in inactive rows (nc,)."""
         s, gap = self._direction(active, lam), self._gap(system, state, active)
         return self._led(jnp.where(s == 0.0, 1.0, s * jnp.where(active, lam, gap)))
 
     def admissible(self, lam: Rows, active: Any) -> Any:
-        """Returns where s lam >= 0 (nc,)."""
+        """Return s lam >= 0 (nc,)."""
         return self._led(self._direction(active, lam) * lam >= 0.0)
 
     def _direction(self, active: Any, lam: Rows) -> Rows:
@@ -129,7 +140,7 @@ class Unilateral:
         return jnp.broadcast_to(direction, active.shape)
 
     def _gap(self, system: AnySystem, state: State, active: Any) -> Rows:
-        """Returns g with ones for the velocity-level rows, which are never reached."""
+        """Return g, with ones for velocity-level rows, which have no gap."""
         g = system.constraint(state.t, state.q)
         return jnp.concatenate([g, jnp.ones((active.shape[0] - g.shape[0],), g.dtype)])
 
@@ -143,29 +154,30 @@ class Unilateral:
 
 @pytree
 class Scheduled:
-    """Rows that are on for a span of time, on <= t < off.
+    """Rows that are active for a span of time, on <= t < off.
 
     Attributes:
-        on: when each row comes on, in s, (nc,) or a scalar; -inf for from the start.
-        off: when it goes off, in s, (nc,) or a scalar; inf for never.
+        on: activation time of each row in s, (nc,) or a scalar; -inf for rows active from the start.
+        off: deactivation time in s, (nc,) or a scalar; inf for never.
 
-    A position-level row should be closed when it comes on: what is open then is projected away, which moves the system.
+    A position-level row should be closed at its activation. A projection removes any gap, which moves the
+    system.
     """
 
     on: Leaf
     off: Leaf
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield not_above(self.on, self.off), "on must not be later than off"
 
     def __call__(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Any:
-        """Returns the rows whose span holds the time (nc,)."""
+        """Return the rows whose span contains the time (nc,)."""
         on, off = self._span(active, lam)
         return (on <= state.t) & (state.t < off)
 
     def margin(self, system: AnySystem, state: State, lam: Rows, active: Any) -> Rows:
-        """Returns the time to the next switching in s (nc,), negative where it is overdue."""
+        """Return the time to the next switching in s (nc,), negative if it is overdue."""
         on, off = self._span(active, lam)
         to_on: Any = on - state.t
         to_off: Any = off - state.t
@@ -179,17 +191,21 @@ class Scheduled:
 
 @pytree
 class SwitchingInfo(StepInfo):
-    """What a step with switchings found out: a `StepInfo`, and which rows are on.
+    """Report of a step with switchings: a `StepInfo`, and the active rows.
 
-    `impulse` and `switched` are totals since the start, so that entries of a `Trajectory` that keeps every n-th step miss no impulse. In
-    worlds that have failed all are zero; the memory of the trajectory has those before the failure.
+    `impulse` and `switched` are totals since the start, so a `Trajectory` that stores every n-th step loses
+    no impulse. All are zero in worlds that have failed; the memory of the trajectory contains the values
+    before the failure.
 
     Attributes:
-        active: the rows that are on (nc,) after the step, as booleans.
-        impulse: the sum of all impulses p (nc,) since the start: N s for a row in meters, N m s for one in radians.
-        switched: the time in s of each row's last switching (nc,), or of the last impulse that it came on for; that of the start before.
-        inside: what the integrator inside reports of the inner step that begins with the step, where that is more than a `StepInfo`, as of
-            `VelocityStepping` with its efforts; else (). Where a step is cut, that is of the trial to the end of the step.
+        active: the active rows (nc,) after the step, as booleans.
+        impulse: the sum of all impulses p (nc,) since the start: N s for a row in meters, N m s for a row in
+            radians.
+        switched: the time in s of the last switching or impulse of each row (nc,); the start time if there
+            was none.
+        inside: the report of the inner integrator for the inner step at the start of the step, if it is more
+            than a `StepInfo` (such as the efforts of `VelocityStepping`); else (). If the step is cut, it is
+            the report of the trial to the end of the step.
     """
 
     active: Leaf
@@ -200,7 +216,7 @@ class SwitchingInfo(StepInfo):
 
 @pytree
 class SwitchingMemory:
-    """What `Switching` carries from step to step: the totals of `SwitchingInfo`, and the memory of the integrator inside."""
+    """Memory of `Switching`: the totals of `SwitchingInfo`, and the memory of the inner integrator."""
 
     active: Leaf
     impulse: Leaf
@@ -210,20 +226,21 @@ class SwitchingMemory:
 
 @pytree
 class Switching(Wrapping):
-    """The step of `integrator` for a `Masked` system whose rows are switched by `law`; rows that come on bring their impulse.
+    """The step of `integrator` for a `Masked` system; `law` switches its rows, with impulses at activation.
 
-    The rows that are on at the start are those of the system; from then on the law decides. What the module says about accuracy and
-    derivatives holds for integrators that keep to the constraints, such as `Projected`.
+    The system defines the active rows at the start; then the law decides. The module's statements about
+    accuracy and derivatives hold for integrators that satisfy the constraints, such as `Projected`.
 
     Attributes:
-        integrator: any integrator; its memory is begun anew where rows switch.
+        integrator: any integrator; its memory is reinitialized when rows switch.
         law: a `SwitchingLaw`, such as `Unilateral` or `Scheduled`.
-        events: how many switchings a step can locate (static); 0 switches at the end of steps, for a third of the cost.
+        events: number of switchings that a step can locate (static); 0 switches at the end of steps, at a
+            third of the cost.
 
-    Steps report a `SwitchingInfo`. One step takes 2 events + 1 inner steps.
+    Steps report a `SwitchingInfo`. One step makes 2 events + 1 inner steps.
 
-    A law that is sampled, and its memory, belong to whole steps: write `Sampled(Switching(...), law)`. Projections belong to the rows that
-    are on: write `Switching(Projected(...), law)`. The other way round either is refused.
+    A sampled law and its memory belong to whole steps: write `Sampled(Switching(...), law)`. Projections
+    belong to the active rows: write `Switching(Projected(...), law)`. The reverse order raises an error.
     """
 
     switches: ClassVar[bool] = True
@@ -232,12 +249,12 @@ class Switching(Wrapping):
     events: int = static(one_of=int, default=1)
 
     def requirements(self) -> Any:
-        """Yields what the fields have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the fields; see `jaxdae.requirements`."""
         yield offers(self.law, "__call__"), "law must be a SwitchingLaw, such as Unilateral(...) or Scheduled(...)"
         yield not samples_law(self.integrator), "integrator must not be Sampled inside: write Sampled(Switching(integrator, law), feedback)"
 
     def init(self, system: AnySystem, state: State) -> SwitchingMemory:
-        """Returns the rows that are on at the start.
+        """Return the memory with the active rows at the start.
 
         Raises:
             TypeError: the system is not `Masked`.
@@ -253,7 +270,7 @@ class Switching(Wrapping):
         return SwitchingMemory(active, jnp.zeros_like(rows), since, self.integrator.init(system, state))
 
     def step(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, the rows that are on then, and a `SwitchingInfo`."""
+        """Return the state after dt, the memory with the active rows, and a `SwitchingInfo`."""
         inside = system.system if isinstance(system, Masked) else system
         dt = jnp.asarray(dt, state.q.dtype)
         if self.events and offers(self.law, "margin"):
@@ -269,11 +286,12 @@ class Switching(Wrapping):
         return new, memory, SwitchingInfo(**{**ended, "iterations": iterations}, **totals, inside=more)
 
     def _in_parts(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any) -> tuple[Any, ...]:
-        """Returns state, memory, what is told of the start, status and iterations of a step that is cut where rows switch.
+        """Return state, memory, start report, status and iterations of a step that is cut at switchings.
 
-        A loop of inner steps, each of which is one of two things. A *trial* goes to the end of the step: where nothing switches it is
-        accepted and ends the step, where something does it only tells how far to go. A *part* goes that far, and there the rows switch. The
-        last trial is accepted in any case; what switches in it waits for the next step.
+        The loop makes inner steps of two kinds. A *trial* goes to the end of the step. Without switching it
+        is accepted and ends the step; otherwise it only determines the length of the next part. A *part* has
+        this length, and rows switch at its end. The last trial is always accepted; its switchings wait for
+        the next step.
         """
 
         def inner_step(carry: Any, last: Any) -> Any:
@@ -282,12 +300,13 @@ class Switching(Wrapping):
             switched, later = self._switched(system, new, moved, pending, u, dt)
             opened = _comes_on_open(system, new, pending & ~memory.active, dt)
             is_part, is_over = jnp.any(pending), left == 0.0
-            # Of the rows that switch alone: a minimum shares its derivative among all that are equal to it, as 1 may be.
+            # Use only rows that switch: a minimum shares its derivative among equal entries, such as 1.
             of_flips: Any = jnp.where(flips, share, 2.0)
             first = jnp.where(jnp.any(flips), jnp.min(of_flips, initial=2.0), 1.0)
             cut = jnp.any(flips) & ~is_part & ~is_over & ~last
             report = _choose(cut | is_over, report, _joined(report, info))
-            # What is over still moves, by nothing: where a row has switched at the very end the rest of the step has a derivative.
+            # Advance a finished step by zero time: after a switch at the very end, the rest still has a
+            # derivative.
             state, memory = _choose(cut, (state, memory), (new, moved))
             status, corrections = report
             status = jnp.where(opened & (status == Status.OK), jnp.asarray(Status.INCONSISTENT_START, jnp.int32), status)
@@ -305,14 +324,16 @@ class Switching(Wrapping):
         return (state, memory, jax.tree.map(lambda x: x[0], starts), *report)
 
     def _trial(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo, Any, Any]:
-        """Returns the inner step, the rows that switch in it, and after which part of it (nc,): 1 for those that do not.
+        """Return the inner step, the switching rows, and their switching instants as fractions (nc,).
+
+        The fraction is 1 for rows that do not switch.
 
         Args:
             system: the system with all of its rows.
-            state: where the inner step begins.
-            memory: the rows that are on, and what the integrator inside remembers.
-            u: input that is held, or a law of it.
-            dt: how far the inner step goes in s.
+            state: the start of the inner step.
+            memory: the active rows, and the memory of the inner integrator.
+            u: constant input, or a feedback law.
+            dt: the length of the inner step in s.
             whole: the length of the whole step in s.
         """
         active = memory.active
@@ -326,7 +347,7 @@ class Switching(Wrapping):
         for at, acceleration, multipliers in ((state, info.a, info.lam), (new, a, lam)):
 
             def margin(s: Any, at: State = at, a: Any = acceleration, start: Any = multipliers) -> Rows:
-                # The multipliers move at their mean rate.
+                # Interpolate the multipliers linearly.
                 moved = State(at.t + s * dt, system.retract(at.q, s * dt * at.v), at.v + s * dt * a)
                 return self.law.margin(system, moved, start + s * (lam - info.lam), active)
 
@@ -334,15 +355,16 @@ class Switching(Wrapping):
         return new, memory, info, flips, first_zero(flips, *values)
 
     def _advance(self, system: AnySystem, state: State, memory: Any, u: Any, dt: Any, whole: Any) -> tuple[State, Any, StepInfo]:
-        """Returns the state after dt, the memory, and what the integrator reports.
+        """Return the state after dt, the memory, and the report of the integrator.
 
-        A part of no length, or of next to none, as where a row switches at the start of a step, is one of Euler's. Its error is that of
-        rounding, while methods that divide by the length of a step would make velocities of the rounding of positions, or NaN.
+        A part of zero or nearly zero length, as for a switch at the start of a step, is an Euler step. Its
+        error is of the size of rounding. Methods that divide by the step length would amplify the rounding of
+        positions to velocities, or yield NaN.
         """
         is_short = dt <= _near(dt) * whole
         length = jnp.where(is_short, whole, dt)
         new, inner, info = single_step(self.integrator, Masked(system, memory.active), state, memory.inner, u, length)
-        # Where a step is over, accelerations of what follows may be no numbers, and no time passes.
+        # After the end of a step no time passes, and accelerations may be NaN.
         a = jnp.where(jnp.isfinite(info.a) | (dt > 0.0), info.a, 0.0)
         moved = State(state.t + dt, system.retract(state.q, dt * state.v), state.v + dt * a)
         ok = jnp.asarray(Status.OK, info.status.dtype)
@@ -351,16 +373,16 @@ class Switching(Wrapping):
         return new, dataclasses.replace(memory, inner=inner), info
 
     def _dynamics(self, system: AnySystem, state: State, active: Any, u: Any, dt: Any) -> Any:
-        """Returns accelerations and multipliers as the inner integrator sees them; accelerations of a first-order system count as zero."""
+        """Return the reported accelerations (zero for first-order systems) and multipliers."""
         a, lam = reported_dynamics(self.integrator, Masked(system, active), state, u, dt)
         return a, jnp.where(active, lam, 0.0)
 
     def _with_rates(self, system: AnySystem, state: State, active: Any, u: Any) -> State:
-        """Returns the state; of a first-order system with the velocity that these rows leave it, no part of where it starts."""
+        """Return the state; for a first-order system, with the feasible velocity for these rows."""
         return with_feasible_velocity(Masked(system, active), state, u, self.roles.solver)[0]
 
     def _switched(self, system: AnySystem, state: State, memory: Any, flips: Any, u: Any, dt: Any) -> tuple[State, Any]:
-        """Returns the state after the impulse and the memory with the rows that are on then; dt is the length of the whole step."""
+        """Return the state after the impulse and the new memory; dt is the length of the whole step."""
         solver = self.roles.solver
         active = memory.active ^ flips
         impact = jnp.any(flips & active)
@@ -370,7 +392,7 @@ class Switching(Wrapping):
         if system.first_order:
             p = jnp.zeros_like(p)
         elif offers(self.law, "admissible"):
-            # What round-off leaves in rows that take no part has any sign.
+            # Round-off in rows without an impulse has an arbitrary sign.
             noise = _near(p) * jnp.max(jnp.abs(p), initial=0.0)
             carrying = self._admitted(jnp.where(jnp.abs(p) > noise, p, 0.0), active)
             v, p = constraint_impulse(system, closed, carrying, solver=solver)
@@ -380,19 +402,19 @@ class Switching(Wrapping):
             active = _choose(jnp.any(flips), remaining, active)
         new = self._with_rates(system, new, active, u)
         switched = _choose(flips | (active != memory.active), jnp.broadcast_to(state.t, p.shape), memory.switched)
-        # What the integrator remembers is of a motion that has ended.
+        # The memory of the integrator belongs to a motion that has ended.
         inner = _choose(jnp.any(flips), self.integrator.init(Masked(system, active), new), memory.inner)
         return new, SwitchingMemory(active, memory.impulse + p, switched, inner)
 
     def _admitted(self, lam: Rows, active: Any) -> Any:
-        """Returns the rows that are on, without those whose multipliers or impulses the law refuses."""
+        """Return the active rows without those whose multipliers or impulses the law rejects."""
         return active & _answer("law.admissible", self.law.admissible(lam, active), active)
 
 
 def _comes_on_open(system: AnySystem, state: State, rows: Any, dt: Any) -> Any:
-    """Returns whether a position-level row comes on while it is farther from closed than two steps lead.
+    """Return whether a position-level row becomes active while it is open by more than its limit.
 
-    To close it would move the system by something that is no error of the instant: a string that was too long from the start, say.
+    Closing it would move the system by more than the error of the instant.
     """
     g = system.constraint(state.t, state.q)
     scale = system.jacobian_operator(state.t, state.q, state.v).row_sizes()[: g.shape[0]]
@@ -401,7 +423,7 @@ def _comes_on_open(system: AnySystem, state: State, rows: Any, dt: Any) -> Any:
 
 
 def _answer(who: str, rows: Any, active: Any) -> Any:
-    """Returns what a law answered, after a check of its shape."""
+    """Return the result of a law after a check of its shape and dtype."""
     rows = jnp.asarray(rows)
     if rows.shape != active.shape or rows.dtype != active.dtype:
         raise ValueError(f"{who} must return one boolean a constraint row, shape {active.shape}, got {rows.dtype} of shape {rows.shape}")
@@ -413,12 +435,12 @@ def _choose(flag: Any, yes: Any, no: Any) -> Any:
 
 
 def _told(info: StepInfo) -> tuple[Velocity, Rows, Any]:
-    """Returns a and lam at the start of an inner step, and its report where that is more than a `StepInfo`, else ()."""
+    """Return a and lam at the start of an inner step, and its report if it extends `StepInfo`, else ()."""
     return info.a, info.lam, () if type(info) is StepInfo else info
 
 
 def _joined(report: Any, info: StepInfo) -> Any:
-    """Returns status and iterations of inner steps one after the other: the first failure, the most iterations."""
+    """Return the first failure and the largest iteration count of consecutive inner steps."""
     status, iterations = report
     return first_failure(status, info.status), jnp.maximum(iterations, info.iterations)
 

@@ -1,12 +1,14 @@
-"""Taylor's expansion of the motion.
+"""Taylor expansion of the motion.
 
 With a(t, q, v) from the dynamics, the motion expands as
 
-    q(t + h) = q + h v + h^2/2 a + ...,        v(t + h) = v + h a + h^2/2 j + ...,        j = da/dt along the motion.
+    q(t + h) = q + h v + h^2/2 a + ...,        v(t + h) = v + h a + h^2/2 j + ...,    j = da/dt along the
+    motion.
 
-The lecture's scheme (4) keeps h^2/2 a in the positions and only h a in the velocities. Its positions have a local error of order
-three, but its velocities have one of order two, and that makes the method *first order* over a fixed time. With the jerk j, which
-autodiff gives as one directional derivative of the dynamics, the method is second order in both.
+The lecture's scheme (4) keeps h^2/2 a in the positions and only h a in the velocities. Its positions have a
+local error of order three, but its velocities have a local error of order two, so the method is of *first
+order* over a fixed time. With the jerk j, which automatic differentiation computes as one directional
+derivative of the dynamics, the method is of second order in both.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from jaxdae.typing import Leaf
 
 @pytree
 class Taylor(PointMethod):
-    """q+ = q (+) (h v + h^2/2 a), v+ = v + h a + h^2/2 j. Order 2; order 1 without the jerk j (the lecture's form).
+    """q+ = q (+) (h v + h^2/2 a), v+ = v + h a + h^2/2 j. Order 2; order 1 without the jerk j.
 
     Attributes:
-        jerk: whether the velocities keep their second-order term; False is the lecture's scheme.
+        jerk: whether to include the second-order term of the velocities; False is the lecture's scheme.
         solver: a saddle-point solver; None for the default solver of the system.
         stabilization: the target of the acceleration row.
 
@@ -48,17 +50,21 @@ class Taylor(PointMethod):
         return 2.0
 
     def step_matrix(self, rate: Any) -> Any:
-        """Return 1 + rate + rate^2 / 2; without the jerk the velocities lack the last term."""
+        """Return 1 + rate + rate^2 / 2; without the jerk, the velocities lack the last term."""
         square = 0.5 * (rate @ rate)
         return jnp.eye(2, dtype=rate.dtype) + rate + (square if self.jerk else square.at[1].set(0.0))
 
     def advance(self, system: AnySystem, point: Point, memory: Any, u: Any, dt: Any) -> tuple[Point, Any, StepInfo]:
-        """Returns the point after dt; one evaluation of the dynamics, and one directional derivative with the jerk."""
+        """Return the point after dt.
+
+        The step takes one evaluation of the dynamics, plus one directional derivative for the jerk.
+        """
         state = point.state
         (a, lam), _ = stage_dynamics(self, system, state, u, None if self.jerk else point.linearization, keep=False)
         v = state.v + dt * a
         if self.jerk:
-            # A state moving with rates (1, v, a): q moves through retract, which also serves coordinates with q' != v.
+            # A state that moves with rates (1, v, a). `retract` moves q, so this also holds for coordinates
+            # with q' != v.
             def along(s: Any) -> Any:
                 at = State(state.t + s, system.retract(state.q, s * state.v), state.v + s * a)
                 return stage_dynamics(self, system, at, u, None, keep=False)[0][0]

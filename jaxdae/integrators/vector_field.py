@@ -1,15 +1,17 @@
-"""The equations of motion as an ordinary differential equation for Diffrax, and Diffrax's solvers with a projection after every step.
+"""Equations of motion as an ODE for Diffrax, and Diffrax solvers with a projection after every step.
 
-With the multipliers solved for, the equations of motion are the ordinary differential equation (the index-1 form) for y = (q, v)
+With the multipliers eliminated, the equations of motion are the ordinary differential equation (the index-1
+form) for y = (q, v)
 
     q' = d/ds q (+) s v  at s = 0,        v' = a(t, q, v, u),        [M -J^T; J C] [a; lam] = [f; r].
 
-Of a first-order system q' is the feasible velocity that is nearest to its rate, and v, which is an output, stays as it is.
+For a first-order system, q' is the feasible velocity nearest to its rate. v is an output and stays constant.
 
-All of Diffrax works on it: controllers, dense output, events, adjoints. An integrator lets its solutions drift off the constraint
-manifold, and a projection after every step keeps them there (see `jaxdae.integrators.diffrax_solver` for what that asks of a solver).
+All features of Diffrax are available: controllers, dense output, events, adjoints. An integrator lets its
+solutions drift off the constraint manifold, and a projection after every step removes this drift (see
+`jaxdae.integrators.diffrax_solver` for the requirements on a solver).
 
-Diffrax is an optional dependency, the extra `adaptive`, and is imported where it is used.
+Diffrax is an optional dependency, the extra `adaptive`. It is imported only if needed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class VectorField:
     stabilization: Stabilization
 
     def __call__(self, t: Any, y: tuple[Any, Any], args: Any = None) -> tuple[Any, Any]:
-        """Returns (q', v') at time t (s) and y = (q, v); `args` is the input u, a law (t, state) -> u, or None."""
+        """Return (q', v') at time t (s) and y = (q, v).
+
+        `args` is the input u, a feedback law (t, state) -> u, or None.
+        """
         state = checked_state(State(t, *y))
         v, a, _, _ = motion(self.system, state, args, self.solver, self.stabilization)
         zero = jnp.zeros_like(state.t)
@@ -45,18 +50,19 @@ class VectorField:
 
 
 def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, stabilization: Stabilization | None = None) -> VectorField:
-    """Returns the equations of motion as a vector field f(t, (q, v), args) -> (q', v') for Diffrax, or for any other ODE library.
+    """Return the equations of motion as a vector field f(t, (q, v), args) -> (q', v').
 
-    q' = d/ds q (+) s v at s = 0, which is v but for coordinates like quaternions; v' = a of `forward_dynamics`. Of a `KinematicSystem` q'
-    is that of `kinematic_velocity`, and v' = 0.
+    Use it with Diffrax or any other ODE library. q' = d/ds q (+) s v at s = 0, which equals v except for
+    coordinates such as quaternions; v' = a of `forward_dynamics`. For a `KinematicSystem`, q' follows from
+    `kinematic_velocity`, and v' = 0.
 
     Args:
         system: the mechanical system.
         solver: a saddle-point solver; None for the default solver of the system.
-        stabilization: what is added to the acceleration row; `NoStabilization()` by default.
+        stabilization: the target of the acceleration row; `NoStabilization()` by default.
 
-    The result is a pytree: gradients with respect to the system, the gains and `args` (the input u, a feedback law of (t, state), or None)
-    pass through it. It needs no Diffrax.
+    The result is a pytree: gradients with respect to the system, the gains and `args` (the input u, a
+    feedback law of (t, state), or None) pass through it. It does not require Diffrax.
 
     Example:
         >>> solution = diffrax.diffeqsolve(
@@ -73,7 +79,7 @@ def vector_field(system: AnySystem, *, solver: SaddlePointSolver | None = None, 
 
 
 def load_diffrax() -> tuple[Any, Any]:
-    """Returns the module `diffrax` and our module on top of it.
+    """Return the module `diffrax` and the module `jaxdae.integrators.diffrax_solver`.
 
     Raises:
         ImportError: Diffrax is not installed.
@@ -92,22 +98,23 @@ def load_diffrax() -> tuple[Any, Any]:
 def projected_solver(
     method: Any, system: AnySystem, projection: Projection | None = Projection(), *, solver: SaddlePointSolver | None = None
 ) -> Any:
-    """Returns a Diffrax solver whose every step ends on the constraint manifold, for y = (q, v) and `vector_field`.
+    """Return a Diffrax solver whose steps end on the constraint manifold, for y = (q, v) and `vector_field`.
 
-    The error that controls the steps is that of the method before the projection. Dense output and `SaveAt(ts=...)` are the method's
-    interpolant, as accurate as ever but off the manifold by the local error; steps themselves, `SaveAt(t1=True)` and
-    `SaveAt(steps=True)`, are on it.
+    The error that controls the steps is that of the method before the projection. Dense output and
+    `SaveAt(ts=...)` use the interpolant of the method. It keeps its accuracy, but it is off the manifold by
+    the local error. The steps themselves, `SaveAt(t1=True)` and `SaveAt(steps=True)`, are on the manifold.
 
     Args:
-        method: an explicit Diffrax solver, such as `diffrax.Dopri8()`. Methods that hand their last stage on to the next step (FSAL)
-            evaluate it anew after the projection.
+        method: an explicit Diffrax solver, such as `diffrax.Dopri8()`. Methods that pass their last stage on
+            to the next step (FSAL) evaluate it again after the projection.
         system: the mechanical system.
-        projection: what is projected. None keeps quaternions at unit length and projects nothing.
-        solver: the saddle-point solver of projections without a solver; None for the default solver of the system.
+        projection: the projection. None normalizes quaternions and projects nothing.
+        solver: the saddle-point solver of projections without their own solver; None for the default solver
+            of the system.
 
     Raises:
         ImportError: Diffrax is not installed.
-        TypeError: `method` is no explicit Diffrax solver, or `projection` no `Projection`.
+        TypeError: `method` is not an explicit Diffrax solver, or `projection` is not a `Projection`.
     """
     _, ours = load_diffrax()
     check_system(system)
@@ -118,7 +125,7 @@ def projected_solver(
 
 
 def check_method(method: Any) -> None:
-    """Raises TypeError where `method` is no explicit Diffrax solver."""
+    """Raise TypeError if `method` is not an explicit Diffrax solver."""
     diffrax, _ = load_diffrax()
     if not isinstance(method, diffrax.AbstractSolver):
         hint = "; call it: Dopri8(), not Dopri8" if isinstance(method, type) else ""
@@ -128,7 +135,7 @@ def check_method(method: Any) -> None:
 
 
 def check_projection(projection: Any) -> None:
-    """Raises TypeError where `projection` is neither a `Projection` nor None."""
+    """Raise TypeError if `projection` is neither a `Projection` nor None."""
     if projection is not None and not isinstance(projection, Projection):
         name = type(projection).__name__
         raise TypeError(f"projection must be a Projection(position, velocity) or None, got {name}")

@@ -1,22 +1,28 @@
-"""Solutions of saddle-point systems, and their derivatives; the system is that of `jaxdae.saddle_point.interface`.
+"""Solution of saddle-point systems with exact derivatives.
 
-Derivative, full rank. K x = b gives K dx = db - dK x: one more solve with the *same* factors. Reverse mode is its transpose; the
-factors themselves are never differentiated. The solve is a `lax.custom_linear_solve`, which knows its transpose and its own derivative,
-so that the rule holds at every order (`jax.hessian`).
+See `jaxdae.saddle_point.interface` for the system.
 
-Derivative, deficient but constant rank. With Q the projector onto the null space of K at the point, held constant, T = K + Q is invertible
-there and nearby, with T^-1 = K^+ + Q at the point. The null space of a nearby K of the same rank is the range of Y = T^-1 Q (K n = 0 gives
-T n = Q n; the dimensions agree), so its projector is Q' = Y (Y^T Y)^-1 Y^T, and
+Derivative at full rank. K x = b gives K dx = db - dK x: one more solve with the *same* factors. Reverse mode
+is the transpose of this solve. The factors themselves are never differentiated. The solve is a
+`lax.custom_linear_solve`, which defines its own transpose and derivative, so the rule holds at every order
+(`jax.hessian`).
+
+Derivative at constant deficient rank. Let Q be the projector onto the null space of K at the point, held
+constant. Then T = K + Q is invertible there and nearby, with T^-1 = K^+ + Q at the point. The null space of a
+nearby K of the same rank is the range of Y = T^-1 Q (K n = 0 gives T n = Q n; the dimensions agree), so its
+projector is Q' = Y (Y^T Y)^-1 Y^T, and
 
     x = (I - Q') T^-1 (I - Q') b
 
-is K^+ b for all of them: for null vectors n, n^T (K + Q) x1 = n^T (I - Q') b = 0 shows Q x1 = 0, hence K x1 = (I - Q') b. Every factor is a
-linear solve with a known inverse at the point (that of Y^T Y on the range of Q is the identity), so this too is exact at every order, for
-equal singular values as well, and an SVD is never differentiated. Null vectors have no part in a, those of nearby matrices neither: Y and
-Q' are computed for the rows alone, and round-off of accelerations (of light bodies, 1e6 times larger) cannot enter through them.
+equals K^+ b for every such K: for null vectors n, n^T (K + Q) x1 = n^T (I - Q') b = 0 shows Q x1 = 0, hence K
+x1 = (I - Q') b. Every factor is a linear solve with a known inverse at the point (the inverse of Y^T Y on the
+range of Q is the identity). So this derivative is also exact at every order, even for equal singular values,
+and no SVD is differentiated. Null vectors have no component in a, and neither do the null vectors of nearby
+matrices. The code therefore computes Y and Q' for the rows only. Round-off of accelerations (of light bodies,
+1e6 times larger) cannot enter through them.
 
-The value itself is computed outside of all this: the batching rule of `custom_linear_solve` would move the world axis to the front, away
-from where the small-matrix routines are fast.
+The value itself is computed outside this scheme: the batching rule of `custom_linear_solve` would move the
+batch axis to the front, and the small-matrix routines are fast only with the batch axis last.
 """
 
 from __future__ import annotations
@@ -45,18 +51,18 @@ def _solve_jvp(primals: Any, tangents: Any) -> Any:
     factors = primals[0]
     moving = Moving.of(primals[1:], tangents[1:])
 
-    # Through primitives, not through `_solve`: JAX drops custom rules where it builds linear programs inside of others, and a second
-    # derivative would then see the constant factors only.
+    # Use primitives, not `_solve`: JAX drops custom rules when it builds linear programs inside other
+    # programs, and a second derivative would then see only the constant factors.
     def solution(*values: Any) -> tuple[Array, Array]:
         return worlds_first(_through_primitives(factors, *moving.filled(values)))
 
     if not _needs_full_rank(factors, primals[-1]):
-        # The residual below knows nothing of null vectors that turn, nor of a right-hand side that is not consistent.
+        # The residual below ignores the rotation of null vectors and inconsistent right-hand sides.
         return jax.jvp(solution, moving.values, moving.tangents)
     x = named(solution(*moving.values), SOLUTION)
 
     def residual(*values: Any) -> tuple[Array, Array]:
-        """Returns b - K x at the solution, as a function of the problem."""
+        """Return b - K x at the solution, as a function of the problem."""
         mass, jacobian, compliance, f, r = moving.filled(values)
         a, lam = x
         force = jacobian.transpose_times(lam) - mass.times(a)
@@ -75,8 +81,9 @@ _solve.defjvp(_solve_jvp, symbolic_zeros=True)
 
 
 def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any, f: Array | None, r: Array) -> tuple[Array, Array]:
-    """Returns (a, lam) as `_solve`, by solves that JAX can differentiate and transpose."""
-    # Inside of `jax.shard_map` JAX marks all that a solve reads as different from device to device, after its functions are traced.
+    """Return the same (a, lam) as `_solve`, from solves that JAX can differentiate and transpose."""
+    # Inside `jax.shard_map`, JAX marks everything that a solve reads as device-varying, but only after it has
+    # traced the functions of the solve.
     factors, mass, jacobian, compliance, f, r = varying_with((factors, mass, jacobian, compliance, f, r))
     rows = r.shape[0]
     size = jacobian.shape[1]
@@ -100,7 +107,8 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
         return jnp.concatenate([a, -lam if full_rank else null_part(rhs) - lam])
 
     def solved(rhs: Array) -> Array:
-        # One vector, because the primitive's transpose needs every part of the right-hand side to be a tangent.
+        # Solve for one vector because the transpose of the primitive requires every part of the right-hand
+        # side to be a tangent.
         return jax.lax.custom_linear_solve(matrix, rhs, inverse, symmetric=True)
 
     if full_rank:
@@ -130,13 +138,14 @@ def _through_primitives(factors: Any, mass: Any, jacobian: Any, compliance: Any,
 def solve(
     factors: Any, mass: MassOperator, jacobian: JacobianOperator, compliance: Any, f: Velocity | None, r: Rows
 ) -> tuple[Velocity, Rows]:
-    """Returns (a, lam) from factors, differentiable with respect to M, J, C, f and r.
+    """Return (a, lam) from factors, differentiable with respect to M, J, C, f and r.
 
     Args:
-        factors: what `solver.factorize(M, J, C)` returned. Its derivative is ignored: pass it as it is.
+        factors: the result of `solver.factorize(M, J, C)`. Its derivative is ignored, so you need no
+            `stop_gradient`.
         mass: M, an operator.
         jacobian: J, an operator.
-        compliance: C, the diagonal of the zero block, (nc,); None for zero.
+        compliance: C, the diagonal of the lower right block, (nc,); None for zero.
         f: first right-hand side (nv,); None for zero.
         r: second right-hand side (nc,).
     """
@@ -146,7 +155,7 @@ def solve(
 def solve_saddle_point(
     solver: SaddlePointSolver, mass: Any, jacobian: Any, f: Velocity | None, r: Rows, compliance: Any = None
 ) -> tuple[Velocity, Rows]:
-    """Returns (a, lam) with M a - J^T lam = f and J a + C lam = r, for matrices that are given: factorize, then solve.
+    """Factorize and solve M a - J^T lam = f and J a + C lam = r for given matrices; return (a, lam).
 
     Args:
         solver: a saddle-point solver, such as `SchurComplement()`.
@@ -154,9 +163,10 @@ def solve_saddle_point(
         jacobian: J, an array (nc, nv) or an operator.
         f: first right-hand side (nv,); None for zero.
         r: second right-hand side (nc,).
-        compliance: C, the diagonal of the zero block: a scalar, or (nc,); None for zero.
+        compliance: C, the diagonal of the lower right block: a scalar, or (nc,); None for zero.
 
-    Differentiable with respect to every argument but the solver, forward and reverse, at every order.
+    The result is differentiable with respect to every argument except the solver, in forward and reverse
+    mode, at every order.
     """
     mass, jacobian = as_mass_operator(mass), as_jacobian_operator(jacobian)
     diagonal = None if compliance is None else jnp.broadcast_to(jnp.asarray(compliance, r.dtype), r.shape)

@@ -1,39 +1,44 @@
-"""Krylov methods on the Delassus operator: only products with J, J^T and M^-1.
+"""Matrix-free Krylov methods on the Delassus operator: products with J, J^T and M^-1 only.
 
-S lam = r - J M^-1 f with S = J M^-1 J^T + C is solved without S or J ever being formed: J x and J^T y are one forward- and one
-reverse-mode derivative of the constraints, M^-1 follows its structure. That pays for large, sparse systems.
+These methods solve S lam = r - J M^-1 f with S = J M^-1 J^T + C without forming S or J. J x and J^T y are one
+forward-mode and one reverse-mode derivative of the constraints, and M^-1 uses its structure. This is
+efficient for large, sparse systems.
 
-*Conjugate gradients* run here in the form that minimizes the residual: conjugate residuals, in the same Krylov space. With dependent rows
-round-off makes r inconsistent. The plain form then stalls and grows, because its step lengths measure the part of the residual that cannot
-be reduced. With a preconditioner P (symmetric, near S^-1) and u = P rho the recurrences are
+*Conjugate gradients* are implemented in the form that minimizes the residual: conjugate residuals, in the
+same Krylov space. With dependent rows, round-off makes r inconsistent. The plain form then stalls and grows,
+because its step lengths measure the part of the residual that cannot be reduced. With a preconditioner P
+(symmetric, near S^-1) and u = P rho, the recurrences are
 
     w = S u,  gamma = u^T w,  pi <- u + beta pi,  q <- w + beta q,  alpha = gamma / (q^T P q),
     lam <- lam + alpha pi,  rho <- rho - alpha q,  u <- u - alpha P q,  beta = gamma_new / gamma,
 
 and gamma vanishes when the reducible part of the residual does. The loop ends at the first of three events:
 
-* gamma is small against its first value,
-* gamma is small against what rounding errors of r amount to, |P r|^2 tr(S) eps^2, because an r that is irreducible from the start has no
-  first value to speak of,
-* the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero. What is left then lies along dependent rows; near
-  the manifold, not on it, such rows are nearly dependent only.
+* gamma is small compared with its first value,
+* gamma is small compared with the effect of rounding errors of r, |P r|^2 tr(S) eps^2 (an r that is
+  irreducible from the start has no meaningful first value),
+* the search direction has a Rayleigh quotient pi^T S pi / pi^T pi that counts as zero. The remaining residual
+  then lies along dependent rows. Near the manifold, but not on it, such rows are only nearly dependent.
 
-A second round on the recomputed residual takes off what rounding has added.
+A second round on the recomputed residual removes the accumulated rounding errors.
 
-*Which multipliers.* Started from zero and without preconditioner, lam lies in the span of b, S b, S^2 b, ..., with b = r - J M^-1 f. For
-consistent rows b is in the range of S, and so is lam: it is the shortest. Otherwise b has a part Q b in the null space of S, Q being the
-projector onto it, and lam is the shortest plus a multiple of Q b. That makes the same force J^T lam and the same accelerations, those of
-least squares, and leaves the same residual Q b; only lam is longer. `LeastSquares`, `NullSpace` and `Proximal` return the shortest in both
-cases.
+*Choice of multipliers.* With a zero initial guess and without a preconditioner, lam lies in the span of b, S
+b, S^2 b, ..., with b = r - J M^-1 f. For consistent rows b is in the range of S, and so is lam, which is
+therefore the shortest. Otherwise b has a component Q b in the null space of S, where Q is the projector onto
+it, and lam is the shortest plus a multiple of Q b. This lam yields the same force J^T lam, the same
+least-squares accelerations, and the same residual Q b; only lam is longer. `LeastSquares`, `NullSpace` and
+`Proximal` return the shortest in both cases.
 
-*Biconjugate gradients*, stabilized, are what the virtual-work formulation uses for the same equation; taken from `jax.scipy`.
+*Stabilized biconjugate gradients* are the method that the virtual-work formulation uses for the same
+equation. The implementation comes from `jax.scipy`.
 
-Both loops end by tolerance. They are never differentiated: derivatives are solves with the same operator. A solve that has not converged
-after `max_iterations` returns NaN rather than a wrong number; a rollout reports it as `Status.NONFINITE`.
+Both loops end by tolerance. They are never differentiated: derivatives are solves with the same operator. A
+solve that has not converged after `max_iterations` returns NaN rather than a wrong number; a rollout reports
+it as `Status.NONFINITE`.
 
 References:
-    Y. Saad, "Iterative Methods for Sparse Linear Systems", sections 6.8 and 7.4. H. A. van der Vorst, "Bi-CGSTAB", SIAM J. Sci. Stat.
-    Comput. 13 (1992).
+    Y. Saad, "Iterative Methods for Sparse Linear Systems", sections 6.8 and 7.4. H. A. van der Vorst,
+    "Bi-CGSTAB", SIAM J. Sci. Stat. Comput. 13 (1992).
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ from jaxdae.typing import Leaf, Rows, Velocity
 
 @pytree
 class IterativeFactors:
-    """What the products need: mass factors, J, C, the preconditioner; and the method with its tolerance."""
+    """Operands of the products (mass factors, J, C) and the method, with its preconditioner and tolerance."""
 
     mass: Leaf
     jacobian: Leaf
@@ -63,7 +68,7 @@ class IterativeFactors:
     method: Leaf
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        """Return (a, lam) for the right-hand sides f (nv,) and r (nc,); f = None means zero."""
         free = None if f is None else self.mass.unscaled(self.mass.scaled(f))
         rest = r if free is None else r - self.jacobian.times(free)
         lam = rest if rest.shape[0] == 0 else self.method.run(self.delassus, rest)
@@ -71,10 +76,10 @@ class IterativeFactors:
         return pushed if free is None else free + pushed, lam
 
     def inconsistent(self, r: Rows) -> None:
-        """Returns None: derivatives take r to be consistent."""
+        """Return None because derivatives assume that r is consistent."""
 
     def delassus(self, y: Rows) -> Rows:
-        """Returns S y."""
+        """Return S y."""
         result = self.jacobian.times(self._pushed(y))
         return result if self.compliance is None else result + self.compliance * y
 
@@ -83,7 +88,7 @@ class IterativeFactors:
 
 
 def _precondition(preconditioner: Any, y: Rows) -> Rows:
-    """Returns P y: P a diagonal (nc,), blocks (k, b, b) with k b = nc, or None for one."""
+    """Return P y: P is a diagonal (nc,), blocks (k, b, b) with k b = nc, or None for the identity."""
     if preconditioner is None:
         return y
     if preconditioner.ndim == 1:
@@ -92,7 +97,7 @@ def _precondition(preconditioner: Any, y: Rows) -> Rows:
 
 
 def _limits(method: Any, rows: int, dtype: Any) -> tuple[Any, Any, int]:
-    """Returns the tolerance, the error above which a result is no result, and the largest number of iterations."""
+    """Return the tolerance, the error above which a result is rejected, and the iteration limit."""
     eps = float(jnp.finfo(dtype).eps)
     tolerance = jnp.asarray(4.0 * eps if method.tolerance is None else method.tolerance, dtype)
     iterations = 4 * rows + 20 if method.max_iterations is None else method.max_iterations
@@ -115,20 +120,22 @@ def _check(method: Any, rows: int) -> None:
 
 @pytree
 class ConjugateGradient:
-    """Conjugate gradients on the Delassus operator, in the form that minimizes the residual; matrix-free.
+    """Matrix-free conjugate gradients on the Delassus operator, in the form that minimizes the residual.
 
     Attributes:
-        tolerance: relative size of the residual, as the acceleration it causes, at which the loop ends; None for 4 eps.
-        max_iterations: None for 4 nc + 20.
-        preconditioner: an approximate inverse of the Delassus matrix, a diagonal (nc,) or blocks (k, b, b) on it; see
-            `block_preconditioner`.
-        rank_tolerance: directions in which J M^-1/2 is smaller than this fraction of its Frobenius norm count as dependent; None for
-            eps^(1/2). See `LeastSquares.tolerance`.
+        tolerance: relative size of the residual, measured by the acceleration that it causes, at which the
+            loop ends; None for 4 eps.
+        max_iterations: maximum number of iterations; None for 4 nc + 20.
+        preconditioner: an approximate inverse of the Delassus matrix: a diagonal (nc,) or diagonal blocks (k,
+            b, b); see `block_preconditioner`.
+        rank_tolerance: directions in which J M^-1/2 is smaller than this fraction of its Frobenius norm count
+            as dependent; None for eps^(1/2). See `LeastSquares.tolerance`.
 
-    Dependent rows are allowed. Accelerations are unique, and their derivatives exact for consistent r; they satisfy inconsistent rows in
-    the least-squares sense. Without a preconditioner and for consistent r, lam is the shortest, and its derivative is exact up to
-    multipliers without force; for inconsistent r it is longer by a multiple of the part of r that no accelerations can produce. Needs M
-    positive definite.
+    Dependent rows are allowed. Accelerations are unique, and their derivatives are exact for consistent r.
+    Inconsistent rows are satisfied in the least-squares sense. Without a preconditioner and for consistent r,
+    lam is the shortest, and its derivative is exact up to multipliers that produce no force. For inconsistent
+    r, lam is longer by a multiple of the part of r that no accelerations can produce. M must be positive
+    definite.
     """
 
     matrix_free: ClassVar[bool] = True
@@ -138,17 +145,17 @@ class ConjugateGradient:
     rank_tolerance: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
         yield fraction(self.rank_tolerance), "rank_tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
-        """Returns the operators; the only factorization is that of M."""
+        """Return the operators; only M is factorized."""
         _check(self, jacobian.shape[0])
         return IterativeFactors(mass.factorize(), jacobian, compliance, self)
 
     def run(self, operator: Any, b: Rows) -> Rows:
-        """Returns the solution y (nc,) of S y = b, or NaN."""
+        """Return the solution y (nc,) of S y = b, or NaN."""
         tolerance, acceptable, iterations = _limits(self, b.shape[0], b.dtype)
         eps = float(jnp.finfo(b.dtype).eps)
         rank = eps if self.rank_tolerance is None else jnp.asarray(self.rank_tolerance, b.dtype) ** 2
@@ -156,7 +163,7 @@ class ConjugateGradient:
         probe = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0], b.shape[0]), b.dtype)
         trace = jnp.sum(probe * operator(probe))  # an estimate
 
-        # Loops, not copies: an operator is a good deal of code.
+        # Use a loop instead of unrolled copies, because the operator is large.
         def refined(k: Any, carry: Any) -> Any:
             y, first, _ = carry
             rho = b - operator(y)
@@ -164,7 +171,7 @@ class ConjugateGradient:
             w = operator(u)
             gamma = jnp.sum(u * w)
             scale: Array = jnp.asarray(jnp.where(k == 0, gamma, first))
-            # The estimate is at least the first Rayleigh quotient.
+            # The estimate must not fall below the first Rayleigh quotient.
             total = jnp.maximum(trace, scale / jnp.maximum(size, float(jnp.finfo(b.dtype).tiny)))
             noise = eps**2 * total * size
 
@@ -187,7 +194,7 @@ class ConjugateGradient:
 
             start = (y, rho, u, u, w, gamma, jnp.zeros((), jnp.int32))
             y, *_, pi, q, gamma, _ = jax.lax.while_loop(unfinished, advance, start)
-            # Not `gamma > ...`: what is not a number must not pass.
+            # Use `<=` so that NaN does not pass.
             return y, scale, dependent(pi, q) | (gamma <= acceptable**2 * scale + 1e4 * noise)
 
         y, _, done = jax.lax.fori_loop(0, 2, refined, varying_with((jnp.zeros_like(b), jnp.zeros((), b.dtype), jnp.zeros((), bool)), b))
@@ -196,14 +203,15 @@ class ConjugateGradient:
 
 @pytree
 class BiconjugateGradient:
-    """Stabilized biconjugate gradients on the Delassus operator; matrix-free. For consistent rows.
+    """Matrix-free stabilized biconjugate gradients on the Delassus operator, for consistent rows.
 
     Attributes:
         tolerance: relative size of the residual at which the loop ends; None for 4 eps.
-        max_iterations: None for 4 nc + 20.
+        max_iterations: maximum number of iterations; None for 4 nc + 20.
         preconditioner: as in `ConjugateGradient`.
 
-    Needs no symmetry, and is less robust than `ConjugateGradient` for it: it can break down, and then returns NaN.
+    The method does not need symmetry, and is therefore less robust than `ConjugateGradient`: it can break
+    down, and then returns NaN.
     """
 
     matrix_free: ClassVar[bool] = True
@@ -212,16 +220,16 @@ class BiconjugateGradient:
     preconditioner: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield fraction(self.tolerance), "tolerance must be at least 0 and below 1"
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> IterativeFactors:
-        """Returns the operators; the only factorization is that of M."""
+        """Return the operators; only M is factorized."""
         _check(self, jacobian.shape[0])
         return IterativeFactors(mass.factorize(), jacobian, compliance, self)
 
     def run(self, operator: Any, b: Rows) -> Rows:
-        """Returns the solution y (nc,) of S y = b, or NaN."""
+        """Return the solution y (nc,) of S y = b, or NaN."""
         tolerance, acceptable, iterations = _limits(self, b.shape[0], b.dtype)
         y = jnp.zeros_like(b)
         for _ in range(2):
@@ -238,12 +246,14 @@ class BiconjugateGradient:
 
 
 def block_preconditioner(mass: Any, jacobian: Any, block: int = 1) -> Any:
-    """Returns the inverses of the diagonal blocks of J M^-1 J^T: (nc,) for block = 1, else (nc / block, block, block).
+    """Return the inverses of the diagonal blocks of J M^-1 J^T.
+
+    The shape is (nc,) for block = 1, else (nc / block, block, block).
 
     Args:
         mass: M, an array (nv, nv) or an operator.
-        jacobian: J (nc, nv), an array or an operator, at a configuration that is typical for the motion.
-        block: rows a block; 2 for the joints of a planar mechanism of revolute joints.
+        jacobian: J (nc, nv), an array or an operator, at a configuration that is typical of the motion.
+        block: rows per block; 2 for the joints of a planar mechanism of revolute joints.
 
     Raises:
         ValueError: `block` does not divide the number of rows.

@@ -1,15 +1,16 @@
-"""The smaller system: eliminate the accelerations, solve for the multipliers.
+"""Schur complement: eliminate the accelerations and solve for the multipliers.
 
-The first row gives a = M^-1 (f + J^T lam); put into the second, (J M^-1 J^T + C) lam = r - J M^-1 f. The matrix on the left is the
-Delassus matrix: symmetric, positive definite where J has full row rank (or C > 0). It is smaller than the full saddle point and
-needs no pivoting, but its condition number is about the square: the lecture's remark that the second method is "smaller/faster but
-numerically can have worse condition numbers".
+The first row gives a = M^-1 (f + J^T lam). Substituting it into the second row gives (J M^-1 J^T + C) lam = r
+- J M^-1 f. The matrix on the left is the Delassus matrix. It is symmetric, and positive definite if J has
+full row rank (or C > 0). It is smaller than the full saddle-point matrix and needs no pivoting, but its
+condition number is about the square of that matrix's condition number. The lecture remarks that the second
+method is "smaller/faster but numerically can have worse condition numbers".
 
-With M = R R^T and F = J R^-T everything is written in scaled variables, x = R^T a and s = R^-1 f:
+With M = R R^T and F = J R^-T, the equations in scaled variables, x = R^T a and s = R^-1 f, are
 
     (F F^T + C) lam = r - F s,        x = s + F^T lam.
 
-Only F is needed, never J and J M^-1 side by side, and F F^T is symmetric to the last bit.
+The solver stores only F, not both J and J M^-1, and F F^T is symmetric to the last bit.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class SchurFactors:
     delassus: Leaf
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        """Return (a, lam) for the right-hand sides f (nv,) and r (nc,); f = None means zero."""
         free = None if f is None else self.mass.scaled(f)
         rest = r if free is None else r - self.scaled_jacobian.times(free)
         lam = self.delassus.solve(rest)
@@ -37,19 +38,23 @@ class SchurFactors:
         return self.mass.unscaled(pushed if free is None else free + pushed), lam
 
     def inconsistent(self, r: Rows) -> None:
-        """Returns None: the method needs full rank."""
+        """Return None because the method requires full rank."""
 
 
 @pytree
 class SchurComplement:
-    """Cholesky of M, then of the Delassus matrix J M^-1 J^T + C.
+    """Cholesky factorization of M, then of the Delassus matrix J M^-1 J^T + C.
 
-    Needs M positive definite and J of full row rank (or C > 0); otherwise the result is NaN, which a rollout reports as
-    `Status.NONFINITE`. The fastest choice for mechanisms in absolute coordinates, where M is diagonal.
+    M must be positive definite and J must have full row rank (or C > 0). Otherwise the result is NaN, which a
+    rollout reports as `Status.NONFINITE`. This solver is the fastest choice for mechanisms in absolute
+    coordinates, where M is diagonal.
     """
 
     def factorize(self, mass: MassOperator, jacobian: JacobianOperator, compliance: Rows | None) -> SaddlePointFactors:
-        """Returns factors of [M -J^T; J C]; O(nc^2 nv + nc^3) for matrices, less where M and J are eliminated by their structure."""
+        """Return the factors of [M -J^T; J C].
+
+        The cost is O(nc^2 nv + nc^3) for matrices, and lower if M and J support structured elimination.
+        """
         together = jacobian.eliminated(mass, compliance)
         if together is not None:
             return together

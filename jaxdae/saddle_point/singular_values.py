@@ -1,4 +1,4 @@
-"""Singular values with a rank that is decided by tolerance, in shapes that do not depend on it."""
+"""Singular value decomposition with a rank set by a tolerance, in shapes independent of the rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxdae.typing import Leaf
 
 
 def rank_tolerance(dtype: Any) -> float:
-    """Returns the default fraction of the largest singular value below which one counts as zero: eps^(1/2)."""
+    """Return eps^(1/2), the default relative tolerance below which a singular value counts as zero."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
@@ -25,22 +25,22 @@ _values = one_by_one(partial(jnp.linalg.svd, compute_uv=False))
 
 
 def svd(matrix: Array, full: bool) -> tuple[Array, Array, Array]:
-    """Returns U, s, V^T of a matrix (m, n), whole or as many as min(m, n); not to be differentiated."""
+    """Return U, s, V^T of a matrix (m, n), full or thin (min(m, n) vectors); do not differentiate."""
     return (_full if full else _thin)(matrix)
 
 
 def singular_values(matrix: Array) -> Array:
-    """Returns s (min(m, n),) of a matrix (m, n), the largest first; not to be differentiated."""
+    """Return s (min(m, n),) of a matrix (m, n) in descending order; do not differentiate."""
     return _values(matrix)
 
 
 @pytree
 class ThinSVD:
-    """A = U S V^T, with the singular values below the tolerance replaced by zero in the pseudoinverse.
+    """A = U S V^T. The pseudoinverse treats singular values below the tolerance as zero.
 
     Attributes:
-        left: U (m, k), the columns of lost directions zero.
-        gain: 1/s (k,), zero in lost directions.
+        left: U (m, k); columns of discarded directions are zero.
+        gain: 1/s (k,), zero in discarded directions.
         right: V^T (k, n).
     """
 
@@ -50,12 +50,12 @@ class ThinSVD:
 
     @classmethod
     def of(cls, matrix: Array, tolerance: Any = None, all_right: bool = False) -> tuple[ThinSVD, Array, Array]:
-        """Returns the decomposition, which singular values are kept (k,), and V^T, with `all_right` complete (n, n).
+        """Return the decomposition, the mask of retained singular values (k,), and V^T.
 
         Args:
             matrix: A (m, n).
             tolerance: relative to the largest singular value; None for `rank_tolerance`.
-            all_right: whether V^T is to be square.
+            all_right: whether to return V^T complete, (n, n).
         """
         m, n = matrix.shape
         if m == 0 or n == 0:
@@ -69,13 +69,13 @@ class ThinSVD:
         return cls(u * kept.astype(u.dtype)[None, :], gain, vt[: s.shape[0]]), kept, vt
 
     def solve(self, r: Array) -> Array:
-        """Returns A^+ r."""
+        """Return A^+ r."""
         return small_matrix.rmatvec(self.right, self.gain * small_matrix.rmatvec(self.left, r))
 
     def solve_transposed(self, x: Array) -> Array:
-        """Returns (A^+)^T x."""
+        """Return (A^+)^T x."""
         return small_matrix.matvec(self.left, self.gain * small_matrix.matvec(self.right, x))
 
     def inconsistent(self, r: Array) -> Array:
-        """Returns (I - A A^+) r."""
+        """Return (I - A A^+) r."""
         return r - small_matrix.matvec(self.left, small_matrix.rmatvec(self.left, r))
