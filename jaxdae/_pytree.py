@@ -1,11 +1,12 @@
 """Frozen dataclasses as pytrees, and dotted paths to their leaves.
 
-Every object of jaxdae (systems, solvers, integrators, states) is a frozen dataclass whose array fields are pytree leaves and
-whose structural fields (counts, names, index tuples) are static. `jax.grad` of a function of such an object is therefore an
-object of sensitivities, and a stack of them is a design sweep under `jax.vmap`.
+Every object of jaxdae (systems, solvers, integrators, states) is a frozen dataclass. Its array fields are
+pytree leaves, and its structural fields (counts, names, index tuples) are static. `jax.grad` of a function of
+such an object is therefore an object of sensitivities, and a stack of objects is a design sweep under
+`jax.vmap`.
 
-The second half of the module names single leaves by dotted paths, "bodies.mass" or "stabilization.alpha", so that configs,
-sweeps and tests can speak of "this leaf and no other".
+The second half of the module addresses single leaves by dotted paths, "bodies.mass" or "stabilization.alpha",
+for configs, sweeps and tests.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ T = TypeVar("T")
 
 
 def static(*, one_of: type | None = None, **kwargs: Any) -> Any:
-    """Returns a dataclass field that is structure, not data: it is part of the compiled program's identity.
+    """Return a dataclass field that is structure, not data: it is part of the compiled program's identity.
 
     Args:
-        one_of: an enumeration, or `bool`, whose members are the only values that the field takes. Other values, text among them, are an
-            error where an object is made.
+        one_of: an enumeration, or a type such as `bool`, to which the field is restricted. Other values,
+            including text, raise an error in the constructor.
         **kwargs: passed to `dataclasses.field` (for example `default=3`).
     """
     return dataclasses.field(metadata={"static": True, "one_of": one_of}, **kwargs)
 
 
 def function_field(**kwargs: Any) -> Any:
-    """Returns a dataclass field that may hold a function, or a tuple of functions; other values are kept as they are.
+    """Return a dataclass field that may hold a function or a tuple of functions; other values stay unchanged.
 
-    Pytrees with `__call__` are kept, so that their numbers are leaves; a plain function becomes a part of the program
-    (`jax.tree_util.Partial`), and a bound method of a pytree brings the leaves of the pytree. Callable objects that JAX cannot take apart
-    are an error where an object is made.
+    Pytrees with `__call__` stay unchanged, so that their numbers are leaves. A plain function becomes part of
+    the program (`jax.tree_util.Partial`). A bound method of a pytree contributes the leaves of the pytree.
+    Callable objects of classes that are not pytrees raise an error in the constructor.
 
     Args:
         **kwargs: passed to `dataclasses.field` (for example `default=None`).
@@ -58,10 +59,10 @@ def pytree(cls: None = None, /, *, kw_only: bool = False) -> Callable[[type[T]],
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, function_field, dataclasses.field))
 def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
-    """Makes a class a frozen dataclass that JAX treats as a pytree.
+    """Make a class a frozen dataclass that JAX treats as a pytree.
 
-    Fields declared with `static()` become structure; all others are leaves (or subtrees). Two instances are compared by
-    identity, because `==` on arrays has no truth value.
+    Fields declared with `static()` become structure; all others are leaves (or subtrees). Instances compare
+    by identity, because `==` on arrays has no truth value.
 
     Args:
         cls: the class; fields as in `dataclasses.dataclass`.
@@ -85,9 +86,10 @@ def pytree(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 
 
 def _check_choices_when_made(cls: Any) -> None:
-    """Gives a class with fields `static(one_of=...)` a `__post_init__` that looks at them, before its own.
+    """Give a class with fields `static(one_of=...)` a `__post_init__` that checks them, before its own.
 
-    Only static fields can be looked at there: others hold tracers, axis numbers and sentinels while JAX takes pytrees apart.
+    Only static fields can be checked there: other fields hold tracers, axis numbers and sentinels while JAX
+    unflattens pytrees.
     """
     declared = {name: field.metadata for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)}
     choices = {name: data["one_of"] for name, data in declared.items() if data.get("one_of") is not None}
@@ -107,9 +109,10 @@ def _check_choices_when_made(cls: Any) -> None:
 
 
 def _take_functions_apart_when_made(cls: Any) -> None:
-    """Gives a dataclass with fields `function_field()` a constructor that hands pytrees to its own where it is handed functions.
+    """Give a dataclass with fields `function_field()` a constructor that converts functions to pytrees.
 
-    So the fields of a frozen object are set once. Defaults are taken as they are: None, or a pytree.
+    The fields of a frozen object are thus set only once. Defaults are not converted: they are None, or a
+    pytree.
     """
     fields = [field for field in dataclasses.fields(cls) if field.init]
     functions = {field.name for field in fields if field.metadata.get("function")}
@@ -130,14 +133,14 @@ def _take_functions_apart_when_made(cls: Any) -> None:
 
 
 def _members(kind: type) -> str:
-    """Returns the values that a field may have, in words."""
+    """Return the valid values of a field, in words."""
     if issubclass(kind, enum.Enum):
         return f"one of {', '.join(str(member) for member in kind)}"
     return {bool: "True or False", int: "a whole number"}.get(kind, f"a {kind.__name__}")
 
 
 def _step_into(tree: Any, name: str, path: str) -> Any:
-    """Returns the child `name` of `tree`; `path` is only for the message."""
+    """Return the child `name` of `tree`; `path` is only for the message."""
     if dataclasses.is_dataclass(tree):
         names = [f.name for f in dataclasses.fields(tree) if not f.metadata.get("static", False)]
         if name in names:
@@ -157,19 +160,20 @@ def _step_into(tree: Any, name: str, path: str) -> Any:
 
 
 def _dict_key(tree: dict[Any, Any], name: str) -> Any:
-    """Returns the key that reads as `name`: the keys of a dictionary need not be strings."""
+    """Return the key whose text is `name`; dictionary keys need not be strings."""
     return next(key for key in tree if str(key) == name)
 
 
 def _entry_names(tree: list[Any] | tuple[Any, ...]) -> list[str]:
-    """Returns the names of the entries: fields of a named tuple, positions of any other sequence."""
+    """Return the names of the entries: fields of a named tuple, positions of any other sequence."""
     return list(getattr(tree, "_fields", ())) or [str(k) for k in range(len(tree))]
 
 
 def _resolved(tree: Any, path: str) -> tuple[str, int | None]:
     """Return the path of a leaf or subtree, and an index in it if the path addresses an element by name.
 
-    A node with a method `named_leaf(names)` translates the rest of the path to a leaf path below it and an index, or returns None.
+    A node with a method `named_leaf(names)` translates the rest of the path to a leaf path below it and an
+    index, or returns None.
     """
     names, node = path.split("."), tree
     for depth, name in enumerate(names):
@@ -181,15 +185,15 @@ def _resolved(tree: Any, path: str) -> tuple[str, int | None]:
 
 
 def get_leaf(tree: Any, path: str) -> Any:
-    """Returns the leaf (or subtree) of a pytree at a dotted path, such as "integrator.stabilization.alpha".
+    """Return the leaf (or subtree) of a pytree at a dotted path, such as "integrator.stabilization.alpha".
 
     Args:
         tree: any pytree of dataclasses, dictionaries, lists and tuples.
-        path: field names, keys and positions joined by dots. Elements of a mechanism also have the paths of configs, such as
-            "joints.hinge.damping", "bodies.arm.mass" or "forces.spring.stiffness".
+        path: field names, keys and positions joined by dots. Elements of a mechanism also accept the paths of
+            configs, such as "joints.hinge.damping", "bodies.arm.mass" or "forces.spring.stiffness".
 
     Raises:
-        KeyError: no such path; the message lists what there is at the place where the path ends.
+        KeyError: no such path; the message lists the available names at the place where the path fails.
     """
     path, index = _resolved(tree, path)
     for name in path.split("."):
@@ -198,7 +202,7 @@ def get_leaf(tree: Any, path: str) -> Any:
 
 
 def set_leaf(tree: Any, path: str, value: Any) -> Any:
-    """Returns a copy of a pytree with the leaf (or subtree) at a dotted path replaced.
+    """Return a copy of a pytree with the leaf (or subtree) at a dotted path replaced.
 
     Args:
         tree: any pytree of dataclasses, dictionaries, lists and tuples.
@@ -222,7 +226,7 @@ def set_leaf(tree: Any, path: str, value: Any) -> Any:
 
 
 def _key_name(key: Any) -> str:
-    """Returns one step of a JAX key path as the text that `get_leaf` understands."""
+    """Return one step of a JAX key path as text for `get_leaf`."""
     for attribute in ("name", "key", "idx"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -230,24 +234,24 @@ def _key_name(key: Any) -> str:
 
 
 def _with_entry(sequence: Any, name: str, value: Any) -> Any:
-    """Returns the list, tuple or named tuple with one entry replaced."""
+    """Return the list, tuple or named tuple with one entry replaced."""
     items = list(sequence)
     items[_entry_names(sequence).index(name)] = value
     return type(sequence)(*items) if hasattr(sequence, "_fields") else type(sequence)(items)
 
 
 def leaf_paths(tree: Any) -> tuple[str, ...]:
-    """Returns the dotted paths of all leaves of a pytree, in the order of `jax.tree.leaves`."""
+    """Return the dotted paths of all leaves of a pytree, in the order of `jax.tree.leaves`."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     return tuple(".".join(_key_name(key) for key in path) for path, _ in flat)
 
 
 def batch_axes(tree: Any, *paths: str) -> Any:
-    """Returns `in_axes` for `jax.vmap` or `batch_rollout`: axis 0 at the named leaves, None at all others.
+    """Return `in_axes` for `jax.vmap` or `batch_rollout`: axis 0 at the named leaves, None at all others.
 
     Args:
-        tree: the pytree as it is passed, with the named leaves stacked along a leading world axis.
-        *paths: dotted paths of the leaves (or subtrees) that differ from world to world.
+        tree: the pytree, with the named leaves stacked along a leading world axis.
+        *paths: dotted paths of the leaves (or subtrees) that differ between worlds.
 
     Raises:
         KeyError: a path does not exist.

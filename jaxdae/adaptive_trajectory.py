@@ -1,8 +1,9 @@
-"""One adaptive integration over a grid of times: the fastest way to an accurate trajectory.
+"""Adaptive integration over a grid of times: the fastest way to an accurate trajectory.
 
-`rollout` with an `Adaptive` method ends a step at every output time. Here the steps are as long as the tolerances allow, wherever
-the output times lie, in a single `diffrax.diffeqsolve`; outputs come from the method's interpolant and are then projected, so that they
-satisfy the constraints like the steps themselves.
+`rollout` with an `Adaptive` method ends a step at every output time. `adaptive_rollout` instead chooses steps
+as long as the tolerances allow, independent of the output times, in a single `diffrax.diffeqsolve`. The
+interpolant of the method provides the outputs. They are then projected, so that they satisfy the constraints
+as accurately as the steps.
 """
 
 from __future__ import annotations
@@ -43,36 +44,43 @@ def adaptive_rollout(
     adjoint: Any = None,
     start_tolerance: Any = None,
 ) -> Trajectory:
-    """Returns the trajectory of one world at given times, integrated with adaptive steps in one go.
+    """Return the trajectory of one world at given times, from one integration with adaptive steps.
 
     Args:
         system: the mechanical system.
-        integrator: the method, its tolerances and its projection. Its `max_steps`, meant for one step of a rollout, is not used.
-        state: the start; see `initialize` for a consistent one.
-        controls: an input (nu,), constant over all times; inputs (times, nu), each held from the time before (the start, for the
-            first) to its own, where the steps then end as well; a feedback law (t, state) -> u; or None.
-        times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them does not recompile.
-            With held inputs a first time that is the start has no derivative of its own, nor has that start: move both together.
-        max_steps: how many steps, accepted and rejected, may be made in all. Entries that are not reached with them have the status
-            STEP_BUDGET and the last good state. So have entries from the first one on that is beyond a limit of the system
-            (`System.condition`), with the status that says so; what happens between entries is not looked at.
-        adjoint: how Diffrax differentiates. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with memory for about
-            log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both `diffrax.DirectAdjoint()`.
+        integrator: the method, its tolerances and its projection. Its `max_steps` applies to one step of a
+            rollout, and is not used.
+        state: the start; use `initialize` to make it consistent.
+        controls: an input (nu,), constant over all times; inputs (times, nu), each held from the previous
+            time (for the first input, from the start) to its own time, where a step then ends; a feedback law
+            (t, state) -> u; or None.
+        times: the times of the entries (n,) in s, increasing, none before the start; leaves: changing them
+            does not recompile. With held inputs, a first time equal to the start has no derivative of its
+            own, nor has the start time: move both together.
+        max_steps: the largest total number of steps, accepted and rejected. Entries that are not reached have
+            the status STEP_BUDGET and the last good state. The first entry beyond a limit of the system
+            (`System.condition`) and all later entries also have the last good state, with the status of the
+            limit; limits are not checked between entries.
+        adjoint: the Diffrax adjoint. `diffrax.RecursiveCheckpointAdjoint()` by default: reverse mode with
+            memory for about log(max_steps) states. For forward mode pass `diffrax.ForwardMode()`, for both
+            modes `diffrax.DirectAdjoint()`.
         start_tolerance: as in `rollout`.
 
     Returns:
-        `Trajectory` with an entry for every time. Of its `info`, `a`, `lam` and the violations are those of the entry itself, and
-        `iterations` is how many steps, accepted and rejected, the whole integration took. Check it with `raise_if_failed`.
+        `Trajectory` with one entry per time. In its `info`, `a`, `lam` and the violations belong to the entry
+        itself, and `iterations` is the number of steps, accepted and rejected, of the whole integration.
+        Check it with `raise_if_failed`.
 
     Raises:
         ImportError: Diffrax is not installed.
-        TypeError: a method that is none, times or coordinates that are not floating point, a count that is no integer.
-        ValueError: times that are not increasing and finite or lie before the start, counts that are not positive. Where times are
-            traced, the status of such is OUT_OF_RANGE.
+        TypeError: an invalid method, times or coordinates that are not floating point, a count that is not an
+            integer.
+        ValueError: times that are not increasing and finite or lie before the start, counts that are not
+            positive. For traced times the status is OUT_OF_RANGE instead.
 
-    Compiled. For many worlds use `jax.vmap`: every world has steps of its own, and all run until the last is done. The derivative
-    holds the lengths of the steps constant, but for a system that fails in a step that is then rejected it may be NaN where that of
-    `rollout` with the same method is not.
+    Compiled. For many worlds use `jax.vmap`: every world has its own steps, and all run until the last one
+    ends. The derivative holds the step sizes constant. Exception: for a system that fails in a step that is
+    then rejected, the derivative may be NaN although the derivative of `rollout` with the same method is not.
     """
     if not isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be an Adaptive(...) method, got {type(integrator).__name__}")
@@ -93,7 +101,7 @@ def adaptive_rollout(
 
 
 def _checked_times(times: Any, state: State) -> Any:
-    """Returns the times in the precision of the state, after a check of shape, type, and (where they are known) order."""
+    """Return the times in the precision of the state. Check shape, type and, if concrete, order."""
     if jnp.ndim(times) != 1 or jnp.shape(times)[0] == 0:
         raise ValueError(f"times must have one axis and at least one entry, got shape {jnp.shape(times)}")
     values = jnp.asarray(times, state.q.dtype)
@@ -106,7 +114,7 @@ def _checked_times(times: Any, state: State) -> Any:
 
 @pytree
 class _Held:
-    """Inputs, each of which is held from the time before its own to its own; as a law, that of the interval a time lies in."""
+    """Piecewise constant inputs, each held from the previous time to its own. As a law: the current input."""
 
     times: Leaf
     inputs: Leaf
@@ -115,17 +123,18 @@ class _Held:
         return self.inputs[self.interval(self.times, t)]
 
     def interval(self, times: Any, t: Any) -> Any:
-        """Returns the number of the interval () that begins at t or before it."""
+        """Return the index of the interval () that contains t; intervals are closed on the left."""
         return jnp.minimum(jnp.searchsorted(times, t, side="right"), self.inputs.shape[0] - 1)
 
 
 @pytree
 class _HeldField:
-    """The vector field with held inputs, in a time that stands still under differentiation.
+    """The vector field with held inputs, in a time variable that is constant under differentiation.
 
-    The inputs jump at ends of steps, and where the times of jumps are differentiated the ends have to move along. The integration runs in
-    theta, which is t in value: from one time to the next t(theta) is linear, with a slope of one whose derivative is that of the
-    interval's length, so that y' = dt/dtheta f(t, y, u_k).
+    The inputs jump at ends of steps. To differentiate with respect to the jump times, the ends must move with
+    them. The integration variable is theta, which equals t in value. Within each interval t(theta) is linear,
+    with a slope of one whose derivative is the derivative of the interval length, so that y' = dt/dtheta
+    f(t, y, u_k).
     """
 
     field: VectorField
@@ -133,7 +142,7 @@ class _HeldField:
     held: _Held
 
     def clock(self, theta: Any) -> Any:
-        """Returns the time t in s."""
+        """Return the time t in s."""
         return self._moved(theta)[0]
 
     def __call__(self, theta: Any, y: Any, args: Any) -> Any:
@@ -148,13 +157,14 @@ class _HeldField:
             jnp.where(k > 0, times[jnp.maximum(k - 1, 0)], first) for times, first in ((ends, self.start), (still_ends, still_start))
         )
         length, still_length = ends[k] - begin, still_ends[k] - still_begin
-        # Nothing is integrated over an interval without length, such as before a first time that is the start.
+        # The slope of an interval of zero length does not matter. An example is a first time equal to the
+        # start.
         slope: Any = jnp.where(still_length > 0.0, length / jnp.where(still_length > 0.0, still_length, 1.0), 1.0)
         return begin + slope * (theta - still_begin), slope, k
 
 
 def _held(controls: Any, times: Any) -> tuple[Any, bool]:
-    """Returns inputs as an input or a law, and whether they jump."""
+    """Return the controls as an input or a law, and whether they jump."""
     if not isinstance(controls, jax.Array | np.ndarray) or controls.ndim not in (1, 2):
         raise TypeError(
             "controls must be an array (nu,) or (times, nu), a feedback law with __call__(t, state), or None;"
@@ -179,7 +189,8 @@ def _adaptive_rollout(
     controller = integrator.controller(state.q.dtype, None)
     field: Any = vector_field(system, solver=solver, stabilization=integrator.stabilization)
     method = projected_solver(integrator.diffrax_method(), system, integrator.projection, solver=solver)
-    # A world that cannot begin makes no step, for which others of its batch would wait, and Diffrax does not see its times.
+    # A world that cannot start takes no step, so that its batch does not wait. Diffrax does not see its
+    # times.
     goes = begun == Status.OK
     start: Any = jnp.where(goes, state.t, 0.0)
     ends: Any = jnp.where(goes, times, start)
@@ -206,10 +217,10 @@ def _adaptive_rollout(
     steps = jnp.asarray(solution.stats["num_steps"], jnp.int32)
 
     def entry(t: Any, time: Any, y: Any, held: Any) -> tuple[State, Any]:
-        # At the end of an interval the input is the one that was held in it, as in `rollout`; the law gives that of the next one.
+        # As in `rollout`, an entry uses the input held up to it; the law returns the next.
         controls = law if held is None else held
         saved = jnp.isfinite(time) & goes
-        # The start is reached without a step, also where none is accepted, and nothing saved.
+        # The start is reached without a step, even if no step is accepted and nothing is saved.
         reached = saved | (goes & (t <= state.t))
         q, v = jax.tree.map(lambda x, y: jnp.where(saved, x, y[0]), y, last)
         t = jnp.where(reached, t, last_time[0])
@@ -218,7 +229,8 @@ def _adaptive_rollout(
         at = State(at.t, at.q, v)
         info = step_info(bound(system, at, controls), at, a, lam)
         status = jnp.where(jnp.all(jnp.isfinite(a)), jnp.where(reached, Status.OK, Status.STEP_BUDGET), Status.NONFINITE)
-        # Steps from where no velocity is feasible are rejected until the budget is used up; that is not their fault.
+        # If no velocity is feasible, steps are rejected until the budget is exhausted. The cause takes
+        # precedence.
         status = first_failure(begun, moving, status, projection_status(system, integrator.projection, info, at))
         info = dataclasses.replace(info, iterations=steps, status=status)
         return jax.tree.map(lambda x, y: jnp.where(goes, x, y), at, state), info
@@ -228,7 +240,10 @@ def _adaptive_rollout(
 
 
 def _begun(system: AnySystem, integrator: Adaptive, law: Any, state: State, times: Any, tolerance: Any) -> Any:
-    """Returns the status () with which the entries begin: as in `rollout`, but what is NaN has no step that would say so."""
+    """Return the initial status () of the entries: as in `rollout`, plus a check for NaN.
+
+    Unlike in `rollout`, no step would report NaN.
+    """
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in (state.t, state.q, state.v)]))
     increasing = (times[0] >= state.t) & jnp.all(times[1:] > times[:-1])
     begun = first_status(system, integrator, law, state, None, tolerance, goes_on=False)
@@ -238,7 +253,7 @@ def _begun(system: AnySystem, integrator: Adaptive, law: Any, state: State, time
 
 
 def _until_beyond(system: AnySystem, start: State, trajectory: Trajectory) -> Trajectory:
-    """Returns the trajectory with the entries from the first one on that is beyond a limit of the system as the last good one was."""
+    """Return the trajectory, frozen at the last good entry before a violation of `System.condition`."""
     at: Any = trajectory.state
     if jax.eval_shape(system.condition, start.t, start.q) is None:
         return trajectory
@@ -248,7 +263,7 @@ def _until_beyond(system: AnySystem, start: State, trajectory: Trajectory) -> Tr
     first = jnp.argmax(beyond)
     entries = jnp.where(beyond, jnp.maximum(first - 1, 0), jnp.arange(beyond.shape[0]))
     state, info = jax.tree.map(lambda x: x[entries], (at, trajectory.info))
-    # Beyond from the first entry on: the start is what is left.
+    # If the first entry is beyond a limit, only the start is left.
     none = beyond & (first == 0)
     state = jax.tree.map(lambda x, x0: jnp.where(none.reshape(-1, *(1,) * x0.ndim), x0, x), state, start)
     own = trajectory.info.status

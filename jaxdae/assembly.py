@@ -1,32 +1,37 @@
-"""Consistent starts: positions that close the loops, velocities that keep them closed ("assembly").
+"""Consistent starts: positions that close the loops, and velocities that keep them closed ("assembly").
 
-*Positions* are found from a rough guess by Levenberg-Marquardt on g(t, q) = 0 over the free coordinates. The step comes from the singular
-values of J, so that redundant rows and singular guesses do no harm. The iteration may rest with open rows, where these change in no
-direction that would close them: on a straight chain between points that are too near, or on a joint at half a turn. It goes on once from a
-little aside then. Rows that are sines of angles have these angles in their place (`opening`), because sines are zero at half a turn as
-well.
+*Positions* are computed from a rough guess by Levenberg-Marquardt on g(t, q) = 0 over the free coordinates.
+The step comes from a singular value decomposition of J, so that redundant rows and singular guesses do no
+harm. The iteration may stall with open rows if no direction reduces their residuals to first order. Examples
+are a straight chain between points that are too close, and a joint at half a turn. It then restarts once from
+a slightly perturbed position. Rows that are sines of angles are replaced by the angles (`opening`), because
+sines also vanish at half a turn.
 
-*Their derivative.* The iteration itself is never differentiated. At its result q* the derivative is that of the minimum-norm correction:
-with P the pseudoinverse of J over the free coordinates, two steps
+*Derivatives.* The iteration itself is never differentiated. At its result q* the derivative is the derivative
+of the minimum-norm correction. With P the pseudoinverse of J over the free coordinates, two steps
 
     q <- q - P g(t, q),      P held constant,
 
-change nothing in the value, because g is zero, and carry the exact first and second derivatives of the manifold,
-dq = (I - P J) dq_guess - P dg, with respect to parameters, guess and fixed values. They are exact at constant rank, full or not.
+do not change the value, because g is zero. They carry the exact first and second derivatives of the manifold,
+dq = (I - P J) dq_guess - P dg, with respect to parameters, guess and fixed values. The derivatives are exact
+at constant rank, full or not.
 
-These are the derivatives of closing once more from q*. They know nothing of where the way from a rough guess ends on the manifold. That
-matters where the rows leave free coordinates a choice: with a guess that is off by d, what they say *along* the manifold is wrong by some d
-times its curvature. Of a four-bar of links of 1 to 2.5 m, by lengths, that is 1 % from a guess that is off by 0.1 m, and 5 % by 0.3 m.
+These are the derivatives of closing once more from q*. They ignore how the path from a rough guess selects
+the point on the manifold. That matters if the rows leave free coordinates a choice: if the guess is off by d,
+the derivatives *along* the manifold are wrong by about d times its curvature. For a four-bar with links of 1
+to 2.5 m and derivatives with respect to lengths, the error is 1 % for a guess that is off by 0.1 m, and 5 %
+for 0.3 m.
 
-*Velocities* are those of the projection in the mass metric, also by the pseudoinverse,
+*Velocities* are projected in the mass metric, also by the pseudoinverse,
 
     v = v_e - W^-1/2 (J W^-1/2)^+ [g'; w],      W = M + s J^T J,  s > 0.
 
-where velocities that are held have neither rows nor columns in M and J: the others move as if these were infinitely heavy.
-For M > 0 this is the projection with W = M, whatever s is, and so are its derivatives: s |J dv|^2 is the same for all corrections dv that
-have one J dv, so that the smallest of them in W is the smallest in M. What s adds is that massless coordinates do no harm where the
-constraints determine them: W > 0 wherever no motion that the constraints allow is massless. Rows that are not affine in v take the
-iteration of `jaxdae.curved_rows` with W = M instead.
+Fixed velocities have neither rows nor columns in M and J: the other velocities move as if the fixed ones were
+infinitely heavy. For M > 0 this is the projection with W = M for any s, and so are its derivatives:
+s |J dv|^2 is the same for all corrections dv with the same J dv, so the smallest correction in W is also the
+smallest in M. The term with s handles massless coordinates that the constraints determine: W > 0 as long as
+every motion that the constraints allow has mass. Rows that are not affine in v use the iteration of
+`jaxdae.curved_rows` with W = M instead.
 """
 
 from __future__ import annotations
@@ -55,25 +60,27 @@ _ITERATIONS = 200
 
 _DAMPING = 1e-3
 _CAREFUL = 1.0
-"""Dampings of the first step, and of the first one from aside, over the square of the largest singular value. Along what changes no row to
-first order the step without damping is many turns long."""
+"""Damping of the first step, and of the first step after the perturbation, over the square of the largest
+singular value. An undamped step along a direction that changes no row to first order is many turns long."""
 
 _ASIDE = 0.03
-"""How far aside of a place of rest the iteration goes on, in m and rad: beyond rounding, and small against what it left open."""
+"""The perturbation of a stalled iteration, in m and rad: larger than rounding, and small against the
+remaining residuals."""
 
 _NAMED = 5
-"""How many of the joints that stay open an error names."""
+"""The largest number of open joints that an error names."""
 
 
 @pytree
 class InitializeInfo:
-    """How closing the loops went.
+    """Report on closing the loops.
 
     Attributes:
-        violation: largest |g| () of the result, in row units; here and in `residual` angles stand for their sines (`System.opening`).
+        violation: largest |g| () of the result, in row units; here and in `residual` angles replace their
+            sines (`System.opening`).
         velocity_violation: largest |[g'; w]| () of the result, row units per second.
         iterations: Levenberg-Marquardt iterations ().
-        status: OK; INCONSISTENT_START where rows stay open, or what the `condition` of the system says of the result ().
+        status: OK; INCONSISTENT_START if rows stay open; or the `condition` of the system at the result ().
         residual: g (ng,) of the result.
     """
 
@@ -94,32 +101,36 @@ def initialize(
     fixed_velocity: Any = None,
     tolerance: float | None = None,
 ) -> tuple[State, InitializeInfo]:
-    """Returns a consistent start near a guess, and how well the constraints hold there.
+    """Return a consistent start near a guess, and the remaining constraint violations.
 
     Args:
         system: the mechanical system.
         q: guess of the coordinates (nq,).
-        v: wanted velocities (nv,); zero by default. The nearest consistent ones in the mass metric are taken.
+        v: desired velocities (nv,); zero by default. The result has the nearest consistent velocities in the
+            mass metric.
         t: start time in s.
-        fixed: mask (nv,) of coordinates to keep as they are in the guess; none by default.
-        fixed_velocity: mask (nv,) of velocities to keep; none by default.
-        tolerance: largest |g| that counts as closed, in rad, and in units of the characteristic length for rows in m; eps^0.6 by default
-            (4e-10 in double, 7e-5 in single precision).
+        fixed: mask (nv,) of coordinates that keep their guessed values; none by default.
+        fixed_velocity: mask (nv,) of velocities that keep their values; none by default.
+        tolerance: largest |g| that counts as closed, in rad, and in units of the characteristic length for
+            rows in m; eps^0.6 by default (4e-10 in double, 7e-5 in single precision).
 
     Returns:
         `State` and `InitializeInfo`.
 
     Raises:
-        SimulationError: the loops cannot be closed; names the rows, and the joints with their openings in mm and degrees. Or they are
-            closed where the system has no meaning (`System.condition`), such as with a wheel beside its terrain. Under `jit`, `vmap` and
-            `grad` nothing can be raised and `info.status` says so.
+        SimulationError: the loops cannot be closed; the message names the rows, and the joints with their
+            openings in mm and degrees. Or the closed position violates a limit of the system
+            (`System.condition`), such as a wheel outside its terrain. Under `jit`, `vmap` and `grad` no error
+            is raised; check `info.status`.
         ValueError: shapes that do not fit.
 
-    Differentiable with respect to system, q, v and t, forward and reverse, to second order: exactly where the guess is closed, or where as
-    many coordinates are fixed as there are freedoms. From a rough guess that leaves a choice, the derivative is that of closing once more
-    from the result, and differs from differences of the whole: close the guess first, and differentiate from there.
-    Where the constraints cannot be satisfied, the best point that was found is returned with finite derivatives that mean nothing; a
-    rollout from there has the status INCONSISTENT_START at all entries, and its derivatives are NaN.
+    Differentiable with respect to system, q, v and t, forward and reverse, to second order. The derivative is
+    exact if the guess is closed, or if the number of fixed coordinates equals the number of degrees of
+    freedom. From a rough guess that leaves a choice, the derivative is the derivative of closing once more
+    from the result, and disagrees with finite differences of the whole function: close the guess first, and
+    differentiate from there. If the constraints cannot be satisfied, the result is the best point found, with
+    finite but meaningless derivatives. A rollout from there has the status INCONSISTENT_START at all entries,
+    and its derivatives are NaN.
     """
     q, v, t = _checked_guess(system, q, v, t)
     held, held_velocity = _checked_mask("fixed", fixed, v.shape), _checked_mask("fixed_velocity", fixed_velocity, v.shape)
@@ -127,7 +138,7 @@ def initialize(
         raise ValueError(f"initialize: tolerance must be positive, got {tolerance}")
     limit = float(jnp.finfo(q.dtype).eps) ** 0.6 if tolerance is None else tolerance
     state, info = _initialize(system, q, v, jnp.asarray(t, q.dtype), held, held_velocity, limit)
-    # Under eager differentiation the status is known, and what the message is made of is not.
+    # Under eager differentiation the status is concrete, but the values for the message are not.
     known = not any(isinstance(x, Tracer) for x in jax.tree.leaves((state, info)))
     if known and int(info.status) != Status.OK:
         raise SimulationError(_message(system, state, info, held, held_velocity, limit))
@@ -135,11 +146,11 @@ def initialize(
 
 
 def _checked_guess(system: Any, q: Any, v: Any, t: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns coordinates (nq,), wanted velocities (nv,) and time (), after a check of their types, shapes and values.
+    """Return coordinates (nq,), desired velocities (nv,) and time (), after checks.
 
     Raises:
-        TypeError: text, or nothing where something has to be given; no system.
-        ValueError: another shape, coordinates that are not floating point, numbers that are not finite.
+        TypeError: text, a missing value, or an object that is not a system.
+        ValueError: wrong shape, coordinates that are not floating point, numbers that are not finite.
     """
     for name, value in (("q", q), ("v", v), ("t", t)):
         if isinstance(value, str) or (value is None and name != "v"):
@@ -160,10 +171,10 @@ def _checked_guess(system: Any, q: Any, v: Any, t: Any) -> tuple[jax.Array, jax.
 
 
 def _checked_mask(name: str, mask: Any, shape: tuple[int, ...]) -> Any:
-    """Returns a mask (nv,), all false where none is given.
+    """Return a mask (nv,), all false if no mask is given.
 
     Raises:
-        ValueError: another shape, or no booleans.
+        ValueError: wrong shape or dtype.
     """
     mask = np.zeros(shape, bool) if mask is None else mask if isinstance(mask, jax.Array) else np.asarray(mask)
     if mask.shape != shape or mask.dtype != bool:
@@ -172,7 +183,7 @@ def _checked_mask(name: str, mask: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _velocities(system: Any, q: Any) -> int:
-    """Returns nv, from the shape of the mass matrix."""
+    """Return nv, from the shape of the mass matrix."""
     check_system(system)
     try:
         mass = jax.eval_shape(system.mass_matrix, q)
@@ -211,7 +222,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     velocity_residual(system, State(t, guess, wanted))  # For its checks; the compiler drops it.
     free = (~fixed).astype(guess.dtype)
     still: Any = jax.lax.stop_gradient
-    if not system.flat:  # Quaternions of any length are made unit ones.
+    if not system.flat:  # Normalize the quaternions.
         guess = system.retract(guess, jnp.zeros_like(wanted))
     units, length = system.names, partial(scales, still(system), dtype=guess.dtype)
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
@@ -222,7 +233,7 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
     if rows:
         jacobian = system.constraint_jacobian(t, q, jnp.zeros_like(wanted))[:rows] * (free * columns) / sizes[:, None]
         inverse = still(_pseudoinverse(still(jacobian), _rank_tolerance(still(jacobian), limit)))
-        # Where the loops stay open there is no manifold to follow: the best point found is returned as it is.
+        # If the loops stay open, there is no manifold to follow. The best point found is returned unchanged.
         reached = jnp.max(jnp.abs(still(system).constraint(still(t), closed)) / sizes) <= jnp.sqrt(jnp.asarray(limit, q.dtype))
         for _ in range(2):
             correction: Any = columns * jnp.where(reached, inverse @ (system.constraint(t, q) / sizes), 0.0)
@@ -243,11 +254,13 @@ def _initialize(system: Any, guess: Any, wanted: Any, t: Any, fixed: Any, fixed_
 
 
 def _rank_tolerance(jacobian: Any, limit: Any) -> Any:
-    """Returns the fraction () of the largest singular value of J below which one says nothing.
+    """Return the fraction () of the largest singular value of J below which singular values count as zero.
 
-    Rows that depend on others up to the digits of lengths that are written down, or to the rounding of a place far from the origin, have
-    singular values of the size of what stays open. Followed, they hold the mechanism, or lead far away to where these digits fit. A motion
-    of 1 m or 1 rad that opens rows by no more than what counts as closed is free; up to the rank tolerance of solvers, whatever the limit.
+    Nearly dependent rows have small singular values, of the size of the remaining residuals. They come from
+    lengths that are written with few digits, or from rounding far from the origin. Including these values
+    would lock the mechanism, or move it far away to where the digits fit. A motion of 1 m or 1 rad that opens
+    rows by no more than the closing tolerance counts as free. The fraction never exceeds the rank tolerance
+    of the solvers.
     """
     eps = float(jnp.finfo(jacobian.dtype).eps)
     rounding, most = 10.0 * max(jacobian.shape) * eps, max(1e-5, eps**0.5)
@@ -260,11 +273,13 @@ _inverted = one_by_one(lambda matrix, tolerance: jnp.linalg.pinv(matrix, rtol=to
 
 @jax.custom_jvp
 def _pseudoinverse(matrix: Any, tolerance: Any) -> Any:
-    """Returns A^+ of A, whose rows may depend on each other; singular values below a fraction of the largest count as zero.
+    """Return A^+ of A, whose rows may be dependent.
 
-    `jaxdae.pseudoinverse` solves for its columns one by one: the same numbers, in up to five times the time of `initialize`.
+    Singular values below the fraction `tolerance` of the largest count as zero. `jaxdae.pseudoinverse` solves
+    column by column. It gives the same numbers, but `initialize` takes up to five times as long with it.
 
-    At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J. Numer. Anal. 10, 1973):
+    At constant rank, with P = A^+ (G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses", SIAM J.
+    Numer. Anal. 10, 1973):
 
         dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
     """
@@ -280,7 +295,10 @@ def _pseudoinverse_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any, sizes: Any, columns: Any) -> tuple[Any, Any]:
-    """Return coordinates that minimize |g / sizes| near the guess, and the number of iterations; steps are relative to `columns`."""
+    """Return coordinates that minimize |g / sizes| near the guess, and the number of iterations.
+
+    Steps are relative to `columns`.
+    """
     rows = jax.eval_shape(system.constraint, t, guess).shape[0]
     if rows == 0:
         return guess, jnp.zeros((), jnp.int32)
@@ -303,9 +321,9 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any,
         gain = jnp.where(kept, s / (s**2 + damping * s[0] ** 2), 0.0)
         return -columns * (right.T @ (gain * (left.T @ residual(q))))
 
-    # Where their sum of squares is larger, a row is open.
+    # If the sum of squares is larger, a row is open.
     largest = rows * jnp.asarray(limit, guess.dtype) ** 2
-    # Cosines of whole numbers: without a symmetry that the mechanism could have as well.
+    # Cosines of integers break any symmetry of the mechanism.
     aside = _ASIDE * free * columns * jnp.cos(jnp.arange(free.shape[0], dtype=free.dtype))
 
     def body(carry: Any) -> Any:
@@ -331,19 +349,19 @@ def _levenberg_marquardt(system: Any, guess: Any, t: Any, free: Any, limit: Any,
     q, _, error, count, _, rest, tried = jax.lax.while_loop(
         lambda c: (c[3] < _ITERATIONS) & ~c[4], body, varying_with(start, system, t, free)
     )
-    # From aside it either closes the rows, or what was found before is as good.
+    # Keep the perturbed iteration only if it closes the rows; otherwise the earlier result is as good.
     return jnp.where(tried & ~(error <= largest), rest, q), count
 
 
 def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> Any:
-    """Returns the velocities nearest to the wanted ones in the mass metric, with [g'; w] = 0."""
+    """Return the velocities nearest to the desired ones in the mass metric, with [g'; w] = 0."""
     residual = velocity_residual(system, state)
     if residual.shape[0] == 0:
         return state.v
     moving = system.constraint_jacobian(state.t, state.q, state.v) * free
     mass = system.mass_operator(state.q).as_dense()
     if not has_affine_rows(system, state):
-        # W = M: on curved rows s |J dv|^2 differs from correction to correction.
+        # W = M, because on curved rows s |J dv|^2 differs between corrections.
         held = jnp.diag((1.0 - free) * jnp.mean(jnp.diag(mass)))
         return nearest_on_curved_rows(system, state, mass * free[:, None] * free + held, free)
     lower = jnp.linalg.cholesky(_weight(mass, moving, free))
@@ -353,7 +371,10 @@ def _consistent_velocity(system: Any, state: State, free: Any, limit: Any) -> An
 
 
 def _weight(mass: Any, jacobian: Any, free: Any) -> Any:
-    """Returns W = M + s J^T J (nv, nv) over free velocities, with s such that both terms are of one size; those held stand apart."""
+    """Return W = M + s J^T J (nv, nv) over free velocities; s makes both terms equally large.
+
+    Fixed velocities are decoupled.
+    """
     mass = mass * free[:, None] * free
     sizes = jax.lax.stop_gradient((jnp.trace(mass), jnp.sum(jacobian**2)))
     total, rows = (jnp.where(size > 0.0, size, 1.0) for size in sizes)

@@ -1,4 +1,4 @@
-"""Which solver suits a system, and why. On the host, once, before anything is compiled."""
+"""Automatic choice of the saddle-point solver, with a reason, on the host before compilation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxdae.system import AnySystem, State, checked_state
 
 
 class SolverChoice(NamedTuple):
-    """What `choose_solver` returns.
+    """The result of `choose_solver`.
 
     Attributes:
         solver: the saddle-point solver.
-        reason: why it was chosen, a sentence.
+        reason: the reason for the choice, one sentence.
     """
 
     solver: SaddlePointSolver
@@ -24,24 +24,25 @@ class SolverChoice(NamedTuple):
 
 
 def choose_solver(system: AnySystem, state: State) -> SolverChoice:
-    """Returns the saddle-point solver that suits a system, by what `diagnose` finds at a state, and why.
+    """Return the saddle-point solver that suits a system, based on `diagnose` at a state, and the reason.
 
     The first rule that applies:
 
-    1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` where rows are dependent.
+    1. M is not positive definite (massless coordinates): `DenseKKT`, or `NullSpace` if rows are dependent.
     2. Rows are dependent: `LeastSquares`, which allows them, and shares the load between them.
-    3. J M^-1/2 is so ill-conditioned that the Delassus matrix, with the square of that condition number, would lose more than half of the
-       digits, condition > eps^(-1/4): `DenseKKT`, which sees the condition number once.
-    4. Otherwise `SchurComplement`, the fastest at all sizes that were measured, up to 2048 rows: what is sparse in a mechanism of many
-       bodies, J as rows of body pairs or M as a tree, it factorizes in linear time.
+    3. J M^-1/2 is so ill-conditioned, condition > eps^(-1/4), that the Delassus matrix with the square of
+       this condition number would lose more than half of the digits: `DenseKKT`, whose error grows with the
+       condition number, not with its square.
+    4. Otherwise `SchurComplement`, the fastest at all measured sizes, up to 2048 rows. It factorizes sparse
+       matrices of mechanisms with many bodies, J as rows of body pairs or M as a tree, in linear time.
 
-    Decided once, on the host, before anything is compiled; nothing changes at run time. A mechanism that passes singular configurations
-    looks regular at most states: choose `NullSpace` or `LeastSquares` for it yourself. Krylov methods are never chosen: when they pay
-    depends on more than the size.
+    The choice is made once, on the host, before compilation; nothing changes at run time. A mechanism that
+    passes singular configurations is regular at most states: choose `NullSpace` or `LeastSquares` for it
+    yourself. The function never chooses Krylov methods, because their benefit depends on more than the size.
 
     Args:
         system: the mechanical system.
-        state: a state that is typical for the motion; concrete.
+        state: a typical state of the motion; concrete.
 
     Raises:
         ValueError: the state or the Jacobian is not finite.
@@ -65,5 +66,5 @@ def choose_solver(system: AnySystem, state: State) -> SolverChoice:
 
 
 def auto_solver(system: AnySystem, state: State) -> SaddlePointSolver:
-    """Returns the solver that `choose_solver` chooses, without the reason."""
+    """Return the solver of `choose_solver`, without the reason."""
     return choose_solver(system, state).solver

@@ -1,24 +1,28 @@
-"""Whether a start satisfies the constraints, so that a rollout may begin there.
+"""Check that a start satisfies the constraints before a rollout.
 
-A start off the manifold has no motion to be simulated: a projection would move it there in the first step, by as much as it is off, to
-whichever side is nearest, and velocities that break the constraints would lose the energy of the impulse that stops them. Neither is what
-was asked for, and either would look like a simulation. So a rollout compares the residuals of its start, row by row, with
+A start off the manifold has no well-defined motion. A projection would move it in the first step to the
+nearest point of the manifold, and velocities that violate the constraints would lose the energy of the
+impulse that stops them. The result would look like a valid simulation of a motion that nobody asked for. A
+rollout therefore compares the residuals of its start, row by row, with
 
     |g_i| <= tolerance (1 + max |q|) max_j |J_ij|,        |[g'; w]_i| <= tolerance (1 + max |v|) max_j |J_ij|,
 
-for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and coordinates and velocities in m,
+and for rows in m and m/s, with the characteristic length L (`AnySystem.characteristic_length`) and with
+coordinates and velocities in m and m/s,
 
-    |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|),
+    |g_i| <= tolerance (L + max |q|),                     |[g'; w]_i| <= tolerance (L / 1 s + max |v|).
 
-and a world that fails the test has the status INCONSISTENT_START and does not move. With the largest entry of its row of J a residual is
-measured by how far the coordinates are off, in m or rad, in whatever units the row is written. The size of the coordinates stands for
-rounding: a place 1e4 m away is known to 1e-3 m in single precision. The 1 is a radian, or a unit of a row without a unit.
-`initialize` makes consistent starts.
+A world that fails the test has the status INCONSISTENT_START and does not move. The largest entry of the row
+of J converts a residual in any row unit to a coordinate error, in m or rad. The size of the coordinates
+accounts for rounding: single precision resolves a position 1e4 m away to 1e-3 m. The 1 is a radian, or a unit
+of a row without a unit. `initialize` computes consistent starts.
 
-Quaternions have to be of length 1, to the same tolerance: joints that carry bodies have no rows that would notice.
+Quaternions must have length 1, to the same tolerance, because the joints that carry bodies have no rows that
+would detect other lengths.
 
-A row that no coordinate can change, |J_ij| <= sqrt(eps), is a redundant one, such as those of the second of two hinges on one axis in joint
-coordinates. Its residual, which is made of sums of places, may be as large as their rounding: 1000 eps (1 + max |q|).
+A row that no coordinate can change, |J_ij| <= sqrt(eps), is redundant. An example is the second of two hinges
+on one axis in joint coordinates. Its residual is a sum of positions, and may be as large as their rounding:
+1000 eps (1 + max |q|).
 """
 
 from __future__ import annotations
@@ -35,14 +39,16 @@ from jaxdae.tolerances import are_lengths, scales
 
 
 def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
-    """Returns INCONSISTENT_START where the hard rows do not hold at a state, else the condition of the system, OK for most ().
+    """Return the status () of a start: INCONSISTENT_START if it violates hard rows.
+
+    Otherwise return the condition of the system, which is usually OK.
 
     Args:
-        system: the system; rows that are soft or switched off do not count.
+        system: the system; soft and inactive rows do not count.
         state: the start. The velocities of a `KinematicSystem` are a result of its steps and do not count.
         tolerance: see the module.
 
-    A residual that is NaN passes, because the first step reports it as what it is.
+    A NaN residual passes, because the first step reports it as non-finite.
     """
     rows = hard_rows(system.at(state.q), state)
     g = rows.opening(state.t, state.q)
@@ -61,23 +67,25 @@ def start_status(system: AnySystem, state: State, tolerance: Any) -> Any:
 
 
 def _off_its_space(system: Any, state: State, tolerance: Any) -> Any:
-    """Returns whether coordinates are none of the system (): quaternions that are not of length 1. `retract` makes them such."""
+    """Return whether quaternions do not have length 1 (). `retract` normalizes them."""
     off = jnp.abs(system.retract(state.q, jnp.zeros_like(state.v)) - state.q)
     limit = jnp.asarray(tolerance, off.dtype) * (1.0 + jnp.max(jnp.abs(state.q), initial=0.0))
     return jnp.any(off > limit) & (tolerance < jnp.inf)
 
 
 def first_status(system: AnySystem, integrator: Any, controls: Any, state: State, dt: Any, tolerance: Any, goes_on: bool) -> Any:
-    """Returns the status () that a rollout begins with: OK, INCONSISTENT_START, or OUT_OF_RANGE where a parameter has no meaning.
+    """Return the initial status () of a rollout: OK, INCONSISTENT_START, or another condition of the start.
+
+    OUT_OF_RANGE means that a parameter is out of range.
 
     Args:
         system: the system.
         integrator: the method.
         controls: inputs, a law, or None.
         state: the start.
-        dt: the step in s, which must be positive and finite; None where there is none.
+        dt: the step in s, which must be positive and finite; None for adaptive integration.
         tolerance: see the module.
-        goes_on: whether the rollout goes on from another, whose end is no start.
+        goes_on: whether the rollout continues another one, whose end is not checked.
     """
     status = jnp.zeros((), jnp.int32) if goes_on else start_status(system, state, tolerance)
     met = requirements_met((system, integrator, controls))
@@ -87,11 +95,11 @@ def first_status(system: AnySystem, integrator: Any, controls: Any, state: State
 
 
 _ROUNDINGS = 1000.0
-"""How many units of rounding the residual of a row may have that no coordinate can change."""
+"""The largest accepted residual of a row that no coordinate can change, in units of rounding."""
 
 
 def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: Any) -> tuple[Any, Any]:
-    """Return the sizes (k,) to which residuals are relative, and the part of their limits that rounding takes.
+    """Return the sizes (k,) to which residuals are relative, and the share of rounding in their limits.
 
     Args:
         system: the system.
@@ -111,5 +119,5 @@ def _limits(system: AnySystem, row_units: Any, scale: Any, units: Any, values: A
 def _exceeds(residual: Any, limits: tuple[Any, Any], tolerance: Any) -> Any:
     tolerance = jnp.asarray(tolerance, residual.dtype)
     limit = jnp.maximum(tolerance * limits[0], limits[1])
-    # Any start passes with an infinite tolerance, in rows of zeros too.
+    # With an infinite tolerance any start passes, even for zero rows of J.
     return jnp.any(jnp.abs(residual) > limit) & (tolerance < jnp.inf)

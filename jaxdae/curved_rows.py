@@ -1,26 +1,27 @@
-"""The nearest feasible velocity if velocity-level rows are not affine in x'.
+"""The nearest feasible velocity for velocity-level rows that are not affine in x'.
 
-First-order systems ask for the velocity nearest to their rate f. Starts, projections and impulses of second-order systems ask for the
-velocity nearest to f = v_e. The problem is
+First-order systems need the feasible velocity nearest to their rate f. Starts, projections and impulses of
+second-order systems need the feasible velocity nearest to f = v_e. The problem is
 
     minimize |x' - f|_W^2 / 2     subject to     r(x') + C lam = 0,
 
-with r = [c'; w] and the compliance C of soft rows. Its stationary points satisfy W (x' - f) = J(x')^T lam. A Newton step from (x', lam) is
-the saddle-point system
+with r = [c'; w] and the compliance C of soft rows. Its stationary points satisfy W (x' - f) = J(x')^T lam. A
+Newton step from (x', lam) is the saddle-point system
 
     [ H  -J^T ] [ dx' ]   [ W (f - x') ]
     [ J    C  ] [ lam ] = [    -r      ]        H = W - d(J^T lam)/dx',
 
-in which H contains the curvature of the rows. `NullSpace()` solves it, because H needs to be positive definite on the null space of J only,
-and because rows may depend on each other. The search starts at f and has two phases:
+in which H contains the curvature of the rows. `NullSpace()` solves it, because H must be positive definite
+only on the null space of J, and because rows may be dependent. The search starts at f and has two phases:
 
-1. Restoration: Gauss-Newton steps of least norm |dx'|_W, shortened until the residual decreases, lead to the rows.
-2. Newton steps as above lead along the rows to the nearest velocity. The multipliers in H are those of the projection at the current x'.
-   Where H is not positive definite on the null space of J, W takes its place.
+1. Restoration: Gauss-Newton steps of least norm |dx'|_W, shortened until the residual decreases, reach the
+   rows.
+2. Newton steps as above move along the rows to the nearest velocity. The multipliers in H are the multipliers
+   of the projection at the current x'. If H is not positive definite on the null space of J, W replaces it.
 
-The search finds a local minimum near the rate, and no derivative passes through it. The result is that of two more Newton steps from the
-solution as a constant. By the implicit function theorem their derivatives are exact, because F = 0 there; two steps are exact up to the
-third derivative.
+The search finds a local minimum near the rate, and is not differentiated. The result comes from two more
+Newton steps from the solution as a constant. By the implicit function theorem their derivatives are exact,
+because F = 0 there. Two steps are exact up to the third derivative.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from jaxdae.wrapper import Wrapper
 _RESTORATIONS = 40
 _NEWTON_STEPS = 20
 _SHORTEST = 20
-"""The number of times that a restoration step may be halved."""
+"""The number of trial lengths of a restoration step, each half of the previous length."""
 
 
 @pytree
@@ -51,9 +52,10 @@ class Curved:
     """Information about rows that may be curved.
 
     Attributes:
-        bent: whether the linearization at the rate differs from the rows, so that the velocity is a result of iterations ().
+        bent: whether the rows differ from their linearization at the rate, so that iterations computed the
+            velocity ().
         settled: whether these iterations converged to a minimum ().
-        flat: whether the rows are affine in x', as far as a further velocity shows ().
+        flat: whether the rows are affine in x', judged by one more velocity ().
     """
 
     bent: Leaf
@@ -62,7 +64,10 @@ class Curved:
 
 
 def has_affine_rows(system: AnySystem, at: State) -> bool:
-    """Return whether all rows are known to be affine in the velocities: the system says so, or their derivatives do not depend on them."""
+    """Return whether all rows are known to be affine in the velocities.
+
+    Either the system declares it, or the derivatives of the rows do not depend on the velocities.
+    """
     if system.affine_rows:
         return True
 
@@ -111,13 +116,13 @@ def on_curved_rows(rows: AnySystem, at: State, here: Linearization, v: Velocity,
 
 
 def nearest_on_curved_rows(rows: AnySystem, at: State, weight: Any, free: Any) -> Velocity:
-    """Return the velocity that satisfies the rows nearest to a wanted velocity, with some velocities held.
+    """Return the feasible velocity nearest to a desired velocity, with some velocities fixed.
 
     Args:
         rows: the system.
-        at: the state with the wanted velocity.
-        weight: W (nv, nv), whose off-diagonal entries of held velocities are zero.
-        free: 1 for free velocities and 0 for held ones (nv,).
+        at: the state with the desired velocity.
+        weight: W (nv, nv), whose off-diagonal entries for fixed velocities are zero.
+        free: 1 for free velocities and 0 for fixed ones (nv,).
     """
     rows = _WithHeld(rows, free, at.v)
     here = linearize(rows, at, NullSpace(), weight=DenseMatrix(weight))
@@ -130,9 +135,9 @@ class _WithHeld(Wrapper):
     """Rows that depend on the free velocities only.
 
     Attributes:
-        system: the system inside.
-        free: 1 for free velocities and 0 for held ones (nv,).
-        held: the velocities (nv,) that count where they are held.
+        system: the inner system.
+        free: 1 for free velocities and 0 for fixed ones (nv,).
+        held: the values (nv,) of the fixed velocities.
     """
 
     system: AnySystem
@@ -140,11 +145,11 @@ class _WithHeld(Wrapper):
     held: Leaf
 
     def velocity_constraint(self, t: Any, q: Any, v: Velocity) -> Any:
-        """Return w of the system inside."""
+        """Return w of the inner system."""
         return self.system.velocity_constraint(t, q, self.held + self.free * (v - self.held))
 
     def jacobian_operator(self, t: Any, q: Any, v: Velocity) -> Any:
-        """Return J without the columns of held velocities."""
+        """Return J with zeros in the columns of fixed velocities."""
         return DenseRows(self.system.jacobian_operator(t, q, v).as_dense() * self.free)
 
     def compliance(self, t: Any, q: Any) -> None:
@@ -153,7 +158,10 @@ class _WithHeld(Wrapper):
 
 
 def _bends(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Rows) -> tuple[Any, Any]:
-    """Return whether rows and their gradients at v differ from the linearization (), and whether rows are affine elsewhere ()."""
+    """Return whether the rows and their gradients at v differ from the linearization ().
+
+    The second result is whether the rows are affine elsewhere ().
+    """
     size = 1.0 + jnp.max(jnp.abs(v)) + jnp.max(jnp.abs(at.v))
     limit = float(jnp.finfo(v.dtype).eps) ** 0.8
     residual = velocity_residual(rows, at)
@@ -173,14 +181,15 @@ def _bends(rows: AnySystem, at: State, here: Linearization, v: Velocity, lam: Ro
 
 @pytree
 class _Problem:
-    """The minimization; see the module.
+    """The minimization problem of this module.
 
     Attributes:
         rows: the system.
         at: the state with the rate f as velocity.
         weight: W (nv, nv).
         compliance: C (nc,), None for hard rows.
-        active: whether there is anything to solve (); if not, steps solve a trivial system, so that their derivatives are finite.
+        active: whether there is a problem to solve (); if not, steps solve a trivial system, so that their
+            derivatives are finite.
     """
 
     rows: Leaf
@@ -203,7 +212,7 @@ class _Problem:
         return jax.hessian(along)(x)
 
     def step(self, matrix: Any, x: Velocity, f: Velocity | None) -> tuple[Velocity, Rows]:
-        """Return dx' and multipliers of a saddle point with this matrix and first right-hand side."""
+        """Return dx' and multipliers of a saddle point with this matrix and this first right-hand side."""
         jacobian = self.rows.jacobian_operator(self.at.t, self.at.q, x).as_dense()
         soft = jnp.zeros((jacobian.shape[0],), x.dtype) if self.compliance is None else self.compliance
         matrix = jnp.where(self.active, matrix, jnp.eye(x.shape[0], dtype=x.dtype))
@@ -228,7 +237,7 @@ class _Problem:
             change = self.step(self.weight, x, None)[0]
             lengths = jnp.asarray(0.5 ** np.arange(_SHORTEST), x.dtype)
             sizes = jax.vmap(lambda length: opening(x + length * change))(lengths)
-            # The first one that decreases the residual; argmax of nothing but False is 0.
+            # The first length that decreases the residual; if none does, argmax returns 0.
             k = jnp.argmax(sizes < (1.0 - 0.1 * lengths) * size)
             better = sizes[k] < size
             return count + 1, jnp.where(better, x + lengths[k] * change, x), jnp.where(better, sizes[k], size), better

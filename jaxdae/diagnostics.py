@@ -1,8 +1,9 @@
-"""What can be said about a system at one state before anything moves: mobility, rank, conditioning, redundancy.
+"""Analysis of a system at one state: mobility, rank, conditioning, redundancy.
 
-Host-side: the numbers are concrete and the answer is a report, not an array. The rank of J is decided by its singular values; a row is
-*redundant* when it depends linearly on the rows before it. Which of several dependent rows that is, is a matter of their order: that
-of `row_names`, in a mechanism joint type by joint type, and within a type as the joints were given.
+These functions run on the host with concrete numbers and return reports instead of arrays. The singular
+values of J determine its rank. A row is *redundant* if it depends linearly on the rows before it. The order
+of `row_names` decides which of several dependent rows that is. In a mechanism, rows are ordered by joint
+type, and within a type as the joints were given.
 """
 
 from __future__ import annotations
@@ -26,32 +27,40 @@ class Diagnosis:
 
     Attributes:
         coordinates: nv, the number of velocities.
-        rows: the number of constraint rows, without those that hold driven velocities of a mechanism of first order at its inputs.
+        rows: the number of constraint rows, without the rows that set driven velocities of a first-order
+            mechanism to its inputs.
         rank: rank of these rows.
         mobility: nv - rank.
-        mobility_nearby: that of the configurations beside this one that the rows allow. Smaller than `mobility` in a singular configuration
-            (a parallelogram that lies flat, a truss that can be shaken), where `redundant_rows` are so in this configuration alone; looked
-            for in double precision, where rows are dependent and all are of positions.
+        mobility_nearby: mobility of nearby configurations that the rows allow. It is smaller than `mobility`
+            in a singular configuration (a flat parallelogram, an infinitesimally flexible truss), where
+            `redundant_rows` are redundant only in this configuration. It is computed only in double
+            precision, and only if rows are dependent and all rows are at position level; otherwise it equals
+            `mobility`.
         condition: ratio of the largest to the smallest nonzero singular value of J; 1 without rows.
         mass_condition: condition number of M.
-        scaled_condition: as `condition`, of J M^-1/2; its square is the condition number of the Delassus matrix.
-        violation: largest |g| in row units; angles in rad stand for their sines, see `System.opening`.
+        scaled_condition: condition number of J M^-1/2; its square is the condition number of the Delassus
+            matrix.
+        violation: largest |g| in row units; angles in rad replace their sines, see `System.opening`.
         velocity_violation: largest |[g'; w]|, row units per second.
         redundant_rows: names of the rows that depend on rows before them.
-        redundant: names of the joints that they belong to.
-        blocking_rows: where the mobility is zero, the names of the rows that stop the motion that comes nearest to being allowed, the right
-            singular vector of J with the smallest singular value: those that resist it by at least a tenth as much as the strongest.
-            Of wheels that conflict they are those that are steered wrongly; of rows that leave freedom there are none. Where `stopped`
-            has names it is the motion of least slip among those with one of these velocities, whatever else is free.
-        blocking_value: that smallest singular value relative to the largest, or the slip of that motion over its size and the largest one;
-            zero where nothing is stopped.
-        open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision), the widest first, with their
-            openings; of rows whose units are known.
-        driven: how many of the freedoms that the rows leave the inputs hold, of a mechanism of first order; zero of all others.
-        told: where the mobility is zero, the names of the rows that change with time, such as those of a `PrescribedMotion`, which move
-            the system.
-        stopped: the names of the rows of inputs whose velocities the other rows hold at zero, of a mechanism of first order: the speed of a
-            car whose wheels conflict, although its kingpins may turn.
+        redundant: names of the joints of the redundant rows.
+        blocking_rows: if the mobility is zero, the names of the rows that block the motion closest to being
+            allowed, which is the right singular vector of J with the smallest singular value. The list has
+            the rows that resist it by at least a tenth of the strongest resistance. For conflicting wheels
+            these are the wrongly steered ones. The list is empty if the rows leave freedom. If `stopped` is
+            not empty, the motion is the motion of least slip among the motions with one of the stopped
+            velocities, regardless of other freedoms.
+        blocking_value: the smallest singular value relative to the largest; or the slip of the motion of
+            least slip over its size and the largest singular value; zero if nothing is blocked.
+        open_joints: the joints that are open by more than eps^0.6 in m or rad (4e-10 in double precision)
+            with their openings, the widest first; only for rows with known units.
+        driven: the number of remaining degrees of freedom that the inputs drive, for a first-order mechanism;
+            zero for other systems.
+        told: if the mobility is zero, the names of the rows that change with time and move the system, such
+            as the rows of a `PrescribedMotion`.
+        stopped: the names of the input rows whose velocities the other rows hold at zero, for a first-order
+            mechanism. An example is the speed of a car with conflicting wheels, although its kingpins may
+            turn.
     """
 
     coordinates: int
@@ -74,7 +83,7 @@ class Diagnosis:
     stopped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Returns the report as text, a line a fact."""
+        """Return the report as text, one line per fact."""
         redundant = ", ".join(self.redundant_rows) if self.redundant_rows else "none"
         lines = [
             ("velocities", f"{self.coordinates}"),
@@ -106,10 +115,10 @@ class Diagnosis:
 
 
 def diagnose(system: AnySystem, state: State) -> Diagnosis:
-    """Returns mobility, rank, conditioning and redundant rows of a system at a state.
+    """Return mobility, rank, conditioning and redundant rows of a system at a state.
 
     Args:
-        system: the mechanical system; row names are taken from its `row_names` where it has them.
+        system: the mechanical system; its `row_names` give the row names, if present.
         state: time (s), coordinates and velocities; concrete.
 
     Returns:
@@ -126,7 +135,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
     if not (np.all(np.isfinite(jacobian)) and np.all(np.isfinite(mass))):
         raise ValueError("diagnose: the Jacobian or the mass matrix is not finite at this state; check state and masses")
     count, size = jacobian.shape
-    # Those of drives are the last ones.
+    # The rows of drives are last.
     rows = count - system.driven_rows
     known = system.names.filled(system.sizes(state.q))
     names = known.rows
@@ -168,7 +177,7 @@ def diagnose(system: AnySystem, state: State) -> Diagnosis:
 
 
 def _told(system: AnySystem, state: State) -> list[int]:
-    """Returns the rows of positions that change with time by themselves, at this instant or at one of two others."""
+    """Return the position-level rows that depend explicitly on time, now or at one of two later instants."""
     rate = jax.jit(jax.jacfwd(lambda t: system.constraint(t, state.q)))
     rates = [np.asarray(rate(jnp.asarray(state.t + later, state.q.dtype))) for later in (0.0, 0.3183, 0.7071)]
     return [int(k) for k in np.flatnonzero(np.max(np.abs(rates), axis=0))]
@@ -185,9 +194,9 @@ class IndependentRows:
 
     Attributes:
         rows: indices of a largest set of independent rows, ascending.
-        dependent: indices of the others, ascending.
-        dependent_rows: their names.
-        joints: names of the joints that they belong to.
+        dependent: indices of the other rows, ascending.
+        dependent_rows: names of the other rows.
+        joints: names of the joints of the other rows.
     """
 
     rows: tuple[int, ...]
@@ -197,22 +206,24 @@ class IndependentRows:
 
 
 def independent_rows(system: AnySystem, state: State) -> IndependentRows:
-    """Returns a largest independent set of constraint rows, and the joints that the others belong to.
+    """Return a largest independent set of constraint rows, and the joints of the other rows.
 
-    Rows are taken in the order of a QR factorization of J^T with column pivoting: always the one that is farthest from the span of those
-    taken before. The set is therefore the best conditioned that such a greedy choice finds, and does not depend on the order of the joints.
-    `Masked(system, active)` with these rows switched on is a system of full rank with the same motion, as long as the others stay
-    dependent.
+    The order of selection is the order of a QR factorization of J^T with column pivoting: each step selects
+    the row that is farthest from the span of the rows selected before. The set is therefore the best
+    conditioned one that this greedy choice finds, and does not depend on the order of the joints.
+    `Masked(system, active)` with these rows active is a system of full rank with the same motion, as long as
+    the other rows stay dependent.
 
     Args:
-        system: the mechanical system; row names are taken from its `row_names` where it has them.
+        system: the mechanical system; its `row_names` give the row names, if present.
         state: time (s), coordinates and velocities; concrete.
 
     Raises:
         ValueError: the Jacobian is not finite.
 
     References:
-        P. Businger, G. H. Golub, "Linear least squares solutions by Householder transformations", Numer. Math. 7 (1965).
+        P. Businger, G. H. Golub, "Linear least squares solutions by Householder transformations", Numer.
+        Math. 7 (1965).
     """
     state = checked_state(state)
     check_fit(system, state)
@@ -228,7 +239,7 @@ def independent_rows(system: AnySystem, state: State) -> IndependentRows:
 
 
 def _pivoted(jacobian: np.ndarray, rank: int) -> set[int]:
-    """Returns the first `rank` pivots of J^T, by Gram-Schmidt with reorthogonalization."""
+    """Return the first `rank` pivots of J^T, by Gram-Schmidt with reorthogonalization."""
     rest = jacobian.astype(float)
     taken: set[int] = set()
     for _ in range(rank):
@@ -243,24 +254,24 @@ def _pivoted(jacobian: np.ndarray, rank: int) -> set[int]:
 
 
 def virtual_work(system: AnySystem, state: State, lam: Any) -> Any:
-    """Returns lam^T J v (), the power of the constraint forces in W.
+    """Return lam^T J v (), the power of the constraint forces in W.
 
-    Zero for constraints at rest, which do no work on motions that they allow: J v = 0. With time-dependent constraints J v = -dg/dt, and
-    the power is what the drive behind them supplies.
+    It is zero for time-independent constraints, because they do no work on the motions that they allow:
+    J v = 0. With time-dependent constraints J v = -dg/dt, and the power is supplied by the drive behind them.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        lam: multipliers (nc,), as `forward_dynamics` returns them.
+        lam: multipliers (nc,) from `forward_dynamics`.
 
-    Differentiable. Under `jax.vmap` it takes a whole `Trajectory`.
+    Differentiable. Use `jax.vmap` to apply it to a whole `Trajectory`.
     """
     state = checked_state(state)
     return jnp.sum(lam * AutodiffRows(system, state).times(state.v))
 
 
 def _scaled_condition(jacobian: np.ndarray, mass: np.ndarray, rank: int) -> float:
-    """Returns the condition number of J M^-1/2 on its range; infinite where M is not positive definite."""
+    """Return the condition number of J M^-1/2 on its range; infinite if M is not positive definite."""
     if rank == 0:
         return 1.0
     weights, axes = np.linalg.eigh(mass)
@@ -271,24 +282,30 @@ def _scaled_condition(jacobian: np.ndarray, mass: np.ndarray, rank: int) -> floa
 
 
 def _joints(row_names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the names of the joints that rows belong to, each once."""
+    """Return the names of the joints of the rows, without duplicates."""
     return tuple(dict.fromkeys(name.rsplit(".", 1)[0] for name in row_names))
 
 
 def _blocking(jacobian: np.ndarray) -> tuple[list[int], float]:
-    """Returns the rows that stop the motion nearest to being allowed, the strongest first, and its singular value over the largest."""
+    """Return the rows that block the motion closest to being allowed, and its relative singular value.
+
+    The rows are sorted by resistance, strongest first. The singular value is relative to the largest.
+    """
     _, values, directions = np.linalg.svd(jacobian, full_matrices=False)
     return _strongest(np.abs(jacobian @ directions[-1])), float(values[-1] / values[0])
 
 
 def _strongest(resistance: np.ndarray) -> list[int]:
-    """Returns which rows resist by at least a tenth as much as the strongest, which comes first."""
+    """Return the rows that resist by at least a tenth of the strongest resistance, strongest first."""
     order = np.argsort(-resistance)
     return [int(k) for k in order if resistance[k] >= 0.1 * resistance[order[0]]]
 
 
 def _stopped(held: np.ndarray, driven: np.ndarray, rank: int) -> list[int]:
-    """Returns which rows of drives (nu, nv) are combinations of the other rows (nc, nv), which hold their velocities at zero."""
+    """Return which rows of drives (nu, nv) are combinations of the other rows (nc, nv).
+
+    The other rows hold the velocities of these rows at zero.
+    """
     if not rank or not driven.size:
         return []
     free = np.linalg.svd(held)[2][rank:]
@@ -298,10 +315,12 @@ def _stopped(held: np.ndarray, driven: np.ndarray, rank: int) -> list[int]:
 
 
 def _resisting(held: np.ndarray, driven: np.ndarray, positions: int) -> tuple[list[int], float]:
-    """Returns the rows that slip when a stopped velocity is one, the fastest first, and how much over the size of the motion.
+    """Return the rows that slip when a stopped velocity is 1, fastest first, and the relative slip.
 
-    Joints hold, the first rows at position level, so that wheels slip alone, unless joints are what stops the velocity. With the other rows
-    J = U S V^T along what joints allow the motion d of least |J d| for which c . V^T d = 1 has J d = U S^-1 c / |S^-1 c|^2.
+    The slip is relative to the size of the motion. Joints, the leading position-level rows, hold exactly, so
+    that only wheels slip, unless the joints themselves stop the velocity. Let J = U S V^T be the other rows
+    restricted to the motions that the joints allow. Then the motion d of least |J d| with c . V^T d = 1 has
+    J d = U S^-1 c / |S^-1 c|^2.
     """
     joints, free = held[:positions], np.eye(held.shape[1])
     if positions and positions < held.shape[0]:
@@ -326,10 +345,11 @@ def _largest(x: np.ndarray) -> float:
 
 
 def _tolerance(matrix: np.ndarray, values: np.ndarray) -> float:
-    """Returns the singular value below which a direction counts as lost.
+    """Return the singular value below which a direction counts as lost.
 
-    Round-off of assembling J, with a margin; and what rows that depend on others up to the digits of lengths have, which `initialize` takes
-    for closed: that of a motion of 1 m or 1 rad that opens no row by more than that.
+    It is the larger of two bounds. The first is the round-off of assembling J, with a margin. The second
+    covers rows that are dependent only up to the digits of given lengths, within the tolerance of
+    `initialize`: a motion of 1 m or 1 rad then opens no row by more than about this tolerance.
     """
     if not values.size:
         return 0.0
@@ -338,7 +358,7 @@ def _tolerance(matrix: np.ndarray, values: np.ndarray) -> float:
 
 
 def _dependent_rows(jacobian: np.ndarray, tolerance: float) -> list[int]:
-    """Returns the rows that depend on rows before them, by Gram-Schmidt with reorthogonalization."""
+    """Return the rows that depend on rows before them, by Gram-Schmidt with reorthogonalization."""
     basis: list[np.ndarray] = []
     dependent = []
     for k, row in enumerate(jacobian):

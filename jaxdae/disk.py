@@ -1,4 +1,4 @@
-"""What outlives a loss of power: files that are whole or not there, forced to the disk with their names before anybody counts on them."""
+"""Atomic and durable writes: a file is complete or absent, and is flushed to disk with its name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import socket
 from collections.abc import Iterator
 
 PARTIAL = ".partial"
-"""The ending of a file that is being written, and is no result."""
+"""The suffix of an incomplete file."""
 
 
 def beside(file: pathlib.Path) -> pathlib.Path:
-    """Returns where this process, and no other, writes what is then put in the place of a file or a folder."""
+    """Return the temporary path, unique to this process, at which a file or folder is written first."""
     return file.with_name(f"{file.name}.{socket.gethostname()}.{os.getpid()}{PARTIAL}")
 
 
 def is_being_written(partial: pathlib.Path) -> bool:
-    """Returns whether another process of this machine, one that lives, has made a file or folder `beside` its place."""
+    """Return whether another running process of this machine owns the temporary path (see `beside`)."""
     rest, _, number = partial.name.removesuffix(PARTIAL).rpartition(".")
     if not rest.endswith(f".{socket.gethostname()}") or not number.isdigit() or int(number) == os.getpid():
         return False
@@ -27,20 +27,21 @@ def is_being_written(partial: pathlib.Path) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # It lives, and is of another user.
+    except PermissionError:  # It is running, as another user.
         return True
     return True
 
 
 @contextlib.contextmanager
 def whole(file: pathlib.Path, partial: pathlib.Path | None = None) -> Iterator[pathlib.Path]:
-    """Gives the place where a file is written; it becomes the file where nothing fails, and leaves no trace where something does.
+    """Yield the path for writing a file. On success it becomes the file; on an error it is removed.
 
-    What was written is forced to the disk first, and its new name afterwards. A link in the place of the file is replaced, not followed.
+    The content is flushed to disk before the rename, and the new name after it. A link in the place of the
+    file is replaced, not followed.
 
     Args:
-        file: the file; one that is there stays until the new one is whole.
-        partial: where it is written, in the same folder; left out, `beside` it.
+        file: the file; an existing file stays until the new one is complete.
+        partial: the temporary path, in the same folder; by default `beside(file)`.
     """
     partial = beside(file) if partial is None else partial
     partial.unlink(missing_ok=True)
@@ -55,13 +56,13 @@ def whole(file: pathlib.Path, partial: pathlib.Path | None = None) -> Iterator[p
 
 
 def force(file: pathlib.Path) -> None:
-    """Forces what was written into a file to the disk."""
+    """Flush the content of a file to disk."""
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def force_names(folder: pathlib.Path) -> None:
-    """Forces the names of new files in a folder to the disk, where the system lets a folder be opened and forced."""
+    """Flush the names of new files in a folder to disk, if the operating system supports it for folders."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -69,7 +70,7 @@ def force_names(folder: pathlib.Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # Some file systems keep names without being asked, and cannot be.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # Some file systems reject fsync of folders.
             raise
     finally:
         os.close(descriptor)

@@ -3,14 +3,15 @@
 The index-1 form of the equations of motion is the saddle-point system
 
     [M  -J^T] [ a ]   [   f   ]
-    [J   C  ] [lam] = [   r   ]           r = -gamma (+ stabilization), C: compliance, zero for rigid constraints
+    [J   C  ] [lam] = [   r   ]           r = -gamma (+ stabilization), C: compliance, zero if rigid
 
-(the lecture's equation 9). `forward_dynamics` solves it; `kkt_inverse` returns the four blocks of its left inverse (equation 10),
+(equation 9 of the lecture). `forward_dynamics` solves it. `kkt_inverse` returns the four blocks of its left
+inverse (equation 10),
 
     a   = L11 f - L12 gamma,     lam = L21 f - L22 gamma,
 
-which show the structure: L11 is the inverse mass seen by feasible motions, L12 a right inverse of J, L21 what part of the
-applied forces the constraints carry.
+which have a meaning: L11 is the inverse mass for feasible motions, L12 is a right inverse of J, and L21 is
+the share of the applied forces that the constraints carry.
 """
 
 from __future__ import annotations
@@ -42,34 +43,38 @@ def forward_dynamics(
     compliance: Any = None,
     linearization: Linearization | None = None,
 ) -> tuple[Velocity, Rows]:
-    """Returns the accelerations and the multipliers at a state.
+    """Return the accelerations and the multipliers at a state.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        u: input (nu,), passed on to `system.force`; None where the system has none.
-        solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are redundant by its description, else
-            `SchurComplement()`.
-        stabilization: what is added to the acceleration row; `NoStabilization()` by default. With any
-            explicit value the state is not checked, because feedback is for states that violate the
+        u: input (nu,) for `system.force`; None if the system has no inputs.
+        solver: a saddle-point solver; by default `LeastSquares(1e-5)` if the rows of a mechanism are
+            redundant by its description, else `SchurComplement()`.
+        stabilization: the term added to the acceleration row; `NoStabilization()` by default. Any explicit
+            value disables the check of the state, because feedback is for states that violate the
             constraints.
-        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is rigid.
-        linearization: what `linearize` returned at this state, where it is known already; takes the place of `solver` and `compliance`.
+        compliance: diagonal of the zero block, scalar or (nc,), in (row unit / s^2) per unit of lam; None is
+            rigid.
+        linearization: the result of `linearize` at this state, if already known; it replaces `solver` and
+            `compliance`.
 
     Returns:
-        The accelerations a (nv,) in the units of v per second, and the multipliers lam (nc,). The constraint force is +J^T lam, so the
-        row of a constraint in meters has its multiplier in newtons.
+        The accelerations a (nv,) in the units of v per second, and the multipliers lam (nc,). The constraint
+        force is +J^T lam, so a row in meters has a multiplier in newtons.
 
     Raises:
-        TypeError: no system, state, solver or stabilization; what methods of the system return has another dtype than the state.
-        ValueError: shapes that do not fit; numbers that have no meaning, such as a negative compliance.
+        TypeError: an argument is not a system, state, solver or stabilization; or a system method returns
+            another dtype than the state.
+        ValueError: shapes that do not fit; invalid numbers, such as a negative compliance.
 
     Warns:
         StateWarning: the state violates the constraints, or the result is not finite; the message names the
             rows and the cause. Checked for concrete arguments only, not under `jit`, `vmap` and `grad`; use
             `state_status` there.
 
-    Differentiable with respect to every argument, forward and reverse, at every order; one factorization, reused by the derivative.
+    Differentiable with respect to every argument, forward and reverse, at every order. The derivative reuses
+    the single factorization.
     """
     check_system(system)
     state = checked_state(state)
@@ -85,7 +90,7 @@ def forward_dynamics(
     return found
 
 
-# Compiled as a unit: the stages of a Runge-Kutta method then share one trace and one derivative.
+# Compiled as a unit, so that the stages of a Runge-Kutta method share one trace and one derivative.
 @jax.jit
 def _forward_dynamics(
     system: AnySystem,
@@ -112,16 +117,17 @@ def _forward_dynamics(
 
 
 def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | None = None, u: Input = None) -> Velocity:
-    """Returns the generalized force that has to be added for the system to accelerate by `a`.
+    """Return the generalized force that must be added for the system to accelerate by `a`.
 
-    The residual M a - f(t, q, v, u) - J^T lam (nv,). It is zero for the (a, lam) of `forward_dynamics`; with lam = None it is
-    the total force M a - f that constraints and motors together must supply.
+    This is the residual M a - f(t, q, v, u) - J^T lam (nv,). It is zero for the (a, lam) of
+    `forward_dynamics`. With lam = None it is the total force M a - f that constraints and motors must supply
+    together.
 
     Args:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
         a: accelerations (nv,).
-        lam: multipliers (nc,), or None for none.
+        lam: multipliers (nc,), or None for zero.
         u: input (nu,).
 
     Warns:
@@ -139,10 +145,11 @@ def inverse_dynamics(system: AnySystem, state: State, a: Velocity, lam: Rows | N
 
 @pytree
 class KKTInverse:
-    """The blocks of the left inverse of the saddle-point matrix: a = L11 f - L12 gamma, lam = L21 f - L22 gamma.
+    """The blocks of the left inverse of the saddle-point matrix.
 
-    L11 (nv, nv), L12 (nv, nc), L21 (nc, nv), L22 (nc, nc). With the sign +J^T lam: L21 = -L12^T, L11 symmetric, J L11 = 0,
-    J L12 = I, and L22 the inverse Delassus matrix.
+    a = L11 f - L12 gamma, lam = L21 f - L22 gamma, with L11 (nv, nv), L12 (nv, nc), L21 (nc, nv), L22 (nc,
+    nc). With the sign +J^T lam: L21 = -L12^T, L11 is symmetric, J L11 = 0, J L12 = I, and L22 is the inverse
+    Delassus matrix.
     """
 
     L11: Leaf
@@ -152,11 +159,11 @@ class KKTInverse:
 
 
 def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | None = None) -> KKTInverse:
-    """Returns the four blocks of the lecture's left inverse at a state.
+    """Return the four blocks of the left inverse of the lecture at a state.
 
-    With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma, lam the shortest of all
-    multipliers. L11 is symmetric and J L11 = 0 still, but J L12 is the projector onto the range of J, and L22 the pseudoinverse of the
-    Delassus matrix there.
+    With dependent rows they are the blocks of the generalized inverse: a is exact for every consistent gamma,
+    and lam has the least norm of all multipliers. L11 is still symmetric with J L11 = 0, but J L12 is the
+    projector onto the range of J, and L22 is the pseudoinverse of the Delassus matrix there.
 
     Args:
         system: the mechanical system.
@@ -167,10 +174,11 @@ def kkt_inverse(system: AnySystem, state: State, *, solver: SaddlePointSolver | 
         StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
             `jit`, `vmap` and `grad`; use `state_status` there.
 
-    One factorization and nv + nc right-hand sides; differentiable.
+    The cost is one factorization and nv + nc right-hand sides. Differentiable.
 
     References:
-        S. Savin, "Solving Mechanical Equations with Constraints", Contact-aware Control, lecture 5, equation (10).
+        S. Savin, "Solving Mechanical Equations with Constraints", Contact-aware Control, lecture 5, equation
+        (10).
     """
     state = checked_state(state)
     check_fit(system, state)

@@ -1,8 +1,9 @@
-"""Functions that users hand over: laws, references, outputs, motions.
+"""User-defined functions: laws, references, outputs, motions.
 
-A compiled program knows of a function either that it is a pytree, whose numbers are arguments of the program, or that it is this very
-function, which is a part of the program. An object of a class that JAX does not know is neither: its attributes may change without anybody
-noticing, and the program would go on with those that it was compiled with. Such objects are refused.
+A compiled program treats a function in one of two ways. The numbers of a pytree are arguments of the program.
+A plain function is part of the program. An object of a class that is not a pytree is neither: its attributes
+may change unnoticed, while the program continues with the values at compile time. Such objects raise an
+error.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import jax.numpy as jnp
 
 
 def as_pytree(function: Any, name: str = "a function") -> Any:
-    """Returns a plain function as a pytree without leaves, a tuple or list of functions entry by entry, everything else as it is.
+    """Return a plain function as a pytree without leaves; convert tuples and lists of functions by entry.
+
+    Everything else is returned unchanged.
 
     Args:
-        function: anything; where it is no function, it is returned as it is.
-        name: of what is handed over, for the message.
+        function: anything; an object that is not a function is returned unchanged.
+        name: of the argument, for the message.
 
     Raises:
-        TypeError: as `checked_function`.
+        TypeError: as in `checked_function`.
     """
     if type(function) in (tuple, list):
         return type(function)(as_pytree(entry, f"{name}[{k}]") for k, entry in enumerate(function))
@@ -32,19 +35,19 @@ def as_pytree(function: Any, name: str = "a function") -> Any:
 
 
 def is_plain(function: Any) -> bool:
-    """Returns whether something is a function that JAX cannot take apart; classes, whose instances are meant, are none."""
+    """Return whether an object is a function without pytree structure. Classes do not count."""
     return callable(function) and not isinstance(function, type) and jax.tree_util.all_leaves([function])
 
 
 def checked_function(function: Any, name: str) -> Any:
-    """Returns what was given, and of a bound method of a pytree a pytree: the method, and the object that it is bound to.
+    """Return the argument; a bound method of a pytree becomes a pytree of the method and its object.
 
     Args:
-        function: anything; where it is no function, it is returned as it is.
-        name: of what is handed over, for the message.
+        function: anything; an object that is not a function is returned unchanged.
+        name: of the argument, for the message.
 
     Raises:
-        TypeError: an object with `__call__` of a class that is no pytree, or a method of such an object.
+        TypeError: an object with `__call__` whose class is not a pytree, or a method of such an object.
     """
     if not callable(function) or isinstance(function, type):
         return function
@@ -63,7 +66,7 @@ def checked_function(function: Any, name: str) -> Any:
 
 
 def _unknown_object(function: Any) -> Any:
-    """Returns the object of a class unknown to JAX whose attributes a function reads, None where there is none."""
+    """Return the object whose class is not a pytree and whose attributes a function reads, or None."""
     if isinstance(function, types.FunctionType | type | jnp.ufunc):
         return None
     if isinstance(function, types.MethodType):

@@ -1,23 +1,27 @@
-"""First-order systems with constraints: they move as their rate says, as far as the constraints allow.
+"""First-order systems with constraints: x' follows a desired rate as closely as the constraints allow.
 
-    x' = rate(t, x, u)  wants,      c(t, x) = 0,   w(t, x, x') = 0  allow.
+    x' = rate(t, x, u)                    desired motion
+    c(t, x) = 0,   w(t, x, x') = 0        constraints
 
-Both cannot hold at once: the rate holds in the subspace of velocities that the constraints leave. The infeasible part of the rate is an
-unknown combination of the constraint gradients, so that, with J = [dc/dx; dw/dx'] and the house's sign (multipliers push with +J^T lam),
+In general both cannot hold at once: the rate holds in the subspace of velocities that the constraints allow.
+The infeasible part of the rate is an unknown combination of the constraint gradients. With
+J = [dc/dx; dw/dx'] and the sign convention of this package (multipliers push with +J^T lam),
 
     [ I  -J^T ] [ x'  ]   [ rate ]
-    [ J    0  ] [ lam ] = [ -b   ]          b = [dc/dt; w(t, x, 0)]: rows that move by themselves
+    [ J    0  ] [ lam ] = [ -b   ]          b = [dc/dt; w(t, x, 0)]: rows that depend explicitly on time
 
-    x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b).
+    x' = P rate - J^+ b,      P = I - J^T (J J^T)^-1 J,      lam = -(J J^T)^-1 (J rate + b)
 
-for rows that are affine in x'; `jaxdae.curved_rows` solves others. x' is the velocity nearest to the rate among those that are feasible.
-The notes write x' + c_x^T lambda = f: their lambda is -lam. They have
-the identity as weight W of the distance; a system whose coordinates mix meters and radians may say otherwise (`mass_matrix`).
+These formulas hold for rows that are affine in x'. `jaxdae.curved_rows` handles other rows. x' is the
+feasible velocity nearest to the rate. The lecture notes write x' + c_x^T lambda = f: their lambda is -lam.
+They use the identity as the weight W of the distance. A system whose coordinates mix meters and radians may
+define another weight (`mass_matrix`).
 
-In `State(t, q, v)` of such a system q is x, and v is x', an output: steps begin from t and q alone.
+In `State(t, q, v)` of such a system q is x, and v is x', an output: steps start from t and q alone.
 
 References:
-    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4.1 and 3.4.2; lecture notes, Carnegie Mellon University.
+    A. Kelly, "Mobile Robotics: Mathematics, Models, and Methods", sections 3.4.1 and 3.4.2; lecture notes,
+    Carnegie Mellon University.
 """
 
 from __future__ import annotations
@@ -54,10 +58,12 @@ from jaxdae.typing import Coordinates, Count, Input, Rows, Scalar, Square, Veloc
 
 
 class KinematicSystem(AnySystem):
-    """A first-order system, x' = rate(t, x, u) subject to constraints. Subclass it, decorate with `@jaxdae.pytree`, write `rate`.
+    """A first-order system, x' = rate(t, x, u) subject to constraints.
 
-    `constraint(t, x)`, `velocity_constraint(t, x, xdot)`, `retract` and `difference` are those of every `System`, and so are projections,
-    `initialize` and `diagnose`, with the weight W in place of the mass matrix. Integrated by `Kinematic`, not by methods for forces.
+    Subclass it, decorate it with `@jaxdae.pytree`, and write `rate`. The methods `constraint(t, x)`,
+    `velocity_constraint(t, x, xdot)`, `retract` and `difference` are the same as in `System`. Projections,
+    `initialize` and `diagnose` also apply, with the weight W in place of the mass matrix. Integrate the
+    system with `Kinematic`, not with methods for forces.
 
     Example:
         >>> @jaxdae.pytree
@@ -70,21 +76,22 @@ class KinematicSystem(AnySystem):
 
     @abc.abstractmethod
     def rate(self, t: Scalar, x: Coordinates, u: Input) -> Velocity:
-        """Returns the wanted velocity f (nv,), in the units of x per second: x' where no constraint forbids it."""
+        """Return the desired velocity f (nv,), in the units of x per second: x' without constraints."""
 
     def rate_status(self, t: Scalar, x: Coordinates, u: Input) -> Count | None:
-        """Returns a `Status` () of the rate, where a system knows why it has none; None, the default, where it has nothing to tell."""
+        """Return a `Status` () that explains an undefined rate; None, the default, if there is none."""
         return None
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
+        """Return the weight W (nv, nv) of corrections |dx|_W^2 = dx^T W dx, the identity by default.
 
-        Override it (or `mass_operator`) where there are fewer velocities than coordinates, or where meters and radians mix.
+        Override it (or `mass_operator`) if there are fewer velocities than coordinates, or if coordinates mix
+        meters and radians.
         """
         return jnp.eye(q.shape[0], dtype=q.dtype)
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns W as solvers take it: dense where `mass_matrix` is overridden, else a diagonal of ones."""
+        """Return W for solvers: dense if `mass_matrix` is overridden, else a diagonal of ones."""
         plain = type(self).mass_matrix is KinematicSystem.mass_matrix
         return DiagonalMatrix(jnp.ones_like(q)) if plain else super().mass_operator(q)
 
@@ -92,25 +99,29 @@ class KinematicSystem(AnySystem):
 def kinematic_velocity(
     system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None
 ) -> tuple[Velocity, Rows]:
-    """Returns the feasible velocity that is nearest to the rate, and the multipliers: W (x' - rate) = J^T lam, [c'; w](t, x, x') = 0.
+    """Return the feasible velocity nearest to the rate, and the multipliers.
+
+    They satisfy W (x' - rate) = J^T lam and [c'; w](t, x, x') = 0.
 
     Args:
         system: the kinematic system, or a wrapper around one.
         state: time (s) and coordinates; its velocities are not used.
-        u: input (nu,), passed on to `system.rate`.
+        u: input (nu,) for `system.rate`.
         solver: a saddle-point solver; None for the default solver of the system.
 
     Returns:
-        x' (nv,), and lam (nc,) in the house's sign: +W^-1 J^T lam is what the constraints add to the rate. NaN where a solver that needs
-        full rank meets rows that depend on each other: the status is SINGULAR then, and `LeastSquares()` finds x'.
+        x' (nv,), and lam (nc,): the constraints add +W^-1 J^T lam to the rate. The result is NaN if rows are
+        dependent and the solver needs full rank. The status is then SINGULAR, and `LeastSquares()` can
+        compute x'.
 
     Raises:
-        TypeError: no `KinematicSystem`.
+        TypeError: not a `KinematicSystem`.
 
-    Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' take one factorization, and have
-    derivatives of every order. For other rows Newton's iteration finds a velocity of locally least distance, with derivatives up to the
-    third order. JAX's program of the rows shows whether they are affine; `affine_rows = True` in the class of the system says so.
-    `kinematic_status` says whether the rows hold and leave any motion.
+    Differentiable with respect to system, state and u, forward and reverse. Rows that are affine in x' need
+    one factorization, and have derivatives of every order. For other rows Newton's iteration finds a velocity
+    of locally least distance, with derivatives up to the third order. The function inspects the jaxpr of the
+    rows to determine whether they are affine; `affine_rows = True` in the class of the system asserts it.
+    `kinematic_status` reports whether the rows hold and leave any motion.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -118,12 +129,14 @@ def kinematic_velocity(
 
 
 def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver: SaddlePointSolver | None = None) -> Count:
-    """Returns whether `kinematic_velocity` is what was asked for, as a `Status` ().
+    """Return a `Status` () that reports whether `kinematic_velocity` has a valid result.
 
-    SINGULAR where the solver finds no velocity, because it needs full rank and rows are dependent. CONFLICTING_ROWS where rows contradict
-    each other, so that no velocity satisfies all of them, or where they leave no freedom: the velocity is zero then, although the rate is
-    not. NOT_CONVERGED where Newton's iteration for rows that are not affine in x' finds no nearest velocity. SINGULAR also
-    where the rate is a stationary point of such rows: the rate zero has no unique nearest velocity with |x'|^2 = 1.
+    * SINGULAR: the solver finds no velocity, because it needs full rank and rows are dependent. Or the rate
+      is a stationary point of rows that are not affine in x': a zero rate has no unique nearest velocity with
+      |x'|^2 = 1.
+    * CONFLICTING_ROWS: rows contradict each other, so that no velocity satisfies all of them; or they leave
+      no freedom, so that the velocity is zero although the rate is not.
+    * NOT_CONVERGED: Newton's iteration for rows that are not affine in x' finds no nearest velocity.
 
     Args:
         system: the kinematic system.
@@ -137,16 +150,17 @@ def kinematic_status(system: AnySystem, state: State, u: Input = None, *, solver
 
 
 def feasible_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None) -> tuple[Velocity, Rows, Count]:
-    """Returns what `kinematic_velocity` and `kinematic_status` return, by one solution."""
+    """Return the results of `kinematic_velocity` and `kinematic_status`, from one solution."""
     check_kinematic(system)
     check_solver(solver)
     return _feasible_velocity(system, checked_state(state), u, solver)
 
 
 def held_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePointSolver | None) -> Velocity:
-    """Returns the velocity that `kinematic_velocity` returns, NaN where it does not hold the rows.
+    """Return the result of `kinematic_velocity`, or NaN if it violates the rows.
 
-    That is cheaper than a status, which says whether the velocity is known where rows are dependent, and whether there is any motion.
+    This is cheaper than a status. The status also reports whether dependent rows make the velocity
+    unreliable, and whether any motion is left.
     """
     check_kinematic(system)
     check_solver(solver)
@@ -154,7 +168,7 @@ def held_velocity(system: AnySystem, state: State, u: Input, solver: SaddlePoint
 
 
 def check_kinematic(system: Any) -> None:
-    """Raises TypeError where `system` is neither a `KinematicSystem` nor a wrapper around one."""
+    """Raise TypeError if `system` is neither a `KinematicSystem` nor a wrapper around one."""
     check_is_system(system)
     if not system.first_order:
         raise TypeError(
@@ -192,30 +206,31 @@ def _held_velocity(system: Any, state: State, u: Input, solver: Any) -> Velocity
 
 
 def _limits(v: Velocity, here: Linearization) -> tuple[Any, Any]:
-    """Return the residual () that counts as zero, and which rows are hard (nc,)."""
+    """Return the residual () that counts as zero, and the mask of hard rows (nc,)."""
     limit = default_tolerance(v.dtype) * (1.0 + jnp.max(jnp.abs(v), initial=0.0))
     return limit, jnp.ones((), bool) if here.compliance is None else here.compliance == 0.0
 
 
 def _met(system: Any, at: State, v: Velocity, limit: Any, hard: Any) -> Any:
-    """Return whether a velocity meets all hard rows of a system ()."""
+    """Return whether a velocity satisfies all hard rows of a system ()."""
     return ~jnp.any(hard & (jnp.abs(velocity_residual(system, State(at.t, at.q, v))) > limit))
 
 
 def _left(residual: Rows, wanted: Velocity, v: Velocity, here: Linearization) -> Any:
-    """Returns which hard rows (nc,) a velocity does not hold that is to correct a wanted one, whose residual is given."""
+    """Return which hard rows (nc,) the velocity v violates, given the residual of the desired velocity."""
     limit, hard = _limits(v, here)
     return hard & (jnp.abs(residual + here.jacobian.times(v - wanted)) > limit)
 
 
 def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Curved | None) -> Count:
-    """Returns what became of the wanted velocity at a state, v being the feasible one."""
+    """Return the status of the feasible velocity v for the desired velocity of a state."""
     wanted, residual = at.v, velocity_residual(system, at)
     found = jnp.all(jnp.isfinite(v)) | ~(jnp.all(jnp.isfinite(wanted)) & jnp.all(jnp.isfinite(residual)))
     limit, hard = _limits(v, here)
     conflict = jnp.any(_left(residual, wanted, v, here))
     if curved is not None:
-        # The linearization at a rate where curved rows are stationary has no solution, whatever the rows ask for.
+        # The linearization at a rate where curved rows are stationary has no solution, regardless of the
+        # rows' values.
         found &= curved.flat | curved.bent | ~conflict
     if residual.shape[0]:
         blocked, reliable = _freedom(wanted, v, here)
@@ -224,7 +239,7 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
     met = _met(system, at, v, limit, hard)
     if curved is not None:
         conflict, met = conflict & ~curved.bent, met & curved.settled
-        # The rate is the cause of such a velocity.
+        # A non-finite rate, not a singular matrix, is the cause.
         found |= ~jnp.all(jnp.isfinite(wanted))
     status: Any = jnp.where(conflict, Status.CONFLICTING_ROWS, jnp.where(met, Status.OK, Status.NOT_CONVERGED))
     told: Any = jnp.where(found, status, Status.SINGULAR)
@@ -232,15 +247,15 @@ def _status(system: Any, at: State, v: Velocity, here: Linearization, curved: Cu
 
 
 def _in_general_position(size: int, dtype: Any) -> Velocity:
-    """Returns a velocity (nv,) that no rows stop, or leave, by chance."""
+    """Return a generic velocity (nv,), which no rows block or allow by coincidence."""
     return jnp.asarray(np.cos(1.0 + np.arange(size)), dtype)
 
 
 def determines(found: Callable[[Velocity], Velocity], size: int, dtype: Any) -> Any:
-    """Returns whether rows determine velocities (): a velocity in general position is found again from what the rows see of it.
+    """Return whether rows determine velocities (): whether row values identify a generic velocity.
 
     Args:
-        found: from a velocity (nv,) the one that a solver finds from what rows see of it.
+        found: function of a velocity (nv,) that returns the solver's reconstruction from the row values.
         size: nv.
         dtype: of velocities.
     """
@@ -249,12 +264,13 @@ def determines(found: Callable[[Velocity], Velocity], size: int, dtype: Any) -> 
 
 
 def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, Any]:
-    """Returns whether rows stop all motion although one is wanted, and would stop any other; and whether the solver can tell.
+    """Return whether rows block all motion although the rate is nonzero, and whether the solver is reliable.
 
-    The second question is asked of the solver with its own idea of rank: what is left of a velocity in general position? Coordinates
-    that are in no row, such as the angles of steered wheels, are free whatever becomes of the others, and are left out. What is left is
-    to stay as it is where it is projected once more. Where it does not, nearly dependent rows have made it of rounding errors, by a
-    solver that needs full rank.
+    The first result also requires that the rows would block any other rate. The solver with its own notion of
+    rank answers this: it projects a generic velocity. Coordinates that appear in no row, such as the angles
+    of steered wheels, are always free, and are left out. A second projection must not change the result of
+    the first. If it does, a solver that needs full rank has amplified rounding errors of nearly dependent
+    rows, and is unreliable.
     """
     probe = jnp.where(here.jacobian.touched(), _in_general_position(v.shape[0], v.dtype), 0.0)
 
@@ -269,16 +285,17 @@ def _freedom(wanted: Velocity, v: Velocity, here: Linearization) -> tuple[Any, A
     stopped = size(left) <= small
     blocked = stopped & (size(v) <= small * size(wanted)) & jnp.any(wanted != 0.0)
     reliable = stopped | (size(projected(left) - left) <= 1e-3 * size(left))
-    if here.compliance is not None:  # What soft rows leave, they reduce again.
+    if here.compliance is not None:  # Each projection of soft rows reduces the velocity again.
         reliable |= jnp.any((here.compliance > 0.0) & (here.jacobian.row_sizes() > 0.0))
     return blocked, reliable
 
 
 @jax.jit
 def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Velocity:
-    """Returns the rate (nv,) without regard to position-level rows, whose enforcement is left to the step.
+    """Return the rate (nv,) without position-level rows, which the step enforces.
 
-    Velocity-level rows, which no root-finding for positions could enforce, are part of the differential equation all the same.
+    Velocity-level rows remain part of the differential equation, because no root finding for positions could
+    enforce them.
 
     Args:
         system: the kinematic system.
@@ -295,7 +312,7 @@ def unprojected_rate(system: Any, state: State, u: Input, solver: Any) -> Veloci
 
 
 def _at_rate(system: Any, state: State, u: Input) -> State:
-    """Returns the state with the wanted velocity."""
+    """Return the state with the desired velocity."""
     check_fit(system, state)
     with jax.named_scope("rate"):
         wanted = checked("rate(t, x, u)", wanted_rate(system, state.t, state.q, u), state.v.shape, state.q.dtype)
@@ -303,9 +320,10 @@ def _at_rate(system: Any, state: State, u: Input) -> State:
 
 
 def _nearest(rows: AnySystem, at: State, solver: Any) -> tuple[Velocity, Rows, Linearization, Curved | None]:
-    """Return the velocity nearest to that of a state that satisfies the rows of a system, and the multipliers.
+    """Return the feasible velocity nearest to the velocity of a state, and the multipliers.
 
-    They come with the linearization at the state, and with information about rows that may be curved, None if all are affine.
+    The function also returns the linearization at the state, and information about rows that may be curved,
+    None if all rows are affine.
     """
     with jax.named_scope("saddle_point"):
         here = linearize(rows, at, solver)

@@ -1,4 +1,4 @@
-"""Trajectories as data sets of xarray, whose axes have names."""
+"""Trajectories as xarray datasets with named axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIELDS: tuple[tuple[str, str, str], ...] = (
 
 
 def as_dataset(state: Any, info: Any, system: Any) -> Any:
-    """Returns a trajectory as a data set; see `Trajectory.to_xarray`."""
+    """Return a trajectory as a dataset; see `Trajectory.to_xarray`."""
     try:
         import xarray
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def as_dataset(state: Any, info: Any, system: Any) -> Any:
             meaning = "multipliers of the velocities, x' = rate + J^T lam"
         if value.shape[: q.ndim - 1] == q.shape[:-1]:
             found[name] = ((*lead, along) if along else lead, value, {"long_name": meaning})
-    # A world that failed stops its clock; the others' goes on.
+    # A failed world stops its clock; the maximum is the time of the other worlds.
     times = np.max(np.asarray(state.t).reshape(-1, q.shape[-2]), axis=0)
     data = xarray.Dataset(found, labels | {"time": times})
     data.time.attrs = {"long_name": "time", "units": "s"}

@@ -1,9 +1,10 @@
-"""The saddle-point matrix of a system at a state, factorized once for all who need it there.
+"""The saddle-point matrix of a system at a state, factorized once and shared.
 
-The dynamics at a state, the projection of its velocities, and (linearized at the state before a step) the projection of the positions
-after the step all solve with the same matrix. It travels with the state that it belongs to: a `Point` is both, and is what integrators,
-projections and wrappers hand on. What was factorized at the end of a step serves the beginning of the next, so that a step of a one-stage
-method costs a single factorization.
+Three computations solve with the same matrix: the dynamics at a state, the projection of its velocities, and
+the projection of the positions after the step, linearized at the state before the step. The matrix travels
+with its state: a `Point` holds both, and integrators, projections and wrappers pass it on. The factorization
+at the end of a step serves the start of the next step. A step of a one-stage method therefore needs a single
+factorization.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from jaxdae.typing import Coordinates, Leaf, Scalar, Velocity
 
 @pytree
 class Linearization:
-    """M, J and C at a state with their factorization: what dynamics and projections at one state share.
+    """M, J and C at a state and their factorization, shared by dynamics and projections at that state.
 
     Attributes:
-        solver: the saddle-point solver that made the factors.
+        solver: the saddle-point solver that computed the factors.
         mass: M, an operator.
         jacobian: J, an operator.
-        compliance: C (nc,), or None where all rows are hard.
-        factors: the factorized saddle-point matrix; constant under differentiation (the implicit function theorem needs no more).
+        compliance: C (nc,), or None if all rows are hard.
+        factors: the factorized saddle-point matrix; constant under differentiation (the implicit function
+            theorem needs no derivative of it).
     """
 
     solver: Leaf
@@ -42,9 +44,10 @@ class Linearization:
 
 
 def located(system: AnySystem, q: Coordinates, solver: SaddlePointSolver | None) -> AnySystem:
-    """Returns the system for one who asks for several of its terms at q, see `AnySystem.at`, and who may linearize it for a solver.
+    """Return the system prepared for several terms at q (`AnySystem.at`), unless the solver is matrix-free.
 
-    J that is never formed holds the system that it is the J of: the system itself then, which is the same from step to step.
+    A matrix-free J holds a reference to its system. For such solvers the system itself is returned, because
+    it is the same in every step.
     """
     return system if solver is not None and needs_products_only(solver) else system.at(q)
 
@@ -56,14 +59,15 @@ def linearize(
     compliance: Any = None,
     weight: MassOperator | None = None,
 ) -> Linearization:
-    """Returns the factorized saddle-point matrix of a system at a state.
+    """Return the factorized saddle-point matrix of a system at a state.
 
     Args:
         system: the mechanical system.
-        state: time (s), coordinates and velocities; velocities matter for constraints that are not affine in them.
+        state: time (s), coordinates and velocities; velocities matter for constraints that are not affine in
+            them.
         solver: a saddle-point solver; None for the default solver of the system.
-        compliance: scalar or (nc,), added to that of the system.
-        weight: a matrix in place of the mass matrix.
+        compliance: scalar or (nc,), added to the compliance of the system.
+        weight: a matrix that replaces the mass matrix.
     """
     solver = solver or system.default_solver
     system = located(system, state.q, solver)
@@ -79,7 +83,7 @@ def linearize(
 
 
 def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: JacobianOperator, compliance: Any) -> Linearization:
-    """Returns the linearization of given M, J and C."""
+    """Return the linearization for given M, J and C."""
     still: Any = jax.lax.stop_gradient((solver, mass, jacobian, compliance))
     factors = still[0].factorize(*still[1:])
     return Linearization(solver, mass, jacobian, compliance, factors)
@@ -87,17 +91,19 @@ def factorized(solver: SaddlePointSolver, mass: MassOperator, jacobian: Jacobian
 
 @pytree
 class Point:
-    """Where a step begins or ends: a state, and what was factorized there.
+    """The start or end of a step: a state and its factorization.
 
     Attributes:
         state: time (s), coordinates and velocities.
-        linearization: the `Linearization` at the state, None where nobody made one.
-        stage: that of the last stage of the step that ended here, for projections that are content with it (`Origin.STAGE`). It belongs to
-            another state and never begins a step.
-        estimate: the coordinates (nq,) at which the linearization was made, where those of the state were corrected afterwards
-            (`Origin.SHARED`); None where these are those of the state. They belong to the motion as the state does.
+        linearization: the `Linearization` at the state, None if not computed.
+        stage: the linearization of the last stage of the step that ended here, for projections that can use
+            it (`Origin.STAGE`). It belongs to another state and never starts a step.
+        estimate: the coordinates (nq,) of the linearization, if the coordinates of the state were corrected
+            afterwards (`Origin.SHARED`); None if they are the coordinates of the state. They are part of the
+            motion, as the state is.
 
-    Linearizations follow from the motion and are no part of it: they are constant under differentiation, and nothing of them is saved.
+    Linearizations follow from the motion and are not part of it. They are constant under differentiation, and
+    they are not saved.
     """
 
     state: Leaf
@@ -122,22 +128,25 @@ class Point:
 
     @property
     def latest(self) -> Linearization | None:
-        """What the step that ended here factorized last, at its end or in its last stage."""
+        """The last linearization of the step that ended here: at its end, or in its last stage."""
         return self.linearization or self.stage
 
     @property
     def origin(self) -> State:
-        """The state at which the linearization was made: where a step that begins here takes the dynamics of its first stage."""
+        """The state of the linearization.
+
+        A step that starts here takes the dynamics of its first stage from this state.
+        """
         return self.state if self.estimate is None else State(self.state.t, self.estimate, self.state.v)
 
     def again(self, system: AnySystem) -> Point:
-        """Returns the point, linearized anew where it was linearized."""
+        """Return the point with its linearization, if any, recomputed."""
         if self.linearization is None:
             return Point(self.state)
         return Point(self.state, linearize(system, self.origin, self.linearization.solver), estimate=self.estimate)
 
     def moved(self, system: AnySystem, state: State) -> Point:
-        """Returns the point at another state, linearized there where it was linearized here.
+        """Return the point at another state, linearized there if this point has a linearization.
 
         Args:
             system: the mechanical system.

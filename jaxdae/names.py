@@ -1,4 +1,4 @@
-"""How many numbers a system has, and what they are called: one record each, which wrappers pass on."""
+"""Sizes and names of a system: two records that wrappers pass on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Sizes(NamedTuple):
-    """How many coordinates, velocities, position-level rows, velocity-level rows and inputs there are; nu is None where nobody says."""
+    """The numbers of coordinates, velocities, position-level rows, velocity-level rows and inputs.
+
+    nu is None if unspecified.
+    """
 
     nq: int
     nv: int
@@ -21,7 +24,7 @@ class Sizes(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the numbers of a system are called, with their units; empty where nobody has named them.
+    """The names and units of the numbers of a system; empty if unspecified.
 
     Attributes:
         coordinates: of q, such as "crank.theta".
@@ -31,7 +34,7 @@ class Names(NamedTuple):
         bodies: of the bodies.
         coordinate_units: m or rad.
         velocity_units: m/s or rad/s.
-        row_units: m or rad, m/s or rad/s of rows at velocity level.
+        row_units: m or rad, for velocity-level rows m/s or rad/s.
         input_units: N or N m.
     """
 
@@ -46,7 +49,10 @@ class Names(NamedTuple):
     input_units: tuple[str, ...] = ()
 
     def filled(self, sizes: Sizes) -> Names:
-        """Returns one name for each number: "q0", "v0", "row 0" and "u0" where there is none, and an empty unit where there is none."""
+        """Return one name and one unit per number.
+
+        Missing names become "q0", "v0", "row 0" and "u0", and missing units become empty strings.
+        """
         return Names(
             coordinates=_numbered(self.coordinates, "q", sizes.nq),
             velocities=_numbered(self.velocities, "v", sizes.nv),

@@ -1,11 +1,12 @@
-"""What a feedback law looks at: outputs y(q) of the coordinates, and the references that they are to follow.
+"""Outputs y(q) of feedback laws, and the references that they track.
 
-An output is a pytree with `__call__(q)` that returns y (ny,): `Coordinates` or `BodyPoint` below, one of your own, or a plain function
-inside of `jax.tree_util.Partial`. Along the motion
+An output is a pytree with `__call__(q)` that returns y (ny,): `Coordinates` or `BodyPoint` below, a class of
+your own, or a plain function inside of `jax.tree_util.Partial`. Along the motion
 
-    y' = Jy v,      y'' = Jy a + b,       b: the second derivative of y along the motion at constant velocities,
+    y' = Jy v,      y'' = Jy a + b,       b: y'' along the motion at constant velocities.
 
-all by autodiff. A reference is an array, or a pytree with `__call__(t)` whose first and second derivatives autodiff supplies.
+Autodiff computes all of these. A reference is an array, or a pytree with `__call__(t)`, for which autodiff
+computes the first and second derivatives.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ Vector = Float[Array, " ny"]
 
 @pytree
 class Coordinates:
-    """y_k = q[of[k]] - q[minus[k]]: coordinates, or differences of two, such as the angle of a hinge between two bodies.
+    """The output y_k = q[of[k]] - q[minus[k]]: coordinates or differences of two, such as hinge angles.
 
     Attributes:
         of: indices into q (static).
-        minus: indices to be subtracted, -1 for none (static); empty for none at all.
+        minus: indices to subtract, -1 for none (static); empty if no entry subtracts a coordinate.
     """
 
     of: tuple[int, ...] = static(one_of=tuple)
@@ -44,11 +45,14 @@ class Coordinates:
 
     @classmethod
     def named(cls, mechanism: Any, *names: str | tuple[str, str]) -> Coordinates:
-        """Returns the output by names: "crank.theta", or ("forearm.theta", "arm.theta") for the former minus the latter.
+        """Return the output for coordinate names.
+
+        A name such as "crank.theta" selects a coordinate. A pair such as ("forearm.theta", "arm.theta") means
+        the first coordinate minus the second.
 
         Args:
-            mechanism: whose `coordinate_names` these are.
-            *names: one name, or a pair of them, an output.
+            mechanism: the mechanism with these `coordinate_names`.
+            *names: one name, or a pair of names, per output.
 
         Raises:
             ValueError: no name, or an unknown one.
@@ -63,10 +67,10 @@ class Coordinates:
         return cls(tuple(known.index(a) for a, _ in pairs), tuple(-1 if b is None else known.index(b) for _, b in pairs))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (ny,).
+        """Return y (ny,).
 
         Raises:
-            ValueError: an index that no coordinate has, or not as many of `minus` as of `of`.
+            ValueError: an index out of range, or `minus` and `of` of different lengths.
         """
         for k in self.of:
             check_index("Coordinates.of", k, q.shape[0], "coordinate")
@@ -83,17 +87,18 @@ class Coordinates:
 
 @pytree
 class BodyPoint:
-    """y = the place of a point of a body in the world (2,), in space (3,), in m.
+    """y = the position of a body-fixed point in the world frame (2,), in space (3,), in m.
 
     Attributes:
         body: number of the body (static).
-        point: (2,) in the frame of the body, whose origin is its mass center; in m; (3,) in space.
-        coordinates: how the bodies of the mechanism move with q; None for (x, y, theta) of every body in the plane.
+        point: (2,) in the frame of the body, whose origin is its center of mass; in m; (3,) in space.
+        coordinates: the map from q to body frames of the mechanism; None for (x, y, theta) of every body in
+            the plane.
 
-    `named` keeps the lengths that the mechanism has then. Where lengths are differentiated or differ from world to world, make the output
-    of the mechanism that is simulated, inside of the function.
+    `named` stores the lengths that the mechanism has at that time. If lengths are differentiated or differ
+    between worlds, create the output from the simulated mechanism inside of the function.
 
-    The output does not know the constraints, so that it does not check q; `jaxdae.state_status` does.
+    The output does not know the constraints and does not check q; `jaxdae.state_status` does.
     """
 
     body: int = static()
@@ -102,20 +107,20 @@ class BodyPoint:
 
     @classmethod
     def named(cls, mechanism: Any, name: str, point: Any) -> BodyPoint:
-        """Returns the output by the name of the body.
+        """Return the output for the name of a body.
 
         Args:
-            mechanism: whose `body_names` these are, in absolute or in joint coordinates.
+            mechanism: the mechanism with these `body_names`, in absolute or in joint coordinates.
             name: the body.
             point: (2,) in the frame of the body, in m; (3,) in space.
 
         Raises:
-            ValueError: an unknown body, or a point with another number of components.
+            ValueError: an unknown body, or a point with a wrong number of components.
         """
         return cls(*point_of_body("BodyPoint", mechanism, name, point))
 
     def __call__(self, q: Q) -> Vector:
-        """Returns y (2,), in space (3,).
+        """Return y (2,), in space (3,).
 
         Raises:
             ValueError: a body that does not exist.
@@ -124,18 +129,20 @@ class BodyPoint:
 
 
 def check_index(what: str, index: Any, count: int, kind: str, none: int | None = None) -> None:
-    """Raises where an index names nothing. Indices from the end are refused, too: a mistake in counting would name something else.
+    """Raise an error if an index is out of range.
+
+    Negative indices are also refused, because a miscounted index would select another object.
 
     Args:
-        what: whose index it is, for the message.
+        what: owner of the index, for the message.
         index: 0, 1, ..., count - 1.
-        count: how many there are.
-        kind: of what.
-        none: an index that stands for none.
+        count: number of valid indices.
+        kind: the kind of object that the index selects.
+        none: an index that means none.
 
     Raises:
-        TypeError: no integer.
-        ValueError: an integer that is no index.
+        TypeError: not an integer.
+        ValueError: an integer out of range.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
         raise TypeError(f"{what} must hold indices, 0, 1, ..., got {index!r}")
@@ -145,10 +152,12 @@ def check_index(what: str, index: Any, count: int, kind: str, none: int | None =
 
 
 def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int, Array, Any]:
-    """Returns the number of a body, a point as an array, and the coordinates of the mechanism, for an output called `what`.
+    """Return the number of a body, a point as an array, and the coordinates of the mechanism.
+
+    Messages start with the name `what` of the output.
 
     Raises:
-        ValueError: an unknown body, or a point with another number of components.
+        ValueError: an unknown body, or a point with a wrong number of components.
     """
     if name not in mechanism.body_names:
         raise ValueError(f"{what}.named: no body {name!r}; there is: {', '.join(mechanism.body_names)}")
@@ -159,11 +168,11 @@ def point_of_body(what: str, mechanism: Any, name: str, point: Any) -> tuple[int
 
 
 def body_frame(what: str, coordinates: Any, q: Q, body: int) -> Any:
-    """Returns the frame of a body, a `Frame` of scalars, from the coordinates of its mechanism.
+    """Return the frame of a body, a `Frame` of scalars, from the coordinates of its mechanism.
 
     Args:
-        what: whose body it is, for the message.
-        coordinates: how bodies move with q; None for (x, y, theta) of every body in the plane.
+        what: owner of the body number, for the message.
+        coordinates: the map from q to body frames; None for (x, y, theta) of every body in the plane.
         q: coordinates (nq,).
         body: its number.
 
@@ -190,22 +199,22 @@ class OutputMotion:
 
 
 def output_rate(system: AnySystem, output: Callable[[Any], Any], state: State) -> tuple[Vector, Vector]:
-    """Returns y and y' (ny,).
+    """Return y and y' (ny,).
 
     Args:
-        system: the mechanical system, whose `retract` says how v moves q.
+        system: the mechanical system, whose `retract` defines how v moves q.
         output: y(q).
         state: time (s), coordinates and velocities.
 
     Raises:
-        TypeError: the output is not callable, or returns no array.
-        ValueError: it returns no vector.
+        TypeError: the output is not callable, or does not return an array.
+        ValueError: the output does not return a vector.
     """
     return along_motion(system, checked_state(state), _of_time(output))
 
 
 def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State) -> OutputMotion:
-    """Returns an output with its rate, Jacobian and bias; arguments and errors as of `output_rate`.
+    """Return an output with its rate, Jacobian and bias; arguments and errors as in `output_rate`.
 
     Warns:
         StateWarning: the state violates the constraints. Checked for concrete arguments only, not under
@@ -221,21 +230,21 @@ def output_motion(system: AnySystem, output: Callable[[Any], Any], state: State)
 
 
 def output_jacobian(system: AnySystem, state: State, output: Callable[[Any], Any]) -> Float[Array, "ny nv"]:
-    """Returns the derivative of an output y(q) in the tangent at q (ny, nv).
+    """Return the derivative of an output y(q) with respect to the tangent at q (ny, nv).
 
     Args:
-        system: the mechanical system, whose `retract` says what a tangent is.
-        state: time (s), coordinates and velocities; the coordinates matter.
+        system: the mechanical system, whose `retract` defines the tangent.
+        state: time (s), coordinates and velocities; only the coordinates matter.
         output: y(q).
     """
     return jax.jacfwd(lambda xi: output(system.retract(state.q, xi)))(jnp.zeros_like(state.v))
 
 
 def along_motion(system: AnySystem, state: State, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """Returns a function of (t, q) and its rate at a state, where time and coordinates move together.
+    """Return a function of (t, q) and its rate at a state, along the motion of time and coordinates.
 
     Args:
-        system: the mechanical system, whose `retract` says how v moves q.
+        system: the mechanical system, whose `retract` defines how v moves q.
         state: time (s), coordinates and velocities.
         function: (t, q) -> an array.
     """
@@ -244,15 +253,15 @@ def along_motion(system: AnySystem, state: State, function: Callable[[Any, Any],
 
 
 def checked_vector(what: str, value: Any) -> Any:
-    """Returns what a function returned, which must be a vector.
+    """Return the result of a function after a check that it is a vector.
 
     Args:
         what: the function, for the message.
-        value: what it returned.
+        value: its result.
 
     Raises:
-        TypeError: no array.
-        ValueError: no vector.
+        TypeError: not an array.
+        ValueError: not a vector.
     """
     if not hasattr(value, "shape"):
         raise TypeError(f"{what} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
@@ -262,17 +271,17 @@ def checked_vector(what: str, value: Any) -> Any:
 
 
 def _of_time(output: Callable[[Any], Any]) -> Callable[[Any, Any], Vector]:
-    """Returns an output as a function of (t, q) whose result is looked at."""
+    """Return an output as a function of (t, q) that checks its result."""
     if not callable(output):
         raise TypeError(f"output must be a pytree with __call__(q), such as Coordinates((2,)); got {type(output).__name__}")
     return lambda t, q: checked_vector("output(q)", output(q))
 
 
 def reference_motion(reference: Any, t: Any, like: Vector) -> tuple[Vector, Vector, Vector]:
-    """Returns a reference and its two derivatives, each of the shape of the output.
+    """Return a reference and its first two derivatives, each with the shape of the output.
 
     Args:
-        reference: an array (ny,) or a number for a constant one, or a pytree with `__call__(t)`, twice differentiable.
+        reference: a constant array (ny,) or number, or a pytree with `__call__(t)`, twice differentiable.
         t: time in s.
         like: the output (ny,).
 
@@ -295,10 +304,10 @@ def reference_motion(reference: Any, t: Any, like: Vector) -> tuple[Vector, Vect
 
 
 def apply_gain(name: str, gain: Any, error: Vector) -> Any:
-    """Returns the gain times the error: a number or (ny,) entry by entry, (nu, ny) as a matrix.
+    """Return the gain times the error: elementwise for a number or (ny,), as a matrix product for (nu, ny).
 
     Raises:
-        ValueError: another shape.
+        ValueError: wrong shape.
     """
     gain = jnp.asarray(gain, error.dtype)
     size = error.shape[0]

@@ -1,7 +1,8 @@
 """Quantities that depend on parameters only, computed once before a loop over steps.
 
-The parameters of a mechanism are the fields of its joints. In joint coordinates, frames and axes of the links follow from them. A loop over
-steps computes these outside of itself by `prepared`, for every mechanism in a pytree of systems, wrappers and control laws.
+The parameters of a mechanism are the fields of its joints. In joint coordinates they determine the frames and
+axes of the links. `prepared` computes these before the loop over steps, for every mechanism in a pytree of
+systems, wrappers and control laws.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def prepared_over_worlds(tree: Any, axes: Any, vmap: Callable[..., Any]) -> tupl
     """Return the prepared pytree of many worlds and its batch axes.
 
     Args:
-        tree: a pytree whose leaves have their world axis last, or none.
+        tree: a pytree whose leaves have their batch axis last, or have none.
         axes: the same pytree with -1 or None in place of each leaf.
         vmap: `jax.vmap` for the number of worlds.
     """

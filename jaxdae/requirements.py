@@ -1,4 +1,4 @@
-"""What parameters have to satisfy, said once in a class: an error where the numbers are known, a status where they are traced.
+"""Conditions on parameters, declared once per class: errors if concrete, a status if traced.
 
 A class may have a method `requirements` that yields pairs (condition, text):
 
@@ -6,12 +6,12 @@ A class may have a method `requirements` that yields pairs (condition, text):
         yield not_above(self.lower, self.upper), "lower must not be above upper"
         yield offers(self.law, "__call__"), "law must be a feedback law, such as PD(...)"
 
-Conditions on numbers are written with plain operators of arrays (`<=`, `&`, `|`, `~`, no functions of `jax.numpy`), entry by entry, and
-make a ValueError; conditions on what a field holds are Python booleans, and make a TypeError. The text names the fields that it is about;
-what these hold is added to the message.
+Conditions on numbers use plain array operators (`<=`, `&`, `|`, `~`, no functions of `jax.numpy`), entry by
+entry, and raise a ValueError. Conditions on the type of a field are Python booleans, and raise a TypeError.
+The text names the fields of the condition; their values are appended to the message.
 
-On the host numbers are NumPy arrays, so that nothing is computed on a device; where one is traced, a condition on it is left out. In a
-compiled program the same conditions make one boolean.
+On the host, numbers are NumPy arrays, so that nothing runs on a device. A condition on a traced number is
+skipped. In a compiled program the same conditions give one boolean.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AXES = 8  # more than any field has
 
 
 class _Unknown:
-    """Stands for a number that is traced: comparisons and sums of it are unknown as well."""
+    """A placeholder for a traced number: comparisons and arithmetic with it are unknown too."""
 
     __array_ufunc__ = None  # NumPy leaves operators to the reflected ones below.
     __hash__ = None  # pyright: ignore[reportAssignmentType]
@@ -55,11 +55,11 @@ _UNKNOWN = _Unknown()
 
 @dataclasses.dataclass(frozen=True)
 class Stacked:
-    """A leaf that differs from world to world, for `check_requirements`.
+    """A leaf that differs between worlds, for `check_requirements`.
 
     Attributes:
         value: the leaf.
-        axis: the axis of the worlds.
+        axis: the batch axis.
     """
 
     value: Any
@@ -67,7 +67,7 @@ class Stacked:
 
 
 class _Known:
-    """An object as `requirements` sees it on the host: its fields as NumPy arrays, or unknown."""
+    """View of an object for `requirements` on the host: its fields are NumPy arrays, or unknown."""
 
     __slots__ = ("_thing",)
 
@@ -76,7 +76,7 @@ class _Known:
 
     def __getattr__(self, name: str) -> Any:
         value: Any = getattr(self._thing, name)
-        # JAX promotes truth values to numbers, and `True >= 0` holds.
+        # JAX promotes booleans to numbers, and `True >= 0` holds.
         if (isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_) and name in _fields(type(self._thing))[0]:
             raise TypeError(f"{name} must be a number, got {value}")
         return _known(value)
@@ -87,7 +87,8 @@ def _known(x: Any) -> Any:
         inner = _known(x.value)
         if inner is _UNKNOWN:
             return inner
-        # Axes of length 1 between the worlds and the rest, so that stacked and shared numbers meet entry by entry.
+        # Insert axes of length 1 after the batch axis, so that stacked and shared numbers broadcast entry by
+        # entry.
         moved = np.moveaxis(np.asarray(inner), x.axis, 0)
         return moved.reshape(moved.shape[0], *(1,) * (_AXES - moved.ndim), *moved.shape[1:])
     if isinstance(x, int | float) and not isinstance(x, bool):
@@ -98,9 +99,10 @@ def _known(x: Any) -> Any:
 
 
 def _once(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
-    """Returns a check that passes over objects which it found to be in order before, so that repeated calls cost next to nothing.
+    """Return a check that skips objects that passed before, so that repeated calls cost almost nothing.
 
-    Only frozen objects of JAX arrays and Python numbers are remembered: they cannot change. They are held weakly.
+    It remembers only frozen objects of JAX arrays and Python numbers, because they cannot change. It holds
+    them by weak references.
     """
     in_order: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -110,7 +112,7 @@ def _once(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
             return
         check(name, tree)
         if dataclasses.is_dataclass(tree) and all(map(_cannot_change, jax.tree.leaves(tree))):
-            with contextlib.suppress(TypeError):  # A class with slots cannot be held weakly.
+            with contextlib.suppress(TypeError):  # A class with slots has no weak references.
                 in_order[id(tree)] = tree
 
     return checked
@@ -122,17 +124,17 @@ def _cannot_change(leaf: Any) -> bool:
 
 @_once
 def check_requirements(name: str, tree: Any) -> None:
-    """Raises for the first requirement that is not met among those of an object and of all objects inside of it.
+    """Raise an error for the first unmet requirement of an object and of all objects inside of it.
 
     Args:
-        name: what to call the object in the message, such as "integrator".
+        name: the name of the object in the message, such as "integrator".
         tree: a pytree of dataclasses, tuples, lists and dictionaries; leaves may be `Stacked`.
 
     Raises:
-        ValueError: numbers outside of what has a meaning.
-        TypeError: something in a place where it does not belong.
+        ValueError: numbers out of range.
+        TypeError: a value of a wrong type.
 
-    Conditions whose numbers are traced are left out; `requirements_met` is for them.
+    Conditions on traced numbers are skipped; use `requirements_met` for them.
     """
     for path, thing in _demanding(name, tree):
         try:
@@ -146,13 +148,15 @@ def check_requirements(name: str, tree: Any) -> None:
 
 
 def requirements_met(tree: Any) -> jax.Array:
-    """Returns whether all requirements of an object and of all objects inside of it are met, as a boolean (); for traced numbers.
+    """Return whether an object and all objects inside of it meet all requirements, as a boolean ().
+
+    It also checks traced numbers.
 
     Args:
         tree: a pytree of dataclasses, tuples, lists and dictionaries.
     """
     met = jnp.ones((), bool)
-    # Comparisons only: what precision the numbers of a user have does not matter.
+    # Only comparisons, so the precision of the user's numbers does not matter.
     with jax.numpy_dtype_promotion("standard"):
         for _, thing in _demanding("", tree):
             for condition, _ in thing.requirements():
@@ -163,11 +167,11 @@ def requirements_met(tree: Any) -> jax.Array:
 
 @_once
 def check_arrays(name: str, tree: Any) -> None:
-    """Raises TypeError where a leaf of a pytree is no number and no array, and says where it is.
+    """Raise TypeError, with the path, if a leaf of a pytree is neither a number nor an array.
 
     Args:
-        name: what to call the pytree in the message.
-        tree: any pytree that is to be an argument of a compiled program.
+        name: the name of the pytree in the message.
+        tree: any pytree that becomes an argument of a compiled program.
     """
     numbers = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
     if all(isinstance(leaf, numbers) for leaf in jax.tree.leaves(tree)):
@@ -178,11 +182,11 @@ def check_arrays(name: str, tree: Any) -> None:
             raise TypeError(f"{place} must hold numbers or arrays, or an object of a class decorated with @jaxdae.pytree, got {came(leaf)}")
 
 
-# Conditions that many classes share.
+# Common conditions.
 
 
 def not_negative(x: Any) -> Any:
-    """Returns the condition x >= 0, true for None."""
+    """Return the condition x >= 0, true for None."""
     return x is None or x >= 0
 
 
@@ -192,30 +196,30 @@ def positive(x: Any) -> Any:
 
 
 def not_above(lower: Any, upper: Any) -> Any:
-    """Returns the condition lower <= upper, true where one of them is None."""
+    """Return the condition lower <= upper, true if either is None."""
     return lower is None or upper is None or lower <= upper
 
 
 def ascending(x: Any) -> Any:
-    """Returns the condition that each entry of an array along its last axis is below the next."""
+    """Return the condition that the entries of an array increase strictly along its last axis."""
     return x[..., :-1] < x[..., 1:] if getattr(x, "ndim", 0) > 0 else True
 
 
 def fraction(x: Any) -> Any:
-    """Returns the condition 0 <= x < 1, true for None: what is negligible relative to something."""
+    """Return the condition 0 <= x < 1, true for None; for relative tolerances."""
     return x is None or (x >= 0) & (x < 1)
 
 
 def checked_count(name: str, value: Any) -> int:
-    """Returns how many there are to be of something, a whole number of at least one.
+    """Return a count after a check that it is an integer of at least 1.
 
     Args:
         name: of the argument, for the message.
-        value: what was handed over.
+        value: the argument.
 
     Raises:
-        TypeError: no integer; True and 2.0 are none.
-        ValueError: an integer below one.
+        TypeError: not an integer; True and 2.0 are not integers.
+        ValueError: an integer below 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {came(value)}")
@@ -225,12 +229,12 @@ def checked_count(name: str, value: Any) -> int:
 
 
 def offers(thing: Any, *methods: str) -> bool:
-    """Returns whether something is an instance, no class, and has these methods."""
+    """Return whether an object is an instance, not a class, and has these methods."""
     return not isinstance(thing, type) and all(hasattr(thing, method) for method in methods)
 
 
 def came(value: Any) -> str:
-    """Returns in words what somebody handed over, and what to write instead where that is plain to see."""
+    """Return a description of a wrong argument, with a remedy if it is obvious."""
     if isinstance(value, type):
         return f"the class {value.__name__}; call it: {value.__name__}()"
     if isinstance(value, types.MethodType) and isinstance(value.__self__, type):
@@ -250,18 +254,18 @@ def came(value: Any) -> str:
     return f"{'an' if type(value).__name__[:1] in 'AEIOU' else 'a'} {type(value).__name__}"
 
 
-# Walking.
+# Traversal.
 
 
 class _Unmet(Exception):
-    """Carries the error of a requirement past the handler of errors that its condition makes."""
+    """Carry the error of an unmet requirement past the handler of errors in its condition."""
 
     def __init__(self, reason: Exception) -> None:
         self.reason = reason
 
 
 def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Exception:
-    """Returns the error of a requirement, with what the fields hold that its text names."""
+    """Return the error of a requirement, with the values of the fields that its text names."""
     values = {name: getattr(thing, name) for name in _fields(type(thing))[1] if re.search(rf"\b{name}\b", text)}
     shown = [came(x) if len(values) == 1 else f"{name} = {came(x)}" for name, x in values.items()]
     return error(f"{path}: {type(thing).__name__}.{text}" + (f", got {', '.join(shown)}" if shown else ""))
@@ -269,7 +273,7 @@ def _reason(path: str, thing: Any, text: str, error: type[Exception]) -> Excepti
 
 @functools.cache
 def _fields(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the fields of a dataclass that hold subtrees, and of all fields."""
+    """Return the names of the fields of a dataclass that hold subtrees, and of all fields."""
     fields = dataclasses.fields(kind)
     return tuple(f.name for f in fields if not f.metadata.get("static", False)), tuple(f.name for f in fields)
 
@@ -281,7 +285,7 @@ def _is_object(kind: type) -> bool:
 
 @functools.cache
 def _is_inner(kind: type) -> bool:
-    """Returns whether objects may lie inside of one of this type."""
+    """Return whether a type may contain objects."""
     return _is_object(kind) or issubclass(kind, tuple | list | dict | functools.partial)
 
 
@@ -291,7 +295,7 @@ def _demands(kind: type) -> bool:
 
 
 def _demanding(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yields every object with requirements, those outside before those inside, with its place."""
+    """Yield every object with requirements, outer objects before inner ones, with its path."""
     kind = type(tree)
     if _is_object(kind):
         if _demands(kind):

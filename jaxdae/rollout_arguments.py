@@ -1,4 +1,4 @@
-"""What users hand over to rollouts, looked at on the host before anything is compiled: starts, counts, feedback laws, stacked states."""
+"""Host-side checks of the arguments of rollouts before compilation."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from jaxdae.system import State, check_system, checked_state, default_tolerance
 
 
 def checked_start(system: Any, integrator: Any, state: Any, tolerance: Any) -> tuple[State, Any]:
-    """Returns the start of a motion as arrays, and its tolerance, after a check of who moves, by which method and from where.
+    """Return the start as arrays, and its tolerance, after a check of system, method and start.
 
     Args:
         system: the system.
         integrator: the method.
         state: the start.
-        tolerance: how far the start may be off the constraints; None for the default.
+        tolerance: the largest accepted violation of the constraints at the start; None for the default.
 
     Raises:
-        TypeError: something in a place where it does not belong, among the leaves of the system and of the method as well.
-        ValueError: requirements that are not met, see `jaxdae.requirements`; a state with more or fewer axes; a negative tolerance.
+        TypeError: a wrong type, including leaves of the system and of the method.
+        ValueError: unmet requirements, see `jaxdae.requirements`; a state with a wrong number of axes; a
+            negative tolerance.
     """
     check_system(system)
     state = checked_state(state)
@@ -39,11 +40,11 @@ def checked_start(system: Any, integrator: Any, state: Any, tolerance: Any) -> t
 
 
 def state_axes_of(state: Any, axes: Any) -> Any:
-    """Returns the axes of the worlds in the states; one number serves stacked q and v with a `t` that is a single number.
+    """Return the batch axes of the states. The axis 0 also accepts stacked q and v with a scalar `t`.
 
     Raises:
-        TypeError: no `State`.
-        ValueError: q or v that are not stacked along the axis that is named, or are stacked where none is.
+        TypeError: not a `State`.
+        ValueError: q or v that are not stacked along the given axis, or are stacked without one.
     """
     if not isinstance(state, State):
         checked_state(state)
@@ -62,10 +63,10 @@ def state_axes_of(state: Any, axes: Any) -> Any:
 
 
 def checked_controls(controls: Any) -> Any:
-    """Returns the controls, of a bound method of a pytree the pytree that stands for it.
+    """Return the controls; a bound method of a pytree is converted to a pytree.
 
     Raises:
-        TypeError: a class, or an object with `__call__` of a class that is no pytree.
+        TypeError: a class, or an object with `__call__` whose class is not a pytree.
     """
     if isinstance(controls, type):
         raise TypeError(f"controls must be an array (steps, nu), a feedback law with __call__(t, state), or None; got {came(controls)}")
@@ -73,11 +74,14 @@ def checked_controls(controls: Any) -> Any:
 
 
 def as_controls(controls: Any, state: State) -> Any:
-    """Returns controls as a pytree whose numbers have a meaning; a plain function as structure, with what it captured of a differentiation.
+    """Return controls as a pytree with valid numbers.
+
+    A plain function becomes part of the tree structure. Traced values that it captures become leaves, so that
+    they are differentiated.
 
     Raises:
-        TypeError: a class, or an object with `__call__` of a class that is no pytree.
-        ValueError: requirements that are not met, see `jaxdae.requirements`.
+        TypeError: a class, or an object with `__call__` whose class is not a pytree.
+        ValueError: unmet requirements, see `jaxdae.requirements`.
     """
     function = checked_controls(controls)
     if not is_plain(function):
@@ -89,18 +93,18 @@ def as_controls(controls: Any, state: State) -> Any:
     return jax.tree_util.Partial(lambda constants, t, at: converted(t, at, *constants), captured)
 
 
-# The plan of a rollout: counts only, so that it can be static.
+# The plan of a rollout contains only counts, so that it can be static.
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How many steps a rollout makes, and from one entry and one checkpoint to the next.
+    """The number of steps of a rollout, and the distances between entries and between checkpoints.
 
     Attributes:
-        steps: how many steps.
-        save_every: steps from one entry of the trajectory to the next.
-        segment: steps from one checkpoint of reverse mode to the next; 0 for none.
-        keep: what reverse mode keeps of a step.
+        steps: the number of steps.
+        save_every: steps between entries of the trajectory.
+        segment: steps between checkpoints of reverse mode; 0 for none.
+        keep: the values of a step that reverse mode saves.
     """
 
     steps: int
@@ -110,11 +114,11 @@ class Plan:
 
 
 def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | None, keep: Keep, time_axis: int) -> Plan:
-    """Returns the plan of a rollout.
+    """Return the plan of a rollout.
 
     Raises:
-        ValueError: counts that are not positive or do not divide, controls of another shape.
-        TypeError: counts that are no integers, controls that are none.
+        ValueError: counts that are not positive or do not divide, controls of a wrong shape.
+        TypeError: counts that are not integers, invalid controls.
     """
     if isinstance(controls, jax.Array | np.ndarray):
         if controls.ndim != 2 + time_axis:
@@ -144,23 +148,23 @@ def make_plan(controls: Any, steps: int | None, save_every: int, segment: int | 
 
 
 def check_dt(dt: Any) -> None:
-    """Raises where dt is no positive number; where it is traced, its value is not looked at."""
+    """Raise an error if dt is not a positive number. The value of a traced dt is not checked."""
     if not _is_number(dt):
         raise TypeError(f"dt must be a number, the step in s, got {dt!r}")
     if jnp.ndim(dt) != 0:
         raise ValueError(f"dt must be a single number, got shape {jnp.shape(dt)}")
     if isinstance(dt, Tracer):
         return
-    value = np.asarray(dt)  # Comparing a JAX array would be traced inside of jit, even where its value is known.
+    value = np.asarray(dt)  # Under jit, comparing a JAX array is traced even if its value is known.
     if not (np.isfinite(value) and value > 0):
         raise ValueError(f"dt must be positive and finite, got {dt}")
 
 
 def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
-    """Returns the tolerance of a start, the default where None is given.
+    """Return the tolerance of a start, or the default if it is None.
 
     Raises:
-        TypeError: no number.
+        TypeError: not a number.
         ValueError: an array, or a negative number.
     """
     if tolerance is None:
@@ -173,5 +177,5 @@ def checked_tolerance(tolerance: Any, dtype: Any) -> Any:
 
 
 def _is_number(x: Any) -> bool:
-    """Return whether something is a number or an array of numbers. Booleans are not numbers."""
+    """Return whether an object is a number or an array of numbers. Booleans are not numbers."""
     return isinstance(x, int | float | np.number | np.ndarray | jax.Array) and jnp.result_type(x) != np.bool_

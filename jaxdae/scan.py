@@ -1,4 +1,4 @@
-"""The loop over steps: nested scans with checkpoints, saved entries, and an occasional test of the stability of the step."""
+"""The loop over steps: nested scans with checkpoints, saved entries, and occasional stability tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from jaxdae.system import State
 
 
 def _steps_per_examination(length: int, often: int) -> int:
-    """Return the number of steps between examinations in a loop over so many steps: one of its divisors, from half to all of the aim."""
+    """Return the number of steps between examinations: the largest divisor of the loop length up to the aim.
+
+    If this divisor is less than half of the aim, it is the loop length.
+    """
     most = max(d for d in range(1, min(length, often) + 1) if length % d == 0)
     return most if 2 * most >= often else length
 
@@ -26,9 +29,11 @@ def _steps_per_examination(length: int, often: int) -> int:
 def scan_steps(
     step: Any, examine: Any, often: int, point: Point, memory: Any, status: Any, inputs: Any, dt: Any, plan: Plan
 ) -> tuple[tuple[State, StepInfo], Any]:
-    """Returns ((states, infos), memory) after the nested scans: segments of blocks of steps, or blocks of segments of steps.
+    """Return ((states, infos), memory) after the nested scans.
 
-    `examine(state, v of the step before, memory, u)`, unless None, returns a status; the first and about every `often`-th step ask for it.
+    The scans run over segments of blocks of steps, or over blocks of segments of steps.
+    `examine(state, v of the previous step, memory, u)`, unless None, returns a status. It runs at the first
+    step and at about every `often`-th step.
     """
     steps, save_every, segment = plan.steps, plan.save_every, plan.segment
     checkpointed = plan.keep.applied(step)
@@ -37,7 +42,7 @@ def scan_steps(
     def one_step(carry: Any, u: Any) -> tuple[Any, None]:
         count, at, carried, info, before = carry
         before = None if examine is None else jax.lax.stop_gradient(at.state.v)
-        # Time from the count, not by summation: in single precision the sum would drift.
+        # Time follows from the count, not from a sum, which would drift in single precision.
         t_next = t0 + (count + 1).astype(dt.dtype) * dt
         new, carried, now = varying(checkpointed(at, carried, info.status, u), axes)
         # A failed world stops its clock.
@@ -101,16 +106,17 @@ def scan_steps(
 
 
 def _largest(before: Any, now: Any, status: Any) -> Any:
-    """Returns the larger one of what was found before and in this step, by a world of that status before it; a failed one finds zero.
+    """Return the larger of the values before and in this step.
 
-    Accelerators are told the latter once more: operations that read an array in common, here the status, are merged into one kernel.
+    A world that failed before reports zero in this step. Accelerators also select by status: XLA merges
+    operations that read a common array, here the status, into one kernel.
     """
     larger = jnp.maximum(before, now)
     return jnp.where(status == Status.OK, larger, before) if on_accelerator() else larger
 
 
 def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
-    """Returns what `lax.scan` returns; a single repetition is not wrapped in a loop."""
+    """Return the result of `lax.scan`; a single repetition runs without a loop."""
     if length > 1:
         return jax.lax.scan(body, carry, xs, length=length)
     carry, y = body(carry, jax.tree.map(lambda x: x[0], xs))
@@ -118,11 +124,11 @@ def _repeat(body: Any, carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
 
 
 def _grouped(xs: Any, groups: int) -> Any:
-    """Returns xs with its leading axis split into (groups, rest)."""
+    """Return xs with its leading axis split into (groups, rest)."""
     return jax.tree.map(lambda x: x.reshape(groups, x.shape[0] // groups, *x.shape[1:]), xs)
 
 
 def _restarted(info: StepInfo) -> StepInfo:
-    """Returns the info with its maxima set back to zero; the status stays."""
+    """Return the info with its maxima reset to zero; the status is kept."""
     fresh = jax.tree.map(jnp.zeros_like, info)
     return dataclasses.replace(fresh, status=info.status)

@@ -11,7 +11,7 @@ _SHOWN = 12
 
 
 def meant(word: object, known: Iterable[object]) -> str:
-    """Returns a question for the nearest of the known words, such as "did you mean 'wheel'?"; nothing where none is near."""
+    """Suggest the closest known name, such as "did you mean 'wheel'?", or return "" if none is close."""
     if len(str(word)) > _COMPARED:  # The comparison takes quadratic time.
         return ""
     near = difflib.get_close_matches(str(word), [text for name in known if len(text := str(name)) <= _COMPARED], n=1)
@@ -37,7 +37,7 @@ def brief(value: object, write: Callable[[object], str] = repr) -> str:
 
 
 def join_first(items: Iterable[object], separator: str = ", ") -> str:
-    """Return the first texts of a list, each shortened, and the number of all texts if there are more."""
+    """Return the first texts of a list, each shortened, and the total number if there are more."""
     texts = [str(item) for item in items]
     shown = separator.join(shorten(text, 2 * _WIDTH) for text in texts[:_SHOWN])
     return shown if len(texts) <= _SHOWN else f"{shown}{separator}... ({len(texts)} in all)"

@@ -1,10 +1,12 @@
-"""Keeping the constraints satisfied: feedback in the acceleration row, and projections after a step.
+"""Constraint stabilization: feedback in the acceleration row, and projections after a step.
 
-Only second derivatives of g appear in the equations of motion, so an integrator's errors let g and g' drift. Two families of cures:
+Only second derivatives of g appear in the equations of motion, so the errors of an integrator let g and g'
+drift. The module has two families of remedies:
 
 * A *target* for the acceleration row, J a = r instead of J a = -gamma: `Baumgarte` and `MultiplierFeedback`.
-* A *projection* of positions and velocities back onto the manifold after a step, with the correction measured in a metric W
-  (the identity, as in the lecture, or the mass matrix, which leaves the momentum along the manifold unchanged):
+* A *projection* of positions and velocities back onto the manifold after a step. The metric W measures the
+  correction. W is the identity, as in the lecture, or the mass matrix, which leaves the momentum along the
+  manifold unchanged:
 
       velocities:  minimize |v - v_e|_W  subject to  [g'; w] = 0,
       positions:   q = q_e (+) xi,  W xi = -J0^T mu,  g(t, q) = 0      J0 = J at the linearization point q0.
@@ -12,8 +14,8 @@ Only second derivatives of g appear in the equations of motion, so an integrator
   Both are saddle-point problems with W in place of M, so they use the same solvers as the dynamics.
 
 References:
-    J. Baumgarte, "Stabilization of constraints and integrals of motion in dynamical systems", Comput. Methods Appl. Mech. Eng. 1
-    (1972). S. Savin, "Contact-aware Control", lecture 5, equations (11) to (20).
+    J. Baumgarte, "Stabilization of constraints and integrals of motion in dynamical systems", Comput. Methods
+    Appl. Mech. Eng. 1 (1972). S. Savin, "Contact-aware Control", lecture 5, equations (11) to (20).
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ STABILIZATION_TEXT = "stabilization must be a stabilization, such as Baumgarte(1
 
 
 class Stabilization(Protocol):
-    """What the acceleration row J a = r is to be."""
+    """The target r of the acceleration row J a = r."""
 
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
-        """Returns r (nc,), in row units per second squared.
+        """Return r (nc,), in row units per second squared.
 
         Args:
             terms: residuals, J and gamma of all rows.
@@ -56,22 +58,25 @@ class Stabilization(Protocol):
 
 
 def is_stabilization(stabilization: Any) -> bool:
-    """Returns whether something may stand where a stabilization belongs; None does everywhere, for `NoStabilization()`."""
+    """Return whether an object is a valid stabilization; None is valid and means `NoStabilization()`."""
     return stabilization is None or offers(stabilization, "target")
 
 
 def check_stabilization(stabilization: Any) -> None:
-    """Raises TypeError where a stabilization is none, such as text or a class."""
+    """Raise TypeError if an object is not a stabilization, for example text or a class."""
     if not is_stabilization(stabilization):
         raise TypeError(f"{STABILIZATION_TEXT}, got {came(stabilization)}")
 
 
 @pytree
 class NoStabilization:
-    """The plain differentiated constraint, r = -gamma: exact rows drift quadratically under an integrator's errors."""
+    """The plain differentiated constraint, r = -gamma.
+
+    Integration errors make the rows drift quadratically.
+    """
 
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
-        """Returns r = -gamma."""
+        """Return r = -gamma."""
         return -terms.bias
 
 
@@ -93,21 +98,21 @@ class Baumgarte:
         yield not_negative(self.beta), "beta must not be negative"
 
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
-        """Returns r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
+        """Return r = -gamma - 2 alpha [g'; w] - beta^2 [g; 0]."""
         return -terms.bias - 2.0 * self.alpha * terms.velocity - self.beta**2 * _padded(terms)
 
 
 @pytree
 class MultiplierFeedback:
-    """The lecture's form: the feedback is added to the multiplier, lam - alpha g - beta g'.
+    """The form of the lecture: the feedback is added to the multiplier, lam - alpha g - beta g'.
 
-    As a force J^T lam it accelerates the system by -M^-1 J^T (alpha g + beta g') beyond the plain solution, which is the
-    saddle-point system with gamma + e on the right, e = (J M^-1 J^T)(alpha g + beta g'). The multipliers that come out include the
-    feedback. Velocity-level rows get beta w.
+    As a force J^T lam it adds the acceleration -M^-1 J^T (alpha g + beta g') to the plain solution. This
+    equals the saddle-point system with gamma + e on the right, e = (J M^-1 J^T)(alpha g + beta g'). The
+    resulting multipliers include the feedback. The feedback of velocity-level rows is beta w.
 
     Attributes:
         alpha: stiffness of the constraint, lam unit per row unit (N/m for a row in meters).
-        beta: its damping, lam unit per row unit and second (N s/m).
+        beta: damping of the constraint, lam unit per row unit per second (N s/m).
     """
 
     alpha: Leaf
@@ -119,47 +124,55 @@ class MultiplierFeedback:
         yield not_negative(self.beta), "beta must not be negative"
 
     def target(self, terms: Terms, mass: MassOperator) -> Rows:
-        """Returns r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
+        """Return r = -gamma - J M^-1 J^T (alpha [g; 0] + beta [g'; w])."""
         feedback = self.alpha * _padded(terms) + self.beta * terms.velocity
         push = mass.solve(terms.jacobian_operator.transpose_times(feedback))
         return -terms.bias - terms.jacobian_operator.times(push)
 
 
 def _padded(terms: Terms) -> Rows:
-    """Returns [g; 0] (nc,): velocity-level rows have no position residual."""
+    """Return [g; 0] (nc,): velocity-level rows have no position residual."""
     missing = terms.velocity.shape[0] - terms.position.shape[0]
     return jnp.concatenate([terms.position, jnp.zeros((missing,), terms.position.dtype)]) if missing else terms.position
 
 
 class Metric(enum.Enum):
-    """How the size of a correction is measured."""
+    """The norm of a correction."""
 
     MASS = "mass"
-    """|x|^2 = x^T M x: a velocity correction is an impulse of the constraints and changes no momentum along the manifold."""
+    """|x|^2 = x^T M x: a velocity correction is an impulse of the constraints and keeps the momentum along
+    the manifold."""
     EUCLIDEAN = "euclidean"
-    """|x|^2 = x^T x, the lecture's; mixes meters and radians."""
+    """|x|^2 = x^T x, the norm of the lecture; it mixes meters and radians."""
 
 
 class Origin(enum.Enum):
-    """Where a position projection linearizes the constraints (the lecture's q0)."""
+    """The point q0 at which a position projection linearizes the constraints, as in the lecture."""
 
     ESTIMATE = "estimate"
     """At the estimate itself."""
     PREVIOUS = "previous"
     """At the state before the step, as in SHAKE."""
     STAGE = "stage"
-    """J of the last stage of the step (of the previous state, for methods of one stage), whose factorization is there already; at the
-    estimate where there is none: outside of `Projected`, with velocity-level or soft rows, or with a solver of its own."""
+    """Use J of the last stage of the step (for one-stage methods, of the previous state), which is already
+    factorized. It falls back to `ESTIMATE` without such a stage: outside of `Projected`, with
+    velocity-level or soft rows, or if the projection has its own solver."""
     SHARED = "shared"
-    """At the estimate, and the next step begins with that: it takes frames, M, J, their factors and all forces at the estimate, and goes on
-    from the corrected positions. Velocities are projected at these with J of the estimate. A step without that projection, whose end nobody
-    asks for violations, finds out once where the bodies are. As `ESTIMATE` where `STAGE` is. See `jaxdae.integrators.projected`."""
+    """At the estimate, and the next step reuses the linearization: it takes frames, M, J, their factors and
+    all forces at the estimate, and continues from the corrected positions. Velocities are projected at the
+    corrected positions with J of the estimate. A step without that projection whose final violations
+    nobody reads computes the body frames only once. It falls back to `ESTIMATE` in the same cases as
+    `STAGE`. See `jaxdae.integrators.projected`."""
 
 
 def _projector(
     metric: Metric, solver: SaddlePointSolver | None, system: AnySystem, state: State, at: Linearization | None
 ) -> Linearization:
-    """Returns the linearization with W in place of M: `at` itself in the mass metric, or with its decomposition of J where it has one."""
+    """Return the linearization with W in place of M.
+
+    This is `at` itself in the mass metric. Otherwise it reuses the decomposition of J in `at`, if there is
+    one.
+    """
     if at is not None and metric is Metric.MASS:
         return at
     if at is not None:
@@ -172,7 +185,7 @@ def _projector(
 
 
 def _position_rows(at: Linearization, rows: int) -> Linearization:
-    """Returns the linearization of the rows of g alone."""
+    """Return the linearization of the rows of g alone."""
     if rows == at.jacobian.shape[0]:
         return at
     compliance = None if at.compliance is None else at.compliance[:rows]
@@ -181,31 +194,34 @@ def _position_rows(at: Linearization, rows: int) -> Linearization:
 
 @pytree
 class VelocityProjection:
-    """v = argmin |v - v_e|_W subject to [g'; w](t, q, v) = 0, by one linear solve; rows not affine in v take Newton's iteration.
+    """The projection v = argmin |v - v_e|_W subject to [g'; w](t, q, v) = 0.
 
-    In the Euclidean metric and with constraints at rest this is the lecture's v = N N^T v_e. In the mass metric the change of momentum
-    is an impulse of the constraints: momentum along the manifold is kept, and with constraints at rest energy is never gained.
+    It takes one linear solve, or Newton iterations for rows that are not affine in v. In the Euclidean metric
+    and with time-independent constraints this is v = N N^T v_e, as in the lecture. In the mass metric the
+    change of momentum is an impulse of the constraints: it keeps the momentum along the manifold, and with
+    time-independent constraints it never increases the energy.
 
     Attributes:
         metric: W, see `Metric`.
-        solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
+        solver: a saddle-point solver; None for the solver of the integrator (`SchurComplement()` outside of
+            one).
     """
 
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
     solver: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
     def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
-        """Returns the state with its velocities projected; `previous` is not used.
+        """Return the state with projected velocities.
 
         Args:
             system: the mechanical system.
             state: the state to project.
-            previous: the state before the step.
-            at: what `linearize` returned at this state, where it is known already.
+            previous: the state before the step; not used.
+            at: the result of `linearize` at this state, if already known.
         """
         system = hard_rows(system, state)
         at = _projector(self.metric, self.solver, system, state, at)
@@ -229,15 +245,16 @@ def _origin(origin: Origin, state: State, previous: State | None) -> State:
 
 @pytree
 class LinearPositionProjection:
-    """The lecture's projection onto the linearized constraint g0 + J0 (q - q0) = 0.
+    """The projection of the lecture onto the linearized constraint g0 + J0 (q - q0) = 0.
 
-    q = (I - N N^T)(q0 - J^+ g0) + N N^T q_e, which is q_e - J^+ (g0 + J0 (q_e - q0)) with J^+ the W-weighted pseudoinverse. The
-    remaining violation is of second order in q - q0.
+    q = (I - N N^T)(q0 - J^+ g0) + N N^T q_e, which is q_e - J^+ (g0 + J0 (q_e - q0)), where J^+ is the
+    W-weighted pseudoinverse. The remaining violation is of second order in q - q0.
 
     Attributes:
-        metric: W, see `Metric`; the lecture's is `Metric.EUCLIDEAN`.
+        metric: W, see `Metric`; the lecture uses `Metric.EUCLIDEAN`.
         origin: q0, see `Origin`.
-        solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
+        solver: a saddle-point solver; None for the solver of the integrator (`SchurComplement()` outside of
+            one).
     """
 
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
@@ -245,24 +262,24 @@ class LinearPositionProjection:
     solver: Leaf = None
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
 
     def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
-        """Returns the state with its positions projected, velocities unchanged.
+        """Return the state with projected positions and unchanged velocities.
 
         Args:
             system: the mechanical system.
             state: the state to project.
             previous: the state before the step.
-            at: what `linearize` returned at the origin, where it is known already.
+            at: the result of `linearize` at the origin, if already known.
         """
         start = _origin(self.origin, state, previous)
         system = hard_rows(system, start)
         residual = system.constraint(state.t, start.q)
         at = _position_rows(_projector(self.metric, self.solver, system, start, at), residual.shape[0])
         if self.origin is Origin.PREVIOUS:
-            # J0 at the new time, also where the factorization is of the time before.
+            # J0 at the new time, even if the factorization belongs to the previous time.
             step, still = system.difference(start.q, state.q), jnp.zeros_like(state.v)
             residual = residual + jax.jvp(lambda xi: system.constraint(state.t, system.retract(start.q, xi)), (still,), (step,))[1]
         xi, _ = solve(at.factors, at.mass, at.jacobian, at.compliance, None, -residual)
@@ -273,20 +290,24 @@ class LinearPositionProjection:
 class PositionProjection:
     """The projection that converges to round-off: q = q_e (+) xi with W xi = -J0^T mu and g(t, q) = 0.
 
-    A fixed number of simplified Newton corrections with J0 and its factorization held fixed; each multiplies the violation by
-    about the relative change of J from J0 to the result. Its derivative is that of the projection, by the implicit function theorem.
+    It applies a fixed number of simplified Newton corrections with constant J0 and factorization. Each
+    correction multiplies the violation by about the relative change of J from J0 to the result. The
+    derivative is the derivative of the projection, by the implicit function theorem.
 
-    The origin decides between cost and convergence. At the estimate, the default, three corrections take a violation of 1e-4 to
-    round-off. At the last stage nothing has to be factorized. A Runge-Kutta method whose last stage is at the end of the step, such as RK4,
-    then converges nearly as fast. An Euler method evaluates at the previous state only: that saves half of the step's work, but each
-    correction gains about a factor h |v|, which is two to three digits at small steps.
+    The origin trades cost against convergence. At the estimate, the default, three corrections reduce a
+    violation of 1e-4 to round-off. At the last stage no factorization is needed. A Runge-Kutta method whose
+    last stage is at the end of the step, such as RK4, then converges nearly as fast. An Euler method
+    evaluates at the previous state only. This saves half of the work of the step, but each correction gains
+    only a factor of about h |v|, two to three digits at small steps.
 
     Attributes:
         metric: W, see `Metric`.
         origin: the point of J0, see `Origin`.
-        iterations: how many corrections, at least 1.
-        solver: a saddle-point solver; None for that of the integrator (`SchurComplement()` outside of one).
-        tolerance: a larger violation (row units) left over, beyond 4 eps (1 + max |q|) of rounding, sets `Status.NOT_CONVERGED`.
+        iterations: the number of corrections, at least 1.
+        solver: a saddle-point solver; None for the solver of the integrator (`SchurComplement()` outside of
+            one).
+        tolerance: the largest accepted violation (row units), beyond 4 eps (1 + max |q|) of rounding; a
+            larger violation sets `Status.NOT_CONVERGED`.
     """
 
     metric: Metric = static(one_of=Metric, default=Metric.MASS)
@@ -296,19 +317,19 @@ class PositionProjection:
     tolerance: Leaf = 1e-5
 
     def requirements(self) -> Any:
-        """Yields what the numbers have to satisfy; see `jaxdae.requirements`."""
+        """Yield the conditions on the parameters; see `jaxdae.requirements`."""
         yield is_solver(self.solver), SOLVER_TEXT
         yield self.iterations >= 1, "iterations must be at least 1"
         yield not_negative(self.tolerance), "tolerance must not be negative"
 
     def project(self, system: AnySystem, state: State, previous: State | None = None, at: Linearization | None = None) -> State:
-        """Returns the state with its positions projected, velocities unchanged.
+        """Return the state with projected positions and unchanged velocities.
 
         Args:
             system: the mechanical system.
             state: the state to project.
             previous: the state before the step.
-            at: what `linearize` returned at the origin, where it is known already.
+            at: the result of `linearize` at the origin, if already known.
         """
         check_requirements("projection", self)
         start = state if at is not None else _origin(self.origin, state, previous)
@@ -318,7 +339,8 @@ class PositionProjection:
         factors = jax.lax.stop_gradient(at.factors)
         args = (system, state.t, state.q, at.mass, at.jacobian, factors)
         guess = (jnp.zeros_like(state.v), jnp.zeros((rows,), state.q.dtype))
-        # Of the first correction the rows are those at the estimate, where the system may know its place already.
+        # The first correction evaluates the rows at the estimate, where the system may have its frames
+        # already.
         xi, lam = factors.solve(None, -jax.lax.stop_gradient(system.constraint(state.t, state.q)))
         begun = (jax.lax.stop_gradient(xi), -jax.lax.stop_gradient(lam))
         (xi, _), _ = newton.simplified_newton(
@@ -328,7 +350,10 @@ class PositionProjection:
 
 
 def _position_update(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
-    """Returns x minus the correction of its residual, of which only g is not zero: every (xi, mu) so far satisfies the first row."""
+    """Return x minus the correction for its residual.
+
+    Only g is nonzero, because every iterate (xi, mu) satisfies the first row.
+    """
     xi, mu = x
     system, t, q, *_, factors = args
     dxi, lam = factors.solve(None, -system.constraint(t, system.retract(q, xi)))
@@ -336,21 +361,24 @@ def _position_update(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Row
 
 
 def _position_residual(x: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
-    """Returns [W xi + J0^T mu; g(t, q_e (+) xi)]; with J0 near J its derivative is near the symmetric matrix [W J0^T; J0 0]."""
+    """Return [W xi + J0^T mu; g(t, q_e (+) xi)].
+
+    For J0 near J its derivative is near the symmetric matrix [W J0^T; J0 0].
+    """
     xi, mu = x
     system, t, q, weight, jacobian, _ = args
     return weight.times(xi) + jacobian.transpose_times(mu), system.constraint(t, system.retract(q, xi))
 
 
 def _position_correction(residual: tuple[Velocity, Rows], args: Any) -> tuple[Velocity, Rows]:
-    """Returns the solution of [W J0^T; J0 0] [dxi; dmu] = residual."""
+    """Return the solution of [W J0^T; J0 0] [dxi; dmu] = residual."""
     dxi, lam = args[-1].solve(*residual)
     return dxi, -lam
 
 
 @pytree
 class Projection:
-    """Positions first, then velocities at the new positions; either may be None.
+    """Position projection, then velocity projection at the new positions; either may be None.
 
     Attributes:
         position: `PositionProjection()`, `LinearPositionProjection()` or None.
@@ -361,7 +389,7 @@ class Projection:
     velocity: VelocityProjection | None = VelocityProjection()
 
     def requirements(self) -> Any:
-        """Yields what the parts have to be; see `jaxdae.requirements`."""
+        """Yield the conditions on the types of the parts; see `jaxdae.requirements`."""
         position, velocity = self.position, self.velocity
         of_positions, of_velocities = (PositionProjection, LinearPositionProjection), (VelocityProjection, Projection)
         fits = position is None or (offers(position, "project", "solver") and not isinstance(position, of_velocities))
@@ -370,7 +398,7 @@ class Projection:
         yield fits, "velocity must be a VelocityProjection() or None"
 
     def project(self, system: AnySystem, state: State, previous: State | None = None) -> State:
-        """Returns the projected state."""
+        """Return the projected state."""
         if self.position is not None:
             state = self.position.project(system, state, previous)
         if self.velocity is not None:
@@ -378,7 +406,7 @@ class Projection:
         return state
 
     def resolved(self, solver: SaddlePointSolver | None) -> tuple[Any, VelocityProjection | None]:
-        """Returns both projections, with `solver` where they name none."""
+        """Return both projections, with `solver` in place of a missing solver."""
         position, velocity = self.position, self.velocity
         if position is not None:
             position = dataclasses.replace(position, solver=position.solver or solver)

@@ -1,7 +1,8 @@
-"""What can go wrong at run time, as integer codes that travel through compiled programs.
+"""Failures at run time, as integer codes in compiled programs.
 
-A compiled, batched program cannot raise. Every step of every world therefore carries a `Status`; a world whose status is not
-`OK` freezes at its last good state while the others go on, and `raise_if_failed` turns the codes into an exception on the host.
+A compiled, batched program cannot raise an error. Every step of every world therefore carries a `Status`. A
+world whose status is not `OK` freezes at its last good state while the others continue. `raise_if_failed`
+turns the codes into an exception on the host.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jaxdae.batching.layout import local
 
 
 class Status(enum.IntEnum):
-    """The outcome of a step, one integer for each world."""
+    """The outcome of a step, one integer per world."""
 
     OK = 0
     NONFINITE = 1
@@ -33,7 +34,7 @@ class Status(enum.IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What the code says, and its usual causes."""
+        """The meaning of the code, and its usual causes."""
         return _MEANINGS[self]
 
 
@@ -90,7 +91,7 @@ _MEANINGS = {
 
 
 def first_failure(status: Any, *later: Any) -> Any:
-    """Returns the first of several statuses () that is not OK, OK where all are."""
+    """Return the first of several statuses () that is not OK, or OK if all are OK."""
     for found in later:
         status = jnp.where(status == Status.OK, found, status)
     return status.astype(jnp.int32)
@@ -101,11 +102,13 @@ class SimulationError(RuntimeError):
 
 
 def raise_if_failed(info: Any) -> None:
-    """Raises if any step of any world failed. Call it on the host, with concrete arrays; it reads what lies on this process's devices.
+    """Raise an error if any step of any world failed. Call it on the host, with concrete arrays.
+
+    It reads the status on the devices of this process only.
 
     Args:
-        info: a `StepInfo`, a `Trajectory`, or any object with an integer `status` of shape (), (time,), (world,) or
-            (world, time); of a `Trajectory` its `info` is read.
+        info: a `StepInfo`, a `Trajectory` (its `info` is read), or any object with an integer `status` of
+            shape (), (time,), (world,) or (world, time).
 
     Raises:
         SimulationError: with the first failed entry, its world and the meaning of its status.

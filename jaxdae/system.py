@@ -1,9 +1,9 @@
-"""Mechanical systems with constraints: what a user writes, and the terms that follow from it.
+"""Mechanical systems with constraints: the interface that users implement, and the terms derived from it.
 
-The equation, and the sign that everything here uses (the constraint force is **+J^T lam**, as in robotics; much of the DAE
-literature writes the opposite):
+Equations of motion and sign convention. The constraint force is **+J^T lam**, as in robotics; much of the DAE
+literature uses the opposite sign.
 
-    M(q) a = f(t, q, v, u) + J^T lam          f: all that is not inertia or constraint
+    M(q) a = f(t, q, v, u) + J^T lam          f: all forces except inertia and constraint forces
     g(t, q) = 0                               position level (holonomic); may depend on time
     w(t, q, v) = 0                            velocity level (nonholonomic), usually A(t, q) v + b(t, q)
 
@@ -12,13 +12,13 @@ The rows are differentiated along the motion, which moves t and q together: q(s)
     g'  = d/ds g(t + s, q (+) s v)        at s = 0
     J   = [dg/dxi ; dw/dv]                xi: tangent at q, q (+) xi = retract(q, xi)
 
-the second derivative of g and the first of w are both linear in a,  J a + gamma = 0, where gamma is the derivative along the
-motion with v held constant:
+the second derivative of g and the first derivative of w are both linear in a, J a + gamma = 0. Here gamma is
+the derivative along the motion with v held constant:
 
     gamma = d/ds [g' ; w](t + s, q (+) s v, v)   at s = 0.
 
-That one definition holds dJ/dt v and all explicit time derivatives. It is computed by forward-mode products (`jax.jvp`) along one
-direction; no derivative tensor is formed.
+This definition includes dJ/dt v and all explicit time derivatives. Forward-mode products (`jax.jvp`) along
+one direction compute it without forming a derivative tensor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jaxdae.typing import Coordinates, Count, Input, Jacobian, Leaf, Residual, R
 
 @pytree
 class State:
-    """Where a system is: time t () in s, coordinates q (nq,), velocities v (nv,). Physics only: no caches, no multipliers."""
+    """A state: time t () in s, coordinates q (nq,), velocities v (nv,). It holds no caches or multipliers."""
 
     t: Leaf
     q: Leaf
@@ -52,40 +52,41 @@ class State:
 
 
 class AnySystem(abc.ABC):
-    """What systems of both orders are: coordinates that move on a manifold, with constraints, weighed by a matrix M.
+    """Base class of first- and second-order systems: coordinates on a manifold, constraints, and a matrix M.
 
-    Users write a `System`, with forces, or a `KinematicSystem`, with rates. The derived terms (`mass_operator`, `constraint_jacobian`,
-    `constraint_bias`, `constraint_rate`) are computed by autodiff and are overridden only to exploit structure. All quantities are in SI
-    units.
+    Users write a `System`, with forces, or a `KinematicSystem`, with rates. Autodiff computes the derived
+    terms (`mass_operator`, `constraint_jacobian`, `constraint_bias`, `constraint_rate`). Override them only
+    to exploit structure. All quantities are in SI units.
     """
 
     first_order: ClassVar[bool] = False
     """Whether the system has rates in place of forces and accelerations (`KinematicSystem`)."""
     n_inputs: ClassVar[int | None] = None
-    """How many inputs the system reads; None where its author does not say."""
+    """The number of inputs that the system reads; None if unspecified."""
     coordinate_names: ClassVar[tuple[str, ...]] = ()
-    """The names of the coordinates; those that are missing are numbered."""
+    """The names of the coordinates; missing names are numbered, such as "q0"."""
     resists: ClassVar[bool] = True
-    """Whether forces may be too steep for an explicit step."""
+    """Whether forces may be too stiff for an explicit step."""
     characteristic_length: Any = 1.0
-    """In m; tolerances of lengths are relative to it."""
+    """In m; length tolerances are relative to it."""
     row_names: ClassVar[tuple[str, ...]] = ()
-    """The names of the constraint rows, position-level rows first; those that are missing are numbered."""
+    """The names of the constraint rows, position-level rows first; missing names are numbered, such as "row
+    0"."""
     affine_rows: ClassVar[bool] = False
-    """Whether all velocity-level rows are affine in the velocities; a `KinematicSystem` finds out unless it is True."""
+    """Whether all velocity-level rows are affine in v. If False, a `KinematicSystem` checks this itself."""
 
     @property
     def default_solver(self) -> SaddlePointSolver:
-        """The saddle-point solver wherever none is named: `SchurComplement()`, and `LeastSquares(1e-5)` for rows known to be redundant."""
+        """The default solver: `SchurComplement()`, or `LeastSquares(1e-5)` for rows known to be redundant."""
         return SchurComplement()
 
     @property
     def names(self) -> Names:
-        """What coordinates and rows are called: `coordinate_names` and `row_names` by default. A wrapper has those of the system inside."""
+        """The names of coordinates and rows: by default `coordinate_names` and `row_names`."""
         return Names(coordinates=tuple(self.coordinate_names), rows=tuple(self.row_names))
 
     def sizes(self, q: Any) -> Sizes:
-        """Returns how many coordinates, velocities, rows and inputs there are; q: coordinates (nq,), or their shape and dtype."""
+        """Return the numbers of coordinates, velocities, rows and inputs; q: (nq,) or its shape and dtype."""
         q = jax.ShapeDtypeStruct(q.shape, q.dtype)
         t, v = jax.ShapeDtypeStruct((), q.dtype), jax.ShapeDtypeStruct(jax.eval_shape(self.mass_matrix, q).shape[:1], q.dtype)
         ng, nw = jax.eval_shape(self.constraint, t, q).shape[0], jax.eval_shape(self.velocity_constraint, t, q, v).shape[0]
@@ -93,62 +94,60 @@ class AnySystem(abc.ABC):
 
     @abc.abstractmethod
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns M(q) (nv, nv), symmetric positive definite."""
+        """Return M(q) (nv, nv), symmetric positive definite."""
 
     def constraint(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns g(t, q) (ng,); none by default."""
+        """Return g(t, q) (ng,); empty by default."""
         return jnp.zeros((0,), q.dtype)
 
     def opening(self, t: Scalar, q: Coordinates) -> Residual:
-        """Returns the rows by which a start is found and judged (ng,): g by default; see `Joint.opening` for others with the same zero."""
+        """Return the residual (ng,) that closes and checks a start: g by default; see `Joint.opening`."""
         return self.constraint(t, q)
 
     @property
     def turns_over(self) -> bool:
-        """Whether g is zero as well at poses that are none, where bodies are turned over, so that `opening` is not g."""
+        """Whether g also vanishes at invalid poses with flipped bodies, so that `opening` differs from g."""
         return False
 
     def velocity_constraint(self, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-        """Returns w(t, q, v) (nw,); none by default."""
+        """Return w(t, q, v) (nw,); empty by default."""
         return jnp.zeros((0,), v.dtype)
 
     def compliance(self, t: Scalar, q: Coordinates) -> Rows | None:
-        """Returns C (nc,), the diagonal of the zero block of the saddle point: zero for hard rows; None, the default, where all are hard.
+        """Return C (nc,), the diagonal of the zero block of the saddle point; None if all are hard.
 
-        A row with C > 0 gives way, J a + C lam = r, and projections leave it alone. `Masked` and `Soft` are made of it.
+        C = 0 is a hard row. C > 0 is a soft row, J a + C lam = r, as in `Masked` and `Soft`; projections
+        ignore it.
         """
         return None
 
     @property
     def driven_rows(self) -> int:
-        """How many of the last rows hold velocities at inputs: those of drives of a `KinematicMechanism`; none by default."""
+        """The number of trailing rows that set velocities to inputs (drives of a `KinematicMechanism`)."""
         return 0
 
     def at_input(self, u: Input) -> AnySystem:
-        """Returns the system at an input: itself, but for systems of first order some of whose rows read u (`KinematicMechanism`)."""
+        """Return the system with u inserted in rows that read it (`KinematicMechanism`); default: itself."""
         return self
 
     def at(self, q: Coordinates) -> AnySystem:
-        """Return the system for several of its terms at q, this very object: the terms share their intermediate results.
-
-        The result is the same system, by default the system itself.
-        """
+        """Return this system, or an equal system whose terms at this array q share intermediate results."""
         return self
 
     @property
     def flat(self) -> bool:
-        """Whether q (+) xi is q + xi: where `retract` is not written anew."""
+        """Whether q (+) xi is q + xi, that is, whether the class does not override `retract`."""
         return type(self).retract is AnySystem.retract
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
+        """Return q (+) xi, the coordinates after the tangent step xi; q + xi by default."""
         return q + xi
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default.
+        """Return xi with q0 (+) xi = q1, the inverse of `retract`; q1 - q0 by default.
 
         Raises:
-            TypeError: a system with a `retract` of its own but without its inverse.
+            TypeError: the system overrides `retract` but not `difference`.
         """
         if type(self).retract is not AnySystem.retract:
             raise TypeError(
@@ -158,14 +157,14 @@ class AnySystem(abc.ABC):
         return q1 - q0
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity | None:
-        """Returns xi' (nv,) of q (+) xi(t) where it moves with velocity v, in closed form; None, the default, where nobody wrote one.
+        """Return xi' (nv,) of q (+) xi(t) moving with velocity v in closed form; None (default) if unknown.
 
-        Methods for curved coordinates ask for it; without one they differentiate `difference`, see `jaxdae.integrators.tangent`.
+        Methods for curved coordinates then differentiate `difference`; see `jaxdae.integrators.tangent`.
         """
         return None
 
     def potential_energy(self, t: Scalar, q: Coordinates) -> Scalar:
-        """Returns the potential energy in J, for energy reports; zero by default. The dynamics never use it."""
+        """Return the potential energy in J, for energy reports; zero by default. Dynamics never use it."""
         return jnp.zeros((), q.dtype)
 
     def condition(self, t: Scalar, q: Coordinates) -> Count | None:
@@ -177,33 +176,33 @@ class AnySystem(abc.ABC):
         return None
 
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
-        """Returns v^T M v / 2 in J."""
+        """Return v^T M v / 2 in J."""
         return 0.5 * jnp.sum(v * small_matrix.matvec(self.mass_matrix(q), v))
 
     def mass_operator(self, q: Coordinates) -> MassOperator:
-        """Returns M(q) as solvers take it: dense; override it with a `DiagonalMatrix`, say, where the system has structure."""
+        """Return M(q) for solvers: dense by default; override it to exploit structure (`DiagonalMatrix`)."""
         return DenseMatrix(self.mass_matrix(q))
 
     def jacobian_operator(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J as solvers take it: dense; override it with `BlockRows`, say, where the system has structure."""
+        """Return J for solvers: dense by default; override it to exploit structure (`BlockRows`)."""
         return DenseRows(self.constraint_jacobian(t, q, v))
 
     def jacobian_products(self, t: Scalar, q: Coordinates, v: Velocity) -> JacobianOperator:
-        """Returns J as solvers take it that need only products: by autodiff, never formed."""
+        """Return J for solvers that need only products: matrix-free, by autodiff."""
         return AutodiffRows(self, State(t, q, v))
 
     def constraint_rate(self, t: Scalar, q: Coordinates, v: Velocity) -> Residual:
-        """Returns g' (ng,), the rate of g along the motion, explicit time derivative included."""
+        """Return g' (ng,), the rate of g along the motion, including the explicit time derivative."""
         along = uniform_motion(self, t, q, v)
         return jax.jvp(lambda s: self.constraint(*along(s)), (jnp.zeros_like(t),), (jnp.ones_like(t),))[1]
 
     def constraint_jacobian(self, t: Scalar, q: Coordinates, v: Velocity) -> Jacobian:
-        """Returns J (nc, nv), position-level rows first."""
+        """Return J (nc, nv), position-level rows first."""
         of_positions = jax.jacfwd(lambda xi: self.constraint(t, self.retract(q, xi)))(jnp.zeros_like(v))
         return jnp.concatenate([of_positions, velocity_rows_jacobian(self, t, q, v)])
 
     def constraint_bias(self, t: Scalar, q: Coordinates, v: Velocity) -> Rows:
-        """Returns gamma (nc,): all of g'' and w' that is not J a."""
+        """Return gamma (nc,): g'' and w' without the term J a."""
         along = uniform_motion(self, t, q, v)
 
         def rows(s: Array) -> Array:
@@ -214,20 +213,20 @@ class AnySystem(abc.ABC):
 
 
 class System(AnySystem):
-    """A mechanical system. Subclass it, decorate with `@jaxdae.pytree`, and write `mass_matrix` and `force`; all else has defaults."""
+    """A mechanical system. Subclass it, decorate with `@jaxdae.pytree`, write `mass_matrix` and `force`."""
 
     @abc.abstractmethod
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
+        """Return f (nv,): applied forces minus Coriolis, centrifugal and gravity terms."""
 
 
 def velocity_rows_jacobian(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Float[Array, "nw nv"]:
-    """Returns dw/dv (nw, nv), the rows of J that `velocity_constraint` gives."""
+    """Return dw/dv (nw, nv), the rows of J that belong to `velocity_constraint`."""
     return jax.jacfwd(lambda rate: system.velocity_constraint(t, q, rate))(v)
 
 
 def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> VelocityResidual:
-    """Returns the entries (nw,) of gamma that `velocity_constraint` gives: its derivative along the motion at constant v."""
+    """Return the entries (nw,) of gamma for `velocity_constraint`: dw/dt along the motion at constant v."""
     along = uniform_motion(system, t, q, v)
 
     def rows(s: Array) -> Array:
@@ -238,37 +237,39 @@ def velocity_rows_bias(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity
 
 
 def uniform_motion(system: AnySystem, t: Scalar, q: Coordinates, v: Velocity) -> Callable[[Scalar], tuple[Scalar, Coordinates]]:
-    """Returns s -> (t + s, q (+) s v), the motion at constant v; s in s."""
+    """Return s -> (t + s, q (+) s v), the motion at constant v; s in s."""
     return lambda s: (t + s, system.retract(q, s.astype(v.dtype) * v))
 
 
 class LagrangianSystem(System):
-    """A system given by its energies; M and f follow by autodiff. Needs coordinates with q' = v (the default `retract`).
+    """A system defined by its energies; autodiff derives M and f. It needs q' = v (the default `retract`).
 
-    With T(q, v) quadratic in v, V(t, q) and the generalized force Q, Lagrange's equations d/dt(dT/dv) - dT/dq + dV/dq = Q read
+    With T(q, v) quadratic in v, V(t, q) and the generalized force Q, Lagrange's equations
+    d/dt(dT/dv) - dT/dq + dV/dq = Q read
 
         M a = Q + d(T - V)/dq - d(dT/dv)/dq v,        M = d^2 T / dv^2.
 
-    Each term is one derivative of an energy: a Hessian for M, a gradient, and a directional derivative of dT/dv along v.
+    Each term is one derivative of an energy: a Hessian for M, a gradient, and a directional derivative of
+    dT/dv along v.
     """
 
     @abc.abstractmethod
     def kinetic_energy(self, q: Coordinates, v: Velocity) -> Scalar:
-        """Returns T(q, v) in J."""
+        """Return T(q, v) in J."""
 
     def generalized_force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns Q (nv,): forces without potential, such as damping and inputs; zero by default."""
+        """Return Q (nv,): nonconservative forces, such as damping and inputs; zero by default."""
         return jnp.zeros_like(v)
 
     def mass_matrix(self, q: Coordinates) -> Square:
-        """Returns M = d^2 T / dv^2."""
+        """Return M = d^2 T / dv^2."""
         return jax.hessian(self.kinetic_energy, argnums=1)(q, jnp.zeros_like(q))
 
     def force(self, t: Scalar, q: Coordinates, v: Velocity, u: Input) -> Velocity:
-        """Returns f = Q + d(T - V)/dq - d(dT/dv)/dq v.
+        """Return f = Q + d(T - V)/dq - d(dT/dv)/dq v.
 
         Raises:
-            TypeError: a `retract` of the system's own, for which these are not the equations of motion.
+            TypeError: the system overrides `retract`, so that these are not its equations of motion.
         """
         if not self.flat:
             raise TypeError(
@@ -282,29 +283,29 @@ class LagrangianSystem(System):
 
 
 def velocity_residual(system: AnySystem, state: State) -> Rows:
-    """Returns [g'; w] (nc,): how far the velocities are from the constraints, in the units of the rows per second."""
+    """Return [g'; w] (nc,), the violation of the constraints by the velocities, in row units per second."""
     state = checked_state(state)
     t, q, v = state.t, state.q, state.v
-    # The rate is shaped like the residual that the user wrote, so that the message names that one.
+    # The rate has the shape of the user's residual, so that the message names `constraint`.
     rate = checked("constraint(t, q)", system.constraint_rate(t, q, v), (None,), q.dtype)
     w = checked("velocity_constraint(t, q, v)", system.velocity_constraint(t, q, v), (None,), q.dtype)
     return jnp.concatenate([rate, w])
 
 
 def default_tolerance(dtype: Any) -> float:
-    """Returns the residual, relative to 1 + the size of coordinates or velocities, from which on rows count as broken.
+    """Return the tolerance of residuals, relative to 1 + the size of coordinates or velocities.
 
-    1e-5, or sqrt(eps) where that is larger: 3.5e-4 in single precision.
+    It is 1e-5, or sqrt(eps) where that is larger: 3.5e-4 in single precision.
     """
     return max(1e-5, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
 def checked_state(state: Any) -> State:
-    """Returns the state as arrays, its time in the dtype of the coordinates, after a check of types and axes (not of values).
+    """Return the state as arrays, its time in the dtype of the coordinates. Check types and axes, not values.
 
     Raises:
-        TypeError: no `State`, or coordinates that are not floating point or not of one dtype.
-        ValueError: more or fewer axes than one state has.
+        TypeError: not a `State`, or coordinates that are not floating point or not of one dtype.
+        ValueError: wrong number of axes.
     """
     if not isinstance(state, State):
         hint = ": initialize returns (state, info)" if isinstance(state, tuple) else ""
@@ -325,11 +326,11 @@ def checked_state(state: Any) -> State:
 
 
 def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, why: str = "") -> Any:
-    """Returns what a method of a system returned, after a check of its type, shape (None: any length) and dtype.
+    """Return the result of a system method after a check of its type, shape (None: any length) and dtype.
 
     Raises:
-        TypeError: not an array, or of another dtype than the state.
-        ValueError: another shape.
+        TypeError: not an array, or a dtype that differs from the state.
+        ValueError: wrong shape.
     """
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise TypeError(f"system.{method} must return an array, got {type(value).__name__}; jnp.stack([...]) makes one")
@@ -346,18 +347,18 @@ def checked(method: str, value: Any, shape: tuple[int | None, ...], dtype: Any, 
 
 
 def check_system(system: Any) -> None:
-    """Raises where `system` is no system, or its numbers have no meaning.
+    """Raise an error if `system` is not a system, or if a parameter is out of range.
 
     Raises:
-        TypeError: no instance of `System`, or its class is no pytree.
-        ValueError: requirements that are not met, see `jaxdae.requirements`.
+        TypeError: not an instance of `System`, or its class is not a pytree.
+        ValueError: unmet requirements, see `jaxdae.requirements`.
     """
     check_is_system(system)
     check_requirements("system", system)
 
 
 def check_is_system(system: Any) -> None:
-    """Raises TypeError where `system` is no instance of `System`, or its class is no pytree."""
+    """Raise TypeError if `system` is not an instance of `System`, or its class is not a pytree."""
     if not isinstance(system, AnySystem):
         name = f"the class {system.__name__}" if isinstance(system, type) else type(system).__name__
         hint = ": planar_mechanism returns (mechanism, q)" if isinstance(system, tuple) else ""
@@ -370,15 +371,15 @@ MODEL_TEXT = "model must be a System (planar_mechanism returns one and its start
 
 
 def is_system(system: Any) -> bool:
-    """Returns whether something is an instance of `System`, or stands for one on the host while requirements are checked."""
+    """Return whether an object is a `System`, or represents one on the host during requirement checks."""
     return offers(system, "mass_matrix", "retract")
 
 
 def check_fit(system: Any, state: State) -> None:
-    """Raises where `system` is no system, its rows are no vectors, or its mass matrix and `retract` do not fit the lengths of q and v.
+    """Raise an error unless `system` is a system with vectors of rows that fits the lengths of q and v.
 
     Raises:
-        TypeError: no `System`, or rows that are no arrays or of another dtype than the state.
+        TypeError: not a `System`, or rows that are not arrays or whose dtype differs from the state.
         ValueError: lengths that do not fit.
     """
     check_system(system)
@@ -396,7 +397,7 @@ def check_fit(system: Any, state: State) -> None:
                 f" stacked leaf of the system: {error}"
             ) from error
         checked(method, result, shape, q.dtype, why)
-    named = system.names.coordinates  # Those that are missing have numbers for names.
+    named = system.names.coordinates  # Missing names are numbered.
     if len(named) > q.shape[0]:
         raise ValueError(f"state.q must have {len(named)} numbers ({', '.join(named)}), got {q.shape[0]}")
     checked("constraint(t, q)", jax.eval_shape(system.constraint, state.t, q), (None,), q.dtype)
@@ -404,10 +405,10 @@ def check_fit(system: Any, state: State) -> None:
 
 
 def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
-    """Returns `system.force(t, q, v, u)`.
+    """Return `system.force(t, q, v, u)`.
 
     Raises:
-        TypeError: a first-order system, which has no forces; or the force reads an input, but there is none.
+        TypeError: a first-order system, which has no forces; or the force reads an input but u is None.
     """
     if system.first_order:
         raise TypeError(
@@ -418,10 +419,10 @@ def applied_force(system: Any, t: Any, q: Any, v: Any, u: Any) -> Any:
 
 
 def wanted_rate(system: Any, t: Any, x: Any, u: Any) -> Any:
-    """Returns `system.rate(t, x, u)`.
+    """Return `system.rate(t, x, u)`.
 
     Raises:
-        TypeError: the rate reads an input, but there is none.
+        TypeError: the rate reads an input but u is None.
     """
     return _with_input(system.rate, (t, x, u))
 
@@ -439,10 +440,10 @@ def _with_input(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def energy(system: AnySystem, state: State) -> Scalar:
-    """Returns kinetic plus potential energy in J; constant along motions without driving and damping."""
+    """Return kinetic plus potential energy in J; it is constant along motions without driving and damping."""
     return system.kinetic_energy(state.q, state.v) + system.potential_energy(state.t, state.q)
 
 
 def as_dense_mass(system: AnySystem, state: State) -> Square:
-    """Returns M(q) as an array (nv, nv), whatever structure the system exploits."""
+    """Return M(q) as an array (nv, nv), regardless of the structure of the mass operator."""
     return system.mass_operator(state.q).as_dense()

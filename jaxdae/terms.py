@@ -1,4 +1,4 @@
-"""All constraint rows of a system at a state: residuals, J and gamma, together or one by one."""
+"""All constraint rows of a system at a state: residuals, J and gamma, together or separately."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ConstraintTerms:
 
 @dataclasses.dataclass(frozen=True)
 class TermsOnDemand:
-    """Terms of which each is evaluated, and checked, where it is asked for: derivatives of what nobody asks for are never formed.
+    """Constraint terms that are evaluated and checked on access, so that unused derivatives are never formed.
 
     Attributes:
         system: the mechanical system.
         state: time (s), coordinates and velocities.
-        jacobian_operator: J there.
+        jacobian_operator: J at this state.
     """
 
     system: AnySystem
@@ -42,7 +42,7 @@ class TermsOnDemand:
     jacobian_operator: JacobianOperator
 
     def __post_init__(self) -> None:
-        """Checks that J fits the rows; this is no pytree, so that nothing but the caller makes it."""
+        """Check that J fits the rows. The class is not a pytree, so JAX never constructs it."""
         rows = jax.eval_shape(velocity_residual, self.system, self.state).shape[0]
         shape = rows, *self.state.v.shape
         checked("constraint_jacobian(t, q, v)", self.jacobian_operator, shape, self.state.q.dtype, self._declared(rows))
@@ -75,12 +75,12 @@ class TermsOnDemand:
 
 
 Terms = ConstraintTerms | TermsOnDemand
-"""What a stabilization sees of the rows at a state: `position`, the residual g (ng,); `velocity`, the rates and residuals [g'; w] (nc,);
-`jacobian_operator` and `jacobian`, J (nc, nv); `bias`, gamma (nc,)."""
+"""The constraint terms at a state, for a stabilization: `position`, the residual g (ng,); `velocity`, the
+rates and residuals [g'; w] (nc,); `jacobian_operator` and `jacobian`, J (nc, nv); `bias`, gamma (nc,)."""
 
 
 def constraint_terms(system: AnySystem, state: State) -> ConstraintTerms:
-    """Returns residuals, Jacobian and bias of all constraint rows, position-level rows first.
+    """Return residuals, Jacobian and bias of all constraint rows, position-level rows first.
 
     Args:
         system: the mechanical system.

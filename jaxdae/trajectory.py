@@ -1,18 +1,21 @@
-"""Many steps in one compiled program, for one world or for thousands.
+"""Rollouts: many steps in one compiled program, for one world or for thousands.
 
-A rollout is a `lax.scan` over steps. Three things happen around each step:
+A rollout is a `lax.scan` over steps. The loop adds three features to each step:
 
-* *Checkpointing.* The step is rematerialized in reverse mode, so that only its start state is kept, and what Newton's iterations found in
-  it: these do not run a second time. `keep` lets more of it be kept. With `segment=k` only every k-th state is kept, and memory falls
-  from O(steps) to O(steps / k + k) states.
-* *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at its last good state
-  with that status (see `guarded_step`). A world whose start breaks the constraints does not move at all (see `jaxdae.consistency`). In a
-  batch its derivatives are those of its last good state, so that gradients of what worlds share stay finite; of a single world, where
-  nothing else is at stake, they are NaN (see `undefined_if_failed`), because nothing that was found there is what was asked for.
-* *Thinning.* One entry is kept every `save_every` steps; the violations in it are the largest since the entry before.
+* *Checkpointing.* Reverse mode rematerializes the step. It saves only the start state of the step and the
+  results of Newton's iterations in it, which therefore do not run a second time. `keep` selects more values
+  to save. With `segment=k` only every k-th state is saved, and memory falls from O(steps) to O(steps / k + k)
+  states.
+* *Freezing.* A step whose result is not finite, or whose status is not OK, is discarded: the world stays at
+  its last good state with that status (see `guarded_step`). A world whose start violates the constraints does
+  not move at all (see `jaxdae.consistency`). In a batch, the derivatives of a failed world are the
+  derivatives of its last good state, so that gradients of shared parameters stay finite. For a single failed
+  world they are NaN (see `undefined_if_failed`), because no valid result exists.
+* *Thinning.* One entry is saved every `save_every` steps; its violations are the largest since the previous
+  entry.
 
-`batch_rollout` runs the same scan over a step that is vectorized over worlds, with the world axis *last* in every array: the small
-matrices of a mechanism are then vectorized over worlds by the compiler.
+`batch_rollout` runs the same scan over a step that is vectorized over worlds, with the batch axis *last* in
+every array. The compiler then vectorizes the small matrices of a mechanism over worlds.
 """
 
 from __future__ import annotations
@@ -59,15 +62,17 @@ _ARGUMENTS = ("system", "integrator", "state", "controls")
 
 @pytree
 class Trajectory:
-    """What a rollout returns: a stacked `State` and a stacked `StepInfo`, one entry for every `save_every` steps, and the memory.
+    """The result of a rollout: a stacked `State`, a stacked `StepInfo`, and the memory of the integrator.
 
-    The leading axes are (time,), or (world, time) from `batch_rollout`. The start state is not among the entries.
+    There is one entry per `save_every` steps. The leading axes are (time,), or (world, time) from
+    `batch_rollout`. The start state is not included.
 
     Attributes:
         state: the states.
-        info: what the steps found out.
-        memory: what the integrator carries after the last step, without a time axis: `rollout(memory=trajectory.memory)` goes on. It is
-            without leaves for methods that carry nothing. Factorizations are made anew from the state and are not part of it.
+        info: the diagnostics of the steps.
+        memory: the internal state of the integrator after the last step, without a time axis;
+            `rollout(memory=trajectory.memory)` continues from it. It has no leaves for methods without
+            internal state. It excludes factorizations, which are recomputed from the state.
     """
 
     state: Leaf
@@ -75,10 +80,11 @@ class Trajectory:
     memory: Leaf = ()
 
     def to_xarray(self, system: AnySystem | None = None) -> Any:
-        """Returns the trajectory as an `xarray.Dataset` with the dimensions world, time, coordinate, velocity and row.
+        """Return an `xarray.Dataset` with the dimensions world, time, coordinate, velocity and row.
 
         Args:
-            system: whose names and units of coordinates, velocities and rows are the labels; left out: numbers.
+            system: the system whose names and units label coordinates, velocities and rows; by default the
+                labels are numbered.
 
         Raises:
             ModuleNotFoundError: xarray is not installed.
@@ -100,37 +106,40 @@ def rollout(
     memory: Any = None,
     keep: Keep = Keep.STATES,
 ) -> Trajectory:
-    """Returns the trajectory of one world over a fixed number of fixed steps.
+    """Return the trajectory of one world over a fixed number of fixed steps.
 
     Args:
         system: the mechanical system.
         integrator: a one-step method, such as `Projected(RungeKutta.rk4())`.
-        state: the start; see `initialize` for a consistent one.
-        controls: inputs (steps, nu), each held over its step; or a feedback law (t, state) -> u that is evaluated at every
-            stage; or None. A law is a pytree with `__call__`, whose gains are leaves, or a plain function, which is part of
-            the program: another function compiles anew.
+        state: the start; use `initialize` to make it consistent.
+        controls: inputs (steps, nu), each held over its step; or a feedback law (t, state) -> u that is
+            evaluated at every stage; or None. A law is a pytree with `__call__`, whose gains are leaves, or a
+            plain function, which is part of the program: another function triggers recompilation.
         dt: the step in s; a leaf: changing it does not recompile.
-        steps: how many steps; taken from `controls` where these are an array.
-        save_every: steps from one entry of the trajectory to the next; must divide `steps`.
-        segment: steps from one checkpoint of reverse mode to the next; must divide `steps`, and divide or be divided by
-            `save_every`. None keeps one state a step, and what `keep` says.
-        start_tolerance: how far the start may be off the constraints before the status of all entries is INCONSISTENT_START, relative to
-            1 + the largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.consistency`; 1e-5 by default (3.5e-4 in
-            single precision), a leaf. `jnp.inf` lets any start pass, for feedback that is to close it.
-        memory: `trajectory.memory` of another rollout, where this one goes on from its end, which is then not checked anew; None to
-            begin.
-        keep: what reverse mode keeps of a step, see `Keep`; with `segment` only while it goes through the segment.
+        steps: the number of steps; taken from `controls` if given as an array.
+        save_every: steps between entries of the trajectory; must divide `steps`.
+        segment: steps between checkpoints of reverse mode; must divide `steps`, and divide or be divided by
+            `save_every`. None saves one state per step, and the values selected by `keep`.
+        start_tolerance: the largest accepted violation of the constraints at the start, relative to 1 + the
+            largest coordinate in m or rad and 1 + the largest velocity, see `jaxdae.consistency`. A larger
+            violation sets the status of all entries to INCONSISTENT_START. It is 1e-5 by default (3.5e-4 in
+            single precision), a leaf. `jnp.inf` accepts any start, for feedback that closes it.
+        memory: `trajectory.memory` of another rollout, to continue from its end, which is then not checked
+            again; None to start.
+        keep: the values of a step that reverse mode saves, see `Keep`; with `segment` only within the current
+            segment.
 
     Returns:
         `Trajectory` with steps / save_every entries. Check it with `raise_if_failed`.
 
     Raises:
         ValueError: counts that are not positive or do not divide, dt <= 0, shapes that do not fit.
-        TypeError: coordinates that are not floating point, counts that are no integers.
+        TypeError: coordinates that are not floating point, counts that are not integers.
 
-    Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and reverse. From the first step that
-    fails on, the derivative of every entry is NaN, and with it the gradient of any loss in reverse mode: no step of a gradient method
-    should rest on it. Worlds that may fail among others are a matter of `batch_rollout`.
+    Compiled, and differentiable with respect to system, integrator, state, controls and dt, forward and
+    reverse. From the first failed step on, the derivatives of all entries are NaN, and so is the gradient of
+    any loss in reverse mode. Do not base a gradient step on them. If some worlds may fail, use
+    `batch_rollout`.
     """
     plan = make_plan(controls, steps, save_every, segment, keep, time_axis=0)
     state, tolerance = checked_start(system, integrator, state, start_tolerance)
@@ -157,33 +166,35 @@ def batch_rollout(
     keep: Keep = Keep.STATES,
     layout: Layout = Layout(),
 ) -> Trajectory:
-    """Returns the trajectories of many worlds, which may differ in any leaf.
+    """Return the trajectories of many worlds, which may differ in any leaf.
 
     Args:
         system: the system, or a stack of systems (see `in_axes`).
         integrator: a one-step method, or a stack of them.
         state: the starts, stacked along a leading world axis; its `t` may be a single number.
-        controls: as in `rollout`; different inputs for each world are (worlds, steps, nu) with axis 0 in `in_axes`.
+        controls: as in `rollout`; different inputs per world are (worlds, steps, nu) with axis 0 in
+            `in_axes`.
         dt: the step in s, the same for all worlds.
-        steps: how many steps; taken from `controls` where these are an array.
+        steps: the number of steps; taken from `controls` if given as an array.
         save_every: as in `rollout`.
         segment: as in `rollout`.
-        in_axes: which leaves of (system, integrator, state, controls) are stacked, as in `jax.vmap`: 0 or None for a whole argument,
-            or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
+        in_axes: stacked leaves of (system, integrator, state, controls), as in `jax.vmap`: 0 or None for a
+            whole argument, or a pytree of them; `batch_axes(system, "mass", "gravity")` makes one.
         start_tolerance: as in `rollout`, the same for all worlds.
         memory: as in `rollout`, of all worlds: every leaf stacked.
         keep: as in `rollout`.
-        layout: on which devices the worlds run, and how many of them at a time, see `Layout`.
+        layout: the devices of the worlds and the number of worlds per chunk, see `Layout`.
 
     Returns:
-        `Trajectory` with axes (world, time, ...). The result of each world is that of its own `rollout` to round-off, and a world
-        that fails does not touch the others: it keeps its last good state and the derivative of that. Losses of `jaxdae.tuning` are NaN
-        where a world failed; in one of your own, look at `trajectory.info.status`.
+        `Trajectory` with axes (world, time, ...). The result of each world equals its own `rollout` to
+        round-off. A failed world does not affect the others: it keeps its last good state and the derivative
+        of that state. Losses of `jaxdae.tuning` are NaN if a world failed; in your own loss, check
+        `trajectory.info.status`.
 
     Raises:
         ValueError: as in `rollout`; no stacked leaf, or stacks of different lengths.
 
-    Where JAX sees several devices, the worlds are spread over them; `layout` chooses others.
+    If JAX has several devices, the worlds are distributed over them; `layout` selects other devices.
     """
     if not isinstance(in_axes, tuple | list) or len(in_axes) != 4:
         raise ValueError(f"in_axes must have four entries, for system, integrator, state and controls; got {in_axes!r}")
@@ -199,7 +210,7 @@ def batch_rollout(
     leaves, structure = jax.tree.flatten(arguments)
     axes = leaf_axes((in_axes[0], in_axes[1], state_axes, in_axes[3]), arguments)
     worlds = count_worlds(leaves, axes)
-    # Where the leaves of a world are stacked, so are the sides of its requirements.
+    # Mark stacked leaves, so that requirements compare them world by world.
     seen = jax.tree.unflatten(structure, [x if k is None else Stacked(x, k) for x, k in zip(leaves, axes, strict=True)])
     for name, part in zip(_ARGUMENTS, seen, strict=True):
         check_requirements(name, part)
@@ -241,10 +252,13 @@ def _rollout(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, m
 
 
 def _one_world(system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, tolerance: Any, plan: Plan) -> Trajectory:
-    """Return the trajectory of one world, whose derivatives after a failure are those of its last good state."""
+    """Return the trajectory of one world.
+
+    After a failure the derivatives are those of its last good state.
+    """
     check_fit(system, state)
     system, integrator, controls = prepared((system, integrator, controls))
-    still = jax.lax.stop_gradient  # What has no derivative is not differentiated: that would only be traced and thrown away.
+    still = jax.lax.stop_gradient  # Differentiating values without derivatives would waste tracing time.
     status = first_status(*still((system, integrator, controls, state, dt, tolerance)), memory is not None)
     status = first_failure(status, feedback_status(*still((system, integrator, state, dt))))
     begun = integrator.init(system, state)
@@ -256,17 +270,19 @@ def _one_world(system: Any, integrator: Any, state: Any, controls: Any, dt: Any,
 def advance(
     system: Any, integrator: Any, state: Any, controls: Any, dt: Any, memory: Any, status: Any, plan: Plan
 ) -> tuple[tuple[State, StepInfo], Any]:
-    """Returns ((states, infos), memory) of one world that goes on: `rollout` without checks, with finite derivatives where it fails.
+    """Return ((states, infos), memory) of one world: `rollout` without checks.
+
+    The derivatives stay finite after a failure.
 
     Args:
         system: the mechanical system.
         integrator: a one-step method.
-        state: where the world is.
+        state: the current state of the world.
         controls: inputs (steps, nu), a law as a pytree, or None.
         dt: the step () in s, of the dtype of the state.
-        memory: what the method carries.
-        status: of the world () before; anything but OK keeps it frozen.
-        plan: how many steps, and what is kept of them.
+        memory: the internal state of the method.
+        status: of the world () before; any status except OK keeps it frozen.
+        plan: the number of steps, and the values to save.
     """
     system, integrator, controls = prepared((system, integrator, controls))
     law = controls if callable(controls) else None
@@ -320,14 +336,14 @@ def _parted(leaves: list[Any], axes: tuple[int | None, ...]) -> tuple[list[Any],
 
 
 def _mixed(stacked: list[Any], shared: list[Any], axes: tuple[int | None, ...]) -> list[Any]:
-    """Return the leaves in their order, from their two parts."""
+    """Return the leaves in their original order, from their two parts."""
     each, same = iter(stacked), iter(shared)
     return [next(same if k is None else each) for k in axes]
 
 
 @pytree
 class _Fallback:
-    """The reason why XLA runs a rollout, empty if a kernel runs it. It is static, so that `jax.jit` caches it with the program."""
+    """The reason why XLA runs a rollout, empty if a kernel runs it. It is static, so `jax.jit` caches it."""
 
     reason: str = static(default="")
 
@@ -336,7 +352,10 @@ class _Fallback:
 def _fused_batch_rollout(
     leaves: list[Any], dt: Any, memory: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], placement: Placement, plan: Plan
 ) -> tuple[Trajectory, _Fallback]:
-    """Return the result of `_batch_rollout` by a kernel that runs the program of one world; by XLA if it cannot become a kernel."""
+    """Return the result of `_batch_rollout` from a kernel that runs the program of one world.
+
+    If the program cannot become a kernel, XLA runs it.
+    """
     last, carried = _worlds_last(leaves, axes, memory)
     real = jnp.asarray(jax.tree.unflatten(structure, leaves)[2].q).dtype
 
@@ -363,7 +382,7 @@ def _fused_batch_rollout(
 def _together(
     leaves: list[Any], memory: Any, *, dt: Any, tolerance: Any, structure: Any, axes: tuple[int | None, ...], worlds: int, plan: Plan
 ) -> Trajectory:
-    """Returns the trajectories (world, time, ...) of worlds whose leaves, and memory, are stacked along the last axis."""
+    """Return the trajectories (world, time, ...) of worlds that are stacked along the last axis."""
     system, integrator, state, controls = jax.tree.unflatten(structure, leaves)
     last_axes = jax.tree.unflatten(structure, [None if k is None else -1 for k in axes])
     system_axes, integrator_axes, state_axes, controls_axes = last_axes
@@ -377,7 +396,7 @@ def _together(
     def spread(x: Any, axis: int | None) -> Any:
         return x if axis is not None else jnp.broadcast_to(x[..., None], (*x.shape, worlds))
 
-    # Every world has a time of its own, because a failed world stops its clock.
+    # Every world has its own time, because a failed world stops its clock.
     state = State(*(spread(getattr(state, name), getattr(state_axes, name)) for name in ("t", "q", "v")))
 
     law, law_axes, input_axes = (controls, controls_axes, None) if callable(controls) else (None, None, controls_axes)
@@ -418,11 +437,12 @@ def _together(
 
 
 def _together_in_the_loop(system: Any, at: Point) -> tuple[Any, Point]:
-    """Returns both as they are, to the compiler as something that changes from step to step.
+    """Return both unchanged, behind a fusion barrier that makes them loop-variant for the compiler.
 
-    It would otherwise move operations on the system alone out of the loop, such as giving an array another shape, and only then look for
-    operations that are the same: what a step evaluates several times then reads arrays that look different, and is computed several times.
-    Measured on CPU, microseconds a step before and after: a four-bar in joint coordinates, one world 7.5 and 5.5, each of 64 1.5 and 1.0; a
-    tree of 30 bodies in space, one world 31 and 22.
+    Otherwise the compiler moves operations on the system alone out of the loop, such as reshapes, before it
+    eliminates common subexpressions. Repeated evaluations in the step then read arrays that look different,
+    and are computed several times. Measured on CPU, microseconds per step before and after: a four-bar in
+    joint coordinates, one world 7.5 and 5.5, per world of 64 worlds 1.5 and 1.0; a tree of 30 bodies in
+    space, one world 31 and 22.
     """
     return jax.lax.optimization_barrier((system, at))
