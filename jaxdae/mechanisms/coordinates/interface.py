@@ -183,8 +183,7 @@ class BodyCoordinates(abc.ABC):
         return None
 
     def own(self, joint: str, number: int) -> tuple[int, int] | None:
-        """Return the index of a joint coordinate in q and of its rate in v, or None if q does not contain
-        it."""
+        """Return the indices of a joint coordinate in q and of its rate in v, or None if q has none."""
         return None
 
     def elastic_energy(self, q: Coordinates) -> Scalar | None:
