@@ -112,7 +112,7 @@ def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str,
 
 
 def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
-    """Return the errors of a cut that frees bodies which joints outside of any tree constrain."""
+    """Return the errors of a cut that frees a body which a joint without `in_tree` constrains."""
     whole = {edge.child for edge in _edges(bodies, [joint for joint in joints if joint.in_tree]) if edge.joint is None}
     roots: dict[str, str] = {GROUND: GROUND}
     for edge in edges:
@@ -178,8 +178,8 @@ def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related:
     Loops with mobility <= 0, or with more prescribed motions than mobility, can move only because of special
     geometry: Bennett's and Bricard's linkages, planar linkages of hinges in space, parallelograms with three
     cranks. A truss without mobility also counts. A single loop with mobility < 0 has redundant rows, whatever
-    the mobility of the loops around it. The function also counts bodies with two lateral rows of wheels,
-    whose axles are usually parallel, and relations, each of which removes one freedom.
+    the mobility of the loops around it. Two lateral rows of wheels on one body also count as overconstrained,
+    because the axles are usually parallel. Each relation removes one freedom.
 
     Args:
         joints: the resolved joints with bodies `a` and `b`.

@@ -45,8 +45,8 @@ class Pairs(NamedTuple):
 class Kinematics(NamedTuple):
     """The motion of all bodies: stacked frames, twists, and the bias of the twists.
 
-    Every entry of frames and twists is an array (n,). Twists are None if no caller needs them. The bias is T'
-    v for the twists T v, that is the rate of the twists at v' = 0; None stands for zero.
+    Every entry of frames and twists is an array (n,). Twists are None if no caller needs them. For the twists
+    T v, the bias is T' v: the rate of the twists at v' = 0. None stands for zero.
     """
 
     frame: Any

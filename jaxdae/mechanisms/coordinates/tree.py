@@ -16,9 +16,9 @@ inertias,
 
 Wrenches on bodies act on all joints that carry the bodies: (T^T F)_j = S_j . sum of F over the bodies in the
 subtree of j. A constant 0/1 matrix contains the ancestor relation. Up to 96 velocities, the sums are products
-with this matrix; larger trees use recursions (`jaxdae.trees.sweep`). Trees with at least 10 velocities never
-form M, but factorize it by articulated bodies (`articulated`). The frame of a link follows from the frame of
-its parent (`poses`).
+with this matrix; larger trees use recursions (`jaxdae.trees.sweep`). From 10 velocities on, 24 with loops, M
+is a `TreeMass` (`articulated`). Batches and trees beyond 96 velocities factorize it by articulated bodies,
+without forming the matrix. The frame of a link follows from the frame of its parent (`poses`).
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
@@ -175,9 +175,9 @@ class TreeCoordinates(BodyCoordinates):
 
         Each link moves like a rigid body, together with everything fixed in it. Let V be the motion of the
         link: the sum of the motions S_j xi_j, with velocities xi, over all links that carry it. A frame fixed
-        in the link then changes like a frame that moves with V, and a motion S fixed in the link changes by V
-        x S. All quantities are relative to the origin of the tree, the position of its first link.
-        Translations of the first link therefore move the origin instead of the links.
+        in the link then changes like a frame that moves with V, and a motion S fixed in the link has the
+        derivative V x S. All quantities are relative to the origin of the tree, the position of its first
+        link. Translations of the first link therefore move the origin instead of the links.
 
         Args:
             q: the coordinates (nq,).
@@ -251,8 +251,7 @@ class TreeCoordinates(BodyCoordinates):
         return Kinematics(frames, twists, rate.acceleration_at(near.bodies, motion, twists))
 
     def _sum_to_leaves(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Return sums (k, links) of entries (k, nv) over the velocities that move a link, for several
-        lists."""
+        """Return sums (k, links) of entries (k, nv) over the velocities that move a link, per list."""
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = sum_to_leaves(self.structure.tree, entries.T)
