@@ -1,1 +1,1 @@
-"""Geometry that knows no mechanics: rotations, and the cosine and sine of an angle together."""
+"""Geometry without mechanics: rotations, frames, screws, terrains, and trigonometric functions."""

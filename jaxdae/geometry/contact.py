@@ -1,44 +1,51 @@
-"""Where thin discs and spheres touch a terrain z = h(x, y).
+"""Contact of thin discs and spheres with a terrain z = h(x, y).
 
-Let n be the unit normal of the terrain beneath a point p, n = (-g, 1) n_z with g = (h_x, h_y), n_z = 1 / sqrt(1 + |g|^2). The contact is a
-point p of the wheel whose clearance phi = (p_z - h) n_z is stationary along the wheel. With center c and radius r, p = c - r d, |d| = 1:
+Let n be the unit normal of the terrain below a point p, with g = (h_x, h_y), n_z = 1 / sqrt(1 + |g|^2) and n
+= (-g, 1) n_z. The contact is a point p of the wheel with a stationary clearance phi = (p_z - h) n_z along the
+wheel. With center c and radius r, p = c - r d, |d| = 1:
 
-    disc with axle s (a unit vector)     d . s = 0,   n . e = 0 with e = s x d: the tangent of the rim is in the surface,
-    sphere                               d = n.
+    disc with axle s (|s| = 1)     d . s = 0,   n . e = 0 with e = s x d: the rim is tangent to the surface,
+    sphere                         d = n.
 
-*Iteration, disc.* The unknown is the angle from d to n in the plane of the wheel, delta = atan2(-n . e, n . d). It is the angle of d minus
-that of the normal, so that Newton's method in it begins well from the normal under the center. Along the rim
+*Iteration, disc.* The unknown is the angle delta = atan2(-n . e, n . d) from d to n in the plane of the
+wheel. It is the angle of d minus the angle of the normal, so the normal below the center is a good start for
+Newton's method. Along the rim
 
     delta' = 1 + r e . N e / n . d,        N x = -n_z (H x, 0) - n n_z^2 g . H x,
 
-with N the change of n with the place and H the second derivatives of h; of a vertical wheel on a road h(x) that is 1 - r h'' / W^3. It is
-positive as long as the wheel is curved more than what it stands in. Else it touches at two places or more, and the formulas are those of
-one of them.
-A correction  d <- d - e tan(delta) / delta',  made a unit vector, turns d by -delta / delta' to first order, without an arc
-tangent, a cosine or a sine.
+where N is the derivative of n with respect to the position, and H contains the second derivatives of h. For a
+vertical wheel on a road h(x), delta' is 1 - r h'' / W^3. It is positive if the wheel has a larger curvature
+than the terrain below it. Otherwise the wheel touches the terrain at two or more points, and the formulas
+describe one of them. The correction  d <- d - e tan(delta) / delta',  after normalization, rotates d by
+-delta / delta' to first order. It needs no arc tangent, cosine or sine.
 
-*Iteration, sphere.* The same holds with all directions in the surface. F' of the iteration is similar to I - r S with S the shape operator;
-its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
+*Iteration, sphere.* The same equations hold for all directions in the surface. F' of the iteration is similar
+to I - r S with the shape operator S. Its eigenvalues are 1 - r kappa, with the principal curvatures kappa.
 
-*Derivatives* follow from the conditions; the iteration is not differentiated. Let h_t and n_t be what the terrain itself does, where its
-numbers are what is differentiated for. The disc has, with u = c' - r' d + r (d . s') s, p' = u - r beta' e and
+*Derivatives* follow from the contact conditions; the iteration is not differentiated. Let h_t and n_t be the
+changes of h and n due to the parameters of the terrain. For the disc, let u = c' - r' d + r (d . s') s. Then
+p' = u - r beta' e and
 
-    beta' (n . d + r e . N e) = n . (s' x d) + e . (N u + n_t),      n' = N p' + n_t,      phi' = n . u - n_z h_t,
+    beta' (n . d + r e . N e) = n . (s' x d) + e . (N u + n_t),    n' = N p' + n_t,    phi' = n . u - n_z h_t.
 
-and the sphere, with D = -n_z (I - n_z^2 g g^T) the change of d_xy with g,
+For the sphere, with the derivative D = -n_z (I - n_z^2 g g^T) of d_xy with respect to g,
 
-    (I + r H D) g' = H (c' - r' d)_xy + g_t,     p' = c' - r' d - r n',      phi' = n . c' - r' - n_z h_t.
+    (I + r H D) g' = H (c' - r' d)_xy + g_t,    p' = c' - r' d - r n',    phi' = n . c' - r' - n_z h_t.
 
-The motion of the contact on the wheel is not in n . u, because phi is stationary, but it is in n'. With d held constant phi and its
-gradient would be right, and the second derivatives wrong. These rules are written in terms of their own results and are differentiated as
-they stand, so that derivatives of all orders are exact. Accelerations ask for second derivatives of h, their gradients for third ones.
+The motion of the contact on the wheel does not appear in n . u, because phi is stationary, but it appears in
+n'. With d held constant, phi and its gradient would be correct, but the second derivatives would be wrong.
+The rules use their own results and are differentiated as written, so derivatives of all orders are exact.
+Accelerations need second derivatives of h, and their gradients need third derivatives.
 
-phi' is that of the distance from the surface, which phi is to first order. What is left out, phi n'_z / n_z, vanishes with all of its
-derivatives along motions on the ground. Off the ground gradients of phi are wrong by the clearance over the radius of the hills.
+phi' is the derivative of the distance from the surface, which equals phi to first order. The neglected term,
+phi n'_z / n_z, and all its derivatives vanish along motions on the ground. Off the ground, gradients of phi
+have a relative error of the clearance over the radius of the hills.
 
 References:
-    A. A. Shabana, K. E. Zaazaa, H. Sugiyama, "Railroad Vehicle Dynamics", CRC Press, 2008, chapter 4 (contact conditions).
-    M. Tarokh, G. McDermott, "Kinematics modeling and analyses of articulated rovers", IEEE Trans. Robotics 21 (2005) (contact angles).
+    A. A. Shabana, K. E. Zaazaa, H. Sugiyama, "Railroad Vehicle Dynamics", CRC Press, 2008, chapter 4 (contact
+    conditions).
+    M. Tarokh, G. McDermott, "Kinematics modeling and analyses of articulated rovers", IEEE Trans. Robotics 21
+    (2005) (contact angles).
     M. P. do Carmo, "Differential Geometry of Curves and Surfaces", 1976, section 3.3 (graphs of functions).
 """
 
@@ -55,32 +62,37 @@ from jaxdae.geometry.terrain import Terrain
 from jaxdae.moving import is_still
 
 _ITERATIONS = 8
-"""Corrections at most; from a guess half a radian away Newton's method has squared its error often enough after six. Where the margin is
-below `_SLOWEST` each takes only a part of the error away, half of it at a margin of 0.1. More would leave the bottom of a pit that is
-narrower than the wheel, where the margin is negative, for one of its walls, where it is not."""
+"""The largest number of corrections. From a guess with an error of half a radian, Newton's method converges
+quadratically within six corrections. For a margin below `_SLOWEST`, each correction removes only a part of
+the error, half of it at a margin of 0.1. With more corrections, the iteration would leave the bottom of a pit
+that is narrower than the wheel, where the margin is negative, and converge to one of its walls, where the
+margin is positive."""
 
 _FOUND = 1e-2
-"""A last correction above this, in rad, has found nothing."""
+"""The largest last correction of a converged iteration, in rad."""
 
 _ACCURACY = 0.6
-"""A correction of eps to this power is the last one: what is left is its square times some tens at most."""
+"""The exponent of eps for the stopping tolerance. The remaining error is the square of the last correction,
+times a few tens at most."""
 
 _SLOWEST = 0.2
-"""The slope below which steps are shortened while the root is looked for; at two contacts it would be zero."""
+"""The lower bound of the slope in a correction. At a double contact the slope is zero, and the step would be
+infinite."""
 
 _FLATTEST = 0.1
-"""The cosine of the angle between d and the normal below which a correction is shortened: at a right angle its tangent is infinite."""
+"""The lower bound of the cosine of the angle between d and the normal in a correction. At a right angle the
+tangent is infinite."""
 
 
 class Contact(NamedTuple):
-    """Where something touches a terrain, all in the frame of the terrain.
+    """The contact of a wheel with a terrain, in the frame of the terrain.
 
     Attributes:
-        place: of the contact on the wheel; at clearance zero on the terrain as well.
-        normal: of the terrain beneath it, of length 1.
-        clearance: () in m, to first order; negative where the wheel is in the ground.
-        margin: () one minus the curvature of the terrain over that of the wheel; not positive where there are two contacts, or where the
-            search for one did not end. It has no derivative.
+        place: the contact point on the wheel; at zero clearance it also lies on the terrain.
+        normal: the unit normal of the terrain below the contact point.
+        clearance: the clearance () in m, to first order; negative if the wheel penetrates the ground.
+        margin: one minus the curvature of the terrain over the curvature of the wheel (). It is not positive
+            if there are two contacts, or if the iteration did not converge. It has no derivative.
     """
 
     place: Vector
@@ -90,12 +102,12 @@ class Contact(NamedTuple):
 
 
 def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
-    """Returns the height of a terrain in m, and its unit normal.
+    """Return the height of a terrain in m, and its unit normal.
 
     Args:
         terrain: the terrain.
-        x: () in m.
-        y: () in m.
+        x: the x coordinate () in m.
+        y: the y coordinate () in m.
     """
     height, along_x, along_y = terrain.height_and_slope(x, y)
     return height, _unit(Vector(-along_x, -along_y, jnp.ones_like(height)))
@@ -103,16 +115,17 @@ def normal_at(terrain: Terrain, x: Any, y: Any) -> tuple[Any, Vector]:
 
 @jax.custom_jvp
 def rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, guess: Vector | None = None) -> Contact:
-    """Returns where a thin disc touches a terrain.
+    """Return the contact of a thin disc with a terrain.
 
     Args:
         terrain: the terrain.
-        center: of the disc in m.
-        axle: a unit vector along its axis; not normal to the surface, where the disc lies flat.
-        radius: in m.
-        guess: of d, a unit vector normal to the axle, where one is known; by default that of `rim_start`.
+        center: the center of the disc in m.
+        axle: a unit vector along the axis of the disc; not normal to the surface, where the disc lies flat.
+        radius: the radius in m.
+        guess: a guess of d, a unit vector normal to the axle; by default the result of `rim_start`.
 
-    Differentiable with respect to everything but the guess, which changes nothing, to all orders that the terrain has.
+    The result is differentiable with respect to all arguments except the guess, to every order that the
+    terrain supports. The guess has no effect on the result.
     """
     return _rim_contact(terrain, center, axle, radius, guess)
 
@@ -122,29 +135,29 @@ def _rim_contact(terrain: Terrain, center: Vector, axle: Vector, radius: Any, gu
     start = rim_start(terrain, center, axle) if guess is None or terrain.flat else guess
     if terrain.flat:
         contact = _on_plane(terrain, center - start.times(radius))
-        # A disc that lies flat touches all around; of an axle that is not a number something else is wrong.
+        # A flat disc touches the ground everywhere. If the axle itself is NaN, the error is elsewhere.
         lies = jnp.isnan(start.x) & ~jnp.isnan(axle.x)
         return contact._replace(margin=jnp.where(lies, -contact.margin, contact.margin))
     return _iterated(lambda direction: rim_correction(terrain, center, axle, radius, direction), start)
 
 
 def rim_start(terrain: Terrain, center: Vector, axle: Vector) -> Vector:
-    """Returns a first guess of d of a disc: the normal of the terrain under its center, turned into the plane of the disc."""
+    """Return a first guess of d of a disc: the normal below its center, projected onto the disc plane."""
     normal = normal_at(terrain, center.x, center.y)[1]
     return _unit(normal - axle.times(axle.dot(normal)))
 
 
 def rim_correction(terrain: Terrain, center: Vector, axle: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
-    """Returns a better d of a disc by a step of Newton's method, and the contact if the given one is right.
+    """Return a better d of a disc by one Newton step, and the contact if the given d is correct.
 
     Args:
         terrain: the terrain.
-        center: of the disc in m.
-        axle: a unit vector along its axis.
-        radius: in m.
+        center: the center of the disc in m.
+        axle: a unit vector along the axis of the disc.
+        radius: the radius in m.
         direction: d, a unit vector from the contact to the center, normal to the axle.
 
-    Not to be differentiated: its results are those of an iteration.
+    Do not differentiate this function: it is one step of an iteration.
     """
     across = axle.cross(direction)
     place = center - direction.times(radius)
@@ -159,7 +172,7 @@ def rim_correction(terrain: Terrain, center: Vector, axle: Vector, radius: Any, 
 
 
 def _iterated(found: Any, start: Vector) -> Contact:
-    """Returns the contact, after corrections of its direction."""
+    """Return the contact after corrections of its direction."""
 
     def corrected(carry: Any) -> Any:
         direction, _, count = carry
@@ -167,34 +180,39 @@ def _iterated(found: Any, start: Vector) -> Contact:
         change = turned - direction
         return turned, jnp.sqrt(change.dot(change)), count + 1
 
-    # A loop, whose results are computed once: unrolled, the compiler would compute them anew for every consumer.
+    # Use a loop: XLA computes its results once. It would recompute unrolled steps in every consumer.
     limit = float(jnp.finfo(start.x.dtype).eps) ** _ACCURACY
     first = start, jnp.full_like(start.x, jnp.inf), 0
     direction, change, _ = jax.lax.while_loop(lambda carry: (carry[1] > limit) & (carry[2] < _ITERATIONS), corrected, first)
     contact = found(direction)[1]
-    # Ground so rough that the corrections do not end is curved more than the wheel somewhere under it.
+    # If the iteration does not converge, the ground is rough and its curvature somewhere exceeds that of the
+    # wheel.
     margin: Any = jnp.where(change <= _FOUND, contact.margin, jnp.minimum(contact.margin, -1.0))
     return contact._replace(margin=margin)
 
 
 def _on_plane(terrain: Terrain, place: Vector) -> Contact:
-    """Returns the contact at the deepest place over a terrain whose normal is the same everywhere."""
+    """Return the contact at the lowest point, over a terrain with a constant normal."""
     height, normal = normal_at(terrain, place.x, place.y)
     return Contact(place, normal, (place.z - height) * normal.z, jnp.ones_like(height))
 
 
 _RIM = np.linspace(-np.pi, np.pi, 32, endpoint=False) + np.pi / 32.0
-"""Where a rim is looked at for a second contact, from the first one, in rad: all around."""
+"""The angles of the rim points that are tested for a second contact, all around the rim, relative to the
+contact, in rad."""
 
 _POLAR, _AZIMUTH = np.repeat(np.arange(1, 5) * np.pi / 6.0, 8), np.tile(np.arange(8) * np.pi / 4.0, 4)
-"""Where a sphere is looked at: angles from the contact, and about it."""
+"""The test points on a sphere: polar angles from the contact, and azimuth angles."""
 
 
 def rim_margin(terrain: Terrain, center: Vector, axle: Vector, radius: Any, contact: Contact) -> Any:
-    """Returns the margin of a contact of a disc; where the rim is in the ground elsewhere, minus how deep over the radius.
+    """Return the margin of a disc contact.
 
-    The curvature at a contact does not know of a step ahead. Thirty-two places all around the rim are looked at: on a steep slope the rim
-    is nearest to the ground uphill of its middle, and a disc that is about to lie flat may meet the ground at its other side.
+    If the rim penetrates the ground elsewhere, the margin is at most minus the penetration over the radius.
+
+    The curvature at a contact does not detect a step ahead. Therefore this function tests thirty-two points
+    all around the rim. On a steep slope the rim is closest to the ground uphill of its middle. A disc that is
+    nearly flat may touch the ground on its other side.
     """
     down = (contact.place - center).times(1.0 / radius)
     across = axle.cross(down)
@@ -202,14 +220,14 @@ def rim_margin(terrain: Terrain, center: Vector, axle: Vector, radius: Any, cont
 
 
 def ball_margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact) -> Any:
-    """Returns the margin of a contact of a sphere, as `rim_margin` does; 32 places within 2 pi/3 of the contact are looked at."""
+    """Return the margin of a sphere contact, as `rim_margin`; test 32 points within 2 pi/3 of the contact."""
     down = (contact.place - center).times(1.0 / radius)
     sines = [np.sin(_POLAR) * np.cos(_AZIMUTH), np.sin(_POLAR) * np.sin(_AZIMUTH)]
     return _margin(terrain, center, radius, contact, down, _tangents(down), np.cos(_POLAR), sines)
 
 
 def _margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact, down: Vector, axes: Any, cos: Any, sines: Any) -> Any:
-    """Returns the margin, from places at center + radius (cos down + sines axes)."""
+    """Return the margin from the points center + radius (cos down + sines axes)."""
     if terrain.flat:
         return contact.margin
     terrain, center, radius, contact, down, axes = jax.tree.map(jax.lax.stop_gradient, (terrain, center, radius, contact, down, axes))
@@ -221,7 +239,8 @@ def _margin(terrain: Terrain, center: Vector, radius: Any, contact: Contact, dow
 
     deepest = jnp.min(around("z") - jax.vmap(terrain.height)(around("x"), around("y")))
     gap = jnp.abs(contact.clearance) / contact.normal.z
-    # A wheel that is not quite on the ground is as far in it beside the contact, and rounding is no second contact.
+    # Next to the contact, the penetration is similar to the penetration at the contact. Rounding errors must
+    # not count as a second contact.
     allowed = 1e-4 * radius + 2.0 * gap + float(jnp.finfo(dtype).eps) ** _ACCURACY
     return jnp.where(deepest < -allowed, jnp.minimum(contact.margin, deepest / radius), contact.margin)
 
@@ -237,7 +256,7 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
     sliding = center_dot - direction.times(radius_dot) + axle.times(radius * direction.dot(axle_dot))
     height_dot, normal_dot = _own_change(terrain, terrain_dot, place, normal)
     along, divisor = _turned(terrain, place, normal, across), normal.dot(direction)
-    if not terrain.flat:  # Products with the curvature of a plane would be computed.
+    if not terrain.flat:  # Avoid products with zero curvature.
         normal_dot = normal_dot + _turned(terrain, place, normal, sliding)
         divisor = divisor + radius * along.dot(across)
     turning = (normal.dot(axle_dot.cross(direction)) + across.dot(normal_dot)) / jnp.where(divisor == 0.0, 1.0, divisor)
@@ -248,15 +267,16 @@ def _rim_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
 
 @jax.custom_jvp
 def ball_contact(terrain: Terrain, center: Vector, radius: Any, guess: Vector | None = None) -> Contact:
-    """Returns where a sphere touches a terrain.
+    """Return the contact of a sphere with a terrain.
 
     Args:
         terrain: the terrain.
-        center: of the sphere in m.
-        radius: in m.
-        guess: of d, a unit vector, where one is known; by default that of `ball_start`.
+        center: the center of the sphere in m.
+        radius: the radius in m.
+        guess: a guess of d, a unit vector; by default the result of `ball_start`.
 
-    Differentiable with respect to everything but the guess, which changes nothing, to all orders that the terrain has.
+    The result is differentiable with respect to all arguments except the guess, to every order that the
+    terrain supports. The guess has no effect on the result.
     """
     return _ball_contact(terrain, center, radius, guess)
 
@@ -270,20 +290,20 @@ def _ball_contact(terrain: Terrain, center: Vector, radius: Any, guess: Vector |
 
 
 def ball_start(terrain: Terrain, center: Vector) -> Vector:
-    """Returns a first guess of d of a sphere: the normal of the terrain under its center."""
+    """Return a first guess of d of a sphere: the terrain normal below its center."""
     return normal_at(terrain, center.x, center.y)[1]
 
 
 def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Vector) -> tuple[Vector, Contact]:
-    """Returns a better d of a sphere by a step of Newton's method, and the contact if the given one is right.
+    """Return a better d of a sphere by one Newton step, and the contact if the given d is correct.
 
     Args:
         terrain: the terrain.
-        center: of the sphere in m.
-        radius: in m.
+        center: the center of the sphere in m.
+        radius: the radius in m.
         direction: d, a unit vector from the contact to the center.
 
-    Not to be differentiated: its results are those of an iteration.
+    Do not differentiate this function: it is one step of an iteration.
     """
     e1, e2 = _tangents(direction)
     place = center - direction.times(radius)
@@ -296,13 +316,13 @@ def ball_correction(terrain: Terrain, center: Vector, radius: Any, direction: Ve
         along = change.dot(direction)
         columns.append((one + (change.dot(e1) + value[0] * along) / ahead, other + (change.dot(e2) + value[1] * along) / ahead))
     margin = _smallest_eigenvalue(columns[0], columns[1])
-    # As far as there are two contacts, a step to the normal itself.
+    # Close to a double contact, step to the normal itself.
     u, v = (jnp.where(margin > _SLOWEST, x, y) for x, y in zip(_solved(columns[0], columns[1], value), value, strict=True))
     return _unit(direction - e1.times(u) - e2.times(v)), Contact(place, normal, (place.z - height) * normal.z, margin)
 
 
 def _tangents(direction: Vector) -> tuple[Vector, Vector]:
-    """Returns axes across a direction of length one, which turn with it; the first is in the plane of x and z."""
+    """Return tangent axes normal to a unit direction, which rotate with it; the first is in the x-z plane."""
     e1 = _unit(Vector(direction.z, jnp.zeros_like(direction.z), -direction.x))
     return e1, direction.cross(e1)
 
@@ -326,7 +346,7 @@ def _ball_rule(primals: Any, tangents: Any) -> tuple[Contact, Contact]:
 
 
 def _changes(out: Contact, rising: Any, place_dot: Vector, height_dot: Any, normal_dot: Vector) -> Contact:
-    """Returns the derivative of a contact from those of its parts."""
+    """Return the derivative of a contact from the derivatives of its parts."""
     return Contact(place_dot, normal_dot, rising - out.normal.z * height_dot, jnp.zeros_like(out.margin))
 
 
@@ -334,7 +354,7 @@ def _rule(rule: Any) -> Any:
     def jvp(primals: Any, tangents: Any) -> Any:
         still = all(is_still(dx) for dx in jax.tree.leaves(tangents[0], is_leaf=is_still))
         filled = jax.tree.map(lambda dx, x: jnp.zeros_like(x) if is_still(dx) else dx, tangents[1:], primals[1:], is_leaf=is_still)
-        # The numbers of the terrain are constant nearly always, and then cost nothing.
+        # The terrain parameters are nearly always constant, and then their derivatives cost nothing.
         terrain_dot = None if still else jax.tree.map(_filled, tangents[0], primals[0], is_leaf=is_still)
         return rule(primals, (terrain_dot, *filled))
 
@@ -349,24 +369,24 @@ rim_contact.defjvp(_rule(_rim_rule), symbolic_zeros=True)
 ball_contact.defjvp(_rule(_ball_rule), symbolic_zeros=True)
 
 
-# The surface.
+# Surface derivatives.
 
 
 def _slope_change(normal: Vector, change: Vector) -> tuple[Any, Any]:
-    """Returns the change of h_x and h_y from that of the normal."""
+    """Return the changes of h_x and h_y from the change of the normal."""
     ratio = change.z / normal.z
     return -(change.x - normal.x * ratio) / normal.z, -(change.y - normal.y * ratio) / normal.z
 
 
 def _normal_change(normal: Vector, along_x: Any, along_y: Any) -> Vector:
-    """Returns the change of the normal from that of h_x and h_y."""
+    """Return the change of the normal from the changes of h_x and h_y."""
     # n_z^2 g . g' = -n_z (n_x g'_x + n_y g'_y)
     shrinking = normal.z * (normal.x * along_x + normal.y * along_y)
     return Vector(-normal.z * along_x, -normal.z * along_y, jnp.zeros_like(shrinking)) + normal.times(shrinking)
 
 
 def _turned(terrain: Terrain, place: Vector, normal: Vector, step: Vector) -> Vector:
-    """Returns N times a step: the change of the normal with the place."""
+    """Return N times a step: the change of the normal with the position."""
     if terrain.flat:
         zero = jnp.zeros_like(place.x)
         return Vector(zero, zero, zero)
@@ -375,7 +395,7 @@ def _turned(terrain: Terrain, place: Vector, normal: Vector, step: Vector) -> Ve
 
 
 def _own_change(terrain: Terrain, terrain_dot: Any, place: Vector, normal: Vector) -> tuple[Any, Vector]:
-    """Returns the changes of height and normal at a place that come from the numbers of the terrain."""
+    """Return the changes of height and normal due to changes of the terrain parameters."""
     if terrain_dot is None:
         zero = jnp.zeros_like(place.x)
         return zero, Vector(zero, zero, zero)
@@ -384,7 +404,7 @@ def _own_change(terrain: Terrain, terrain_dot: Any, place: Vector, normal: Vecto
 
 
 def _curved(terrain: Terrain, place: Vector, normal: Vector, radius: Any) -> Any:
-    """Returns the columns of I + r H D."""
+    """Return the columns of I + r H D."""
     one, zero = jnp.ones_like(place.x), jnp.zeros_like(place.x)
     if terrain.flat:
         return (one, zero), (zero, one)
@@ -398,11 +418,11 @@ def _curved(terrain: Terrain, place: Vector, normal: Vector, radius: Any) -> Any
     return tuple(columns)
 
 
-# Vectors and matrices of two numbers.
+# Linear algebra in two dimensions.
 
 
 def _solved(first: tuple[Any, Any], second: tuple[Any, Any], value: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns the solution of a linear system from the columns of its matrix; not of a singular one."""
+    """Return the solution of a 2 x 2 linear system from the columns of its regular matrix."""
     (uu, vu), (uv, vv) = first, second
     determinant = uu * vv - uv * vu
     divisor = jnp.where(determinant == 0.0, 1.0, determinant)
@@ -410,7 +430,7 @@ def _solved(first: tuple[Any, Any], second: tuple[Any, Any], value: tuple[Any, A
 
 
 def _smallest_eigenvalue(first: tuple[Any, Any], second: tuple[Any, Any]) -> Any:
-    """Returns the smallest eigenvalue of a matrix whose eigenvalues are real, from its columns."""
+    """Return the smallest eigenvalue of a 2 x 2 matrix with real eigenvalues, from its columns."""
     (uu, vu), (uv, vv) = first, second
     half = 0.5 * (uu + vv)
     return half - jnp.sqrt(jnp.maximum(half * half - (uu * vv - uv * vu), 0.0))

@@ -1,16 +1,18 @@
 """Frames, twists and wrenches of bodies in space, as scalars.
 
-A body has a place p (its mass center) and a rotation R, body to world, given by a unit quaternion wxyz. Its twist is (p', omega_body): the
-velocity of the mass center in the world's axes, the angular velocity in those of the body, as in `jaxdae.geometry.rotation`. With [omega]
-the matrix of the cross product, along the motion
+A body has a position p (its mass center) and a rotation R, body to world, given by a unit quaternion wxyz.
+Its twist is (p', omega_body): the velocity of the mass center in world axes, and the angular velocity in body
+axes, as in `jaxdae.geometry.rotation`. With the cross-product matrix [omega], along the motion
 
     R' = R [omega],        R'' = R [omega]^2 + R [omega'].
 
-Functions of frames are differentiated with these tangents, so that nobody has to differentiate a quaternion. A wrench has the same axes,
-force in the world and torque about the mass center in the body, so that its power is the inner product with the twist.
+Functions of frames are differentiated with these tangents, so no code differentiates a quaternion. A wrench
+has the same axes, with the force in world axes and the torque about the mass center in body axes. The power
+of a wrench is therefore the inner product with the twist.
 
-Everything is scalars, a frame has 3 + 9 of them. Stacked over bodies, and over worlds in a batch, each of them is an array of its own with
-the worlds along its contiguous axis, which is what the compiler can vectorize. `jaxdae.geometry.planar` has the same methods.
+All entries are scalars; a frame has 3 + 9 entries. Stacked over bodies, and over the worlds of a batch, each
+entry is a separate array. The worlds are its contiguous axis, so XLA can vectorize over them.
+`jaxdae.geometry.planar` has the same methods.
 """
 
 from __future__ import annotations
@@ -34,27 +36,27 @@ class Vector:
     z: Leaf
 
     def __add__(self, other: Vector) -> Vector:
-        """Returns the sum."""
+        """Return the sum."""
         return Vector(self.x + other.x, self.y + other.y, self.z + other.z)
 
     def __sub__(self, other: Vector) -> Vector:
-        """Returns the difference."""
+        """Return the difference."""
         return Vector(self.x - other.x, self.y - other.y, self.z - other.z)
 
     def __neg__(self) -> Vector:
-        """Returns the opposite."""
+        """Return the negative vector."""
         return Vector(-self.x, -self.y, -self.z)
 
     def times(self, factor: Any) -> Vector:
-        """Returns the vector times a number."""
+        """Return the vector times a scalar."""
         return Vector(factor * self.x, factor * self.y, factor * self.z)
 
     def dot(self, other: Vector) -> Any:
-        """Returns the inner product."""
+        """Return the inner product."""
         return self.x * other.x + self.y * other.y + self.z * other.z
 
     def cross(self, other: Vector) -> Vector:
-        """Returns the cross product."""
+        """Return the cross product."""
         return Vector(
             self.y * other.z - self.z * other.y,
             self.z * other.x - self.x * other.z,
@@ -62,14 +64,15 @@ class Vector:
         )
 
     def array(self) -> Array:
-        """Returns the components (3,)."""
+        """Return the components (3,)."""
         return jnp.stack([self.x, self.y, self.z])
 
 
 class Twist(NamedTuple):
-    """How a frame moves: velocity (x, y, z) of its origin in the world in m/s, angular velocity (wx, wy, wz) in the body in rad/s.
+    """The twist of a frame: world velocity (x, y, z) of its origin in m/s, and angular velocity in rad/s.
 
-    As a wrench: force in the world in N, torque about the origin in the body's axes in N m.
+    The angular velocity (wx, wy, wz) is in body axes. As a wrench: force in world axes in N, torque about the
+    origin in body axes in N m.
     """
 
     x: Any
@@ -81,28 +84,28 @@ class Twist(NamedTuple):
 
     @property
     def velocity(self) -> Vector:
-        """The velocity of the origin in the world."""
+        """Return the velocity of the origin in the world."""
         return Vector(self.x, self.y, self.z)
 
     @property
     def omega_body(self) -> Vector:
-        """The angular velocity in the axes of the body."""
+        """Return the angular velocity in body axes."""
         return Vector(self.wx, self.wy, self.wz)
 
     def omega_world(self, frame: Frame) -> Vector:
-        """Returns the angular velocity in the axes of the world."""
+        """Return the angular velocity in world axes."""
         return frame.turned(self.omega_body)
 
     def at(self, frame: Frame, place: Vector) -> Vector:
-        """Returns the velocity in the world of the point of the body that is at a place of the world."""
+        """Return the world velocity of the body point at a position in the world."""
         return self.velocity + self.omega_world(frame).cross(place - frame.place)
 
 
 class Frame(NamedTuple):
-    """The frame of a body: mass center (x, y, z) in m, and the rotation matrix R row by row, whose columns are the body's axes; scalars.
+    """The frame of a body: mass center (x, y, z) in m, and the rotation matrix R row by row; scalars.
 
-    `GROUND` contains the entries of the frame of the ground, and `PLACE` the names of the entries of the origin.
-    `ANGLES_ADD` says whether the angle of a frame in another one adds to that of the other.
+    The columns of R are the body axes. `GROUND` contains the entries of the frame of the ground, and `PLACE`
+    the names of the entries of the origin. `ANGLES_ADD` tells whether the angles of composed frames add.
     """
 
     GROUND = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
@@ -124,11 +127,11 @@ class Frame(NamedTuple):
 
     @classmethod
     def of_pose(cls, place: Any, quat_wb: Any) -> Frame:
-        """Returns the frame of a pose.
+        """Return the frame of a pose.
 
         Args:
-            place: (3,) or (3, n), in m.
-            quat_wb: unit quaternion (4,) or (4, n), wxyz, body to world.
+            place: the position (3,) or (3, n), in m.
+            quat_wb: the unit quaternion (4,) or (4, n), wxyz, body to world.
         """
         w, x, y, z = quat_wb
         at_x, at_y, at_z = place
@@ -149,9 +152,11 @@ class Frame(NamedTuple):
 
     @classmethod
     def of_axis(cls, s: Any, turning: Any, sliding: Any) -> Frame:
-        """Returns the frame after a motion by s along axes: turning (k, 3), of length 1 or 0, and sliding (k, 3), a unit of s each.
+        """Return the frame after a motion by s along axes.
 
-        Rodrigues' formula, R = I + sin(s) [n] + (1 - cos(s)) [n]^2, is the identity for n = 0.
+        The rotation per unit of s is turning (k, 3), of length 1 or 0. The translation per unit of s is
+        sliding (k, 3). Rodrigues' formula, R = I + sin(s) [n] + (1 - cos(s)) [n]^2, gives the identity if n =
+        0.
         """
         cos, sin = kept_cos_sin(s)
         x, y, z = turning[:, 0], turning[:, 1], turning[:, 2]
@@ -173,46 +178,49 @@ class Frame(NamedTuple):
 
     @classmethod
     def of_axes(cls, place: Vector, e1: Vector, e2: Vector, e3: Vector) -> Frame:
-        """Returns the frame with this origin and these axes."""
+        """Return the frame with this origin and these axes."""
         return cls(place.x, place.y, place.z, e1.x, e2.x, e3.x, e1.y, e2.y, e3.y, e1.z, e2.z, e3.z)
 
     def then(self, other: Frame) -> Frame:
-        """Returns a frame given in this one, in the world."""
+        """Return `other`, which is given in this frame, as a frame in the world."""
         return Frame.of_axes(self.place + self.turned(other.place), *(self.turned(axis) for axis in other.axes))
 
     def array(self) -> Array:
-        """Returns the matrix [R p] (3, 4, n) of stacked frames, for what is composed many times: one array costs less than twelve."""
+        """Return the matrix [R p] (3, 4, n) of stacked frames.
+
+        One array costs less than twelve if frames are composed many times.
+        """
         rows = (self.r11, self.r12, self.r13, self.x), (self.r21, self.r22, self.r23, self.y), (self.r31, self.r32, self.r33, self.z)
         return jnp.stack([jnp.stack(row) for row in rows])
 
     @classmethod
     def of_array(cls, matrix: Array) -> Frame:
-        """Returns the frames of matrices [R p] (3, 4, n)."""
+        """Return the frames with matrices [R p] (3, 4, n)."""
         return cls(*matrix[:, 3], *(matrix[i, j] for i in range(3) for j in range(3)))
 
     @staticmethod
     def composed(a: Array, b: Array) -> Array:
-        """Returns the matrices of frames b given in frames a: [R_a R_b, R_a p_b + p_a]."""
+        """Return the matrices of frames b, which are given in frames a: [R_a R_b, R_a p_b + p_a]."""
         is_place = jnp.asarray([[False, False, False, True]]).reshape(1, 4, *[1] * (a.ndim - 2))
         place: Any = jnp.where(is_place, a, 0.0)
         return a[:, 0, None] * b[None, 0] + a[:, 1, None] * b[None, 1] + a[:, 2, None] * b[None, 2] + place
 
     def seen_from(self, other: Frame) -> Frame:
-        """Returns this frame as it is in another one."""
+        """Return this frame relative to another frame."""
         return Frame.of_axes(other.turned_back(self.place - other.place), *(other.turned_back(axis) for axis in self.axes))
 
     @property
     def place(self) -> Vector:
-        """The origin in the world."""
+        """Return the origin in the world."""
         return Vector(self.x, self.y, self.z)
 
     @property
     def axes(self) -> tuple[Vector, Vector, Vector]:
-        """The axes of the body in the world, the columns of R."""
+        """Return the body axes in the world, the columns of R."""
         return Vector(self.r11, self.r21, self.r31), Vector(self.r12, self.r22, self.r32), Vector(self.r13, self.r23, self.r33)
 
     def turned(self, vector: Vector) -> Vector:
-        """Returns R times a vector: its components in the world from those in the body."""
+        """Return R times a vector: the world components of a vector given in body components."""
         x, y, z = vector.x, vector.y, vector.z
         return Vector(
             self.r11 * x + self.r12 * y + self.r13 * z,
@@ -221,7 +229,7 @@ class Frame(NamedTuple):
         )
 
     def turned_back(self, vector: Vector) -> Vector:
-        """Returns R^T times a vector: its components in the body from those in the world."""
+        """Return R^T times a vector: the body components of a vector given in world components."""
         x, y, z = vector.x, vector.y, vector.z
         return Vector(
             self.r11 * x + self.r21 * y + self.r31 * z,
@@ -230,29 +238,30 @@ class Frame(NamedTuple):
         )
 
     def direction(self, vector: Any) -> Vector:
-        """Returns the world components of a vector given in the body's frame (3,)."""
+        """Return the world components of a vector given in body components (3,)."""
         return self.turned(Vector(*jnp.unstack(jnp.asarray(vector))))
 
     def point(self, place: Any) -> Vector:
-        """Returns the world coordinates of a point given in the body's frame (3,)."""
+        """Return the world coordinates of a point given in body coordinates (3,)."""
         return self.place + self.direction(place)
 
     def components_of(self, vector: Any) -> Array:
-        """Returns a vector (3,) of the world in the body's frame (3,)."""
+        """Return the body components (3,) of a vector given in world components (3,)."""
         return self.turned_back(Vector(*jnp.unstack(jnp.asarray(vector)))).array()
 
     def place_of(self, place: Any) -> Array:
-        """Returns a place (3,) of the world in the body's frame (3,)."""
+        """Return the body coordinates (3,) of a point given in world coordinates (3,)."""
         return self.components_of(place - self.place.array())
 
     def along(self, twist: Twist) -> Frame:
-        """Returns the derivative of the frame along a motion: p', R [omega]."""
+        """Return the derivative of the frame along a motion: p', R [omega]."""
         return Frame.of_axes(twist.velocity, *_spun(self.axes, twist.omega_body))
 
     def turning_and_sliding(self, rate: Frame) -> tuple[Array, Array]:
-        """Returns how the frame turns (n, 3) and slides (n, 3), in its own axes, where its entries have this rate; stacked.
+        """Return the angular velocity (n, 3) and velocity (n, 3) in frame axes, from rates of the entries.
 
-        The rate of a rotation that stays one is R [omega]; of any other rate the symmetric part of R^T R' is no motion.
+        The rate of a rotation matrix is R [omega]. For any other rate, the symmetric part of R^T R' is not a
+        motion and has no effect.
         """
         e1, e2, e3 = self.axes
         d1, d2, d3 = rate.axes
@@ -261,7 +270,10 @@ class Frame(NamedTuple):
         return turning, self.turned_back(rate.place).array().T
 
     def bending(self, twist: Twist, change: Twist | None) -> Frame:
-        """Returns the second derivative of the frame along a motion whose twist has this rate of change, None for a constant one."""
+        """Return the second derivative of the frame along a motion.
+
+        `change` is the rate of the twist, or None for a constant twist.
+        """
         twice = _spun(_spun(self.axes, twist.omega_body), twist.omega_body)
         if change is None:
             zero = jnp.zeros_like(self.x)
@@ -270,10 +282,10 @@ class Frame(NamedTuple):
         return Frame.of_axes(change.velocity, *turned)
 
     def directions(self) -> tuple[dict[str, Any], ...]:
-        """Returns the derivatives of the frame in the directions of a twist, each as those of entries of which some change."""
+        """Return the derivatives of the frame in the twist directions, as dictionaries of entries."""
         one, zero = jnp.ones_like(self.x), jnp.zeros_like(self.x)
         e1, e2, e3 = self.axes
-        # With zeros for the others: what changes with the place is differentiated once then, and not once for each direction.
+        # With explicit zeros, functions of the position are traced once instead of once per direction.
         return (
             {"x": one, "y": zero, "z": zero},
             {"x": zero, "y": one, "z": zero},
@@ -285,7 +297,7 @@ class Frame(NamedTuple):
 
 
 def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, Vector, Vector]:
-    """Returns the columns of A [omega] from those of A."""
+    """Return the columns of A [omega] from the columns of A."""
     e1, e2, e3 = axes
     return (
         e2.times(omega.z) - e3.times(omega.y),
@@ -295,5 +307,5 @@ def _spun(axes: tuple[Vector, Vector, Vector], omega: Vector) -> tuple[Vector, V
 
 
 def _columns(**columns: Vector) -> dict[str, Any]:
-    """Returns the entries of the columns e1, e2, e3 of a rotation matrix by their names in `Frame`."""
+    """Return the entries of the columns e1, e2, e3 of a rotation matrix by their names in `Frame`."""
     return {f"r{row}{name[1]}": entry for name, c in columns.items() for row, entry in ((1, c.x), (2, c.y), (3, c.z))}

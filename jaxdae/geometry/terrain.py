@@ -1,12 +1,13 @@
-"""Ground that is not flat: surfaces z = h(x, y), twice continuously differentiable, whose numbers are leaves.
+"""Terrain surfaces z = h(x, y), twice continuously differentiable, whose parameters are leaves.
 
-A wheel needs h for its height row, the gradient for the direction of the contact force, and the second derivatives for the accelerations
-of the contact. A surface with jumps in these (bilinear, Catmull-Rom) makes jumps in accelerations, on which integrators lose their order;
-that is why maps are bicubic B-splines here, which are C^2.
+A wheel needs h for its height row, the gradient for the direction of the contact force, and the second
+derivatives for the accelerations of the contact. Jumps of these derivatives (bilinear, Catmull-Rom) cause
+jumps of the accelerations, and integrators lose their order. Height maps are therefore bicubic B-splines,
+which are C^2.
 
-A terrain is one class: `height`, and where it ends (`inside`). Derivatives come by autodiff where it has no closed forms of its own.
-Beyond its end it is continued somehow, so that nothing becomes NaN, and whoever stands there is told: rollouts with
-`Status.OFF_TERRAIN`.
+A terrain is one class with two methods: `height`, and the extent of the surface (`inside`). Derivatives come
+from autodiff unless the class has closed forms. Outside this extent, the surface has an arbitrary
+continuation, so that no value becomes NaN. Rollouts there report `Status.OFF_TERRAIN`.
 
 References:
     C. de Boor, "A Practical Guide to Splines", Springer, 2001, chapters IX and XI (uniform cubic B-splines).
@@ -30,31 +31,33 @@ from jaxdae.requirements import offers
 from jaxdae.typing import Leaf
 
 _EDGE = 1e-6
-"""The part of the squared radius of a cylinder that is left at its edge, where the slope would be infinite."""
+"""The remaining fraction of the squared radius at the edge of a cylinder, where the slope would be
+infinite."""
 
 
 class Terrain(abc.ABC):
-    """A surface z = height(x, y) in m, over places in m. Subclass it, decorate with `@jaxdae.pytree`, and write `height`.
+    """A surface z = height(x, y), with all lengths in m.
 
-    Joints have it fixed in their body a, the ground mostly. `height` must be twice continuously differentiable, a function of two numbers
-    () written in `jax.numpy`.
+    To define a terrain, write a subclass with a method `height`, and decorate it with `@jaxdae.pytree`.
+    Joints fix the terrain in their body a, which is usually the ground. `height` must be a twice continuously
+    differentiable function of two scalars (), written in `jax.numpy`.
     """
 
     flat: ClassVar[bool] = False
-    """Whether the normal is the same everywhere."""
+    """Whether the normal is constant."""
 
     @abc.abstractmethod
     def height(self, x: Any, y: Any) -> Any:
-        """Returns z () in m of the surface over a place."""
+        """Return the height z () of the surface at a position, in m."""
 
     def height_and_slope(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        """Returns the height in m over a place, and its derivatives along x and y; by autodiff where a terrain has no closed form."""
+        """Return the height in m at a position, and its derivatives along x and y; by autodiff by default."""
         one, none = jnp.ones_like(x), jnp.zeros_like(x)
         height, along_x = jax.jvp(self.height, (x, y), (one, none))
         return height, along_x, jax.jvp(self.height, (x, y), (none, one))[1]
 
     def second_derivatives(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        """Returns h_xx, h_xy and h_yy in 1/m at a place; by autodiff where a terrain has no closed form."""
+        """Return h_xx, h_xy and h_yy in 1/m at a position; by autodiff by default."""
         one, none = jnp.ones_like(x), jnp.zeros_like(x)
 
         def gradient(x: Any, y: Any) -> tuple[Any, Any]:
@@ -64,11 +67,11 @@ class Terrain(abc.ABC):
         return xx, xy, jax.jvp(lambda y: gradient(x, y)[1], (y,), (one,))[1]
 
     def inside(self, x: Any, y: Any) -> Any:
-        """Returns whether the surface is known there, a boolean (); everywhere by default."""
+        """Return whether a position is within the extent of the surface, a boolean (); True by default."""
         return jnp.ones((), bool)
 
     def mistakes(self) -> Iterable[str]:
-        """Yields what is wrong with its numbers, where they are known; NaN in one is always a mistake."""
+        """Yield the errors of the parameters that are not traced; NaN in a parameter is always an error."""
         return ()
 
 
@@ -87,13 +90,13 @@ class Plane(Terrain):
     offset: Leaf = 0.0
 
     def height(self, x: Any, y: Any) -> Any:
-        """Returns z () in m."""
+        """Return the height z () in m."""
         a, b, c = self.normal
         length = jnp.sqrt(jnp.asarray(a * a + b * b + c * c))
         return (self.offset * length - a * x - b * y) / c
 
     def mistakes(self) -> Iterable[str]:
-        """Yields a normal that does not point up, and an offset that is not one number."""
+        """Yield an error if the normal does not point up, or if the offset is not a scalar."""
         if (normal := _numbers(self.normal)) is not None and not (normal.shape == (3,) and normal[2] > 0.0):
             yield f"normal must be three numbers (x, y, z) with z > 0, because the plane is z = height(x, y), got {self.normal}"
         if np.shape(self.offset) != ():
@@ -102,13 +105,13 @@ class Plane(Terrain):
 
 @pytree
 class Hills(Terrain):
-    """Waves: z = sum of amplitudes_k sin(kx_k x + ky_k y + phase_k), no, one or many of them.
+    """Sinusoidal waves: z = sum of amplitudes_k sin(kx_k x + ky_k y + phase_k), for any number of waves.
 
     Attributes:
-        amplitudes: (n,) in m.
-        kx: (n,) in rad/m.
-        ky: (n,) in rad/m.
-        phase: (n,) in rad.
+        amplitudes: the amplitudes (n,) in m.
+        kx: the wave numbers along x (n,) in rad/m.
+        ky: the wave numbers along y (n,) in rad/m.
+        phase: the phases (n,) in rad.
     """
 
     amplitudes: Leaf
@@ -117,18 +120,18 @@ class Hills(Terrain):
     phase: Leaf
 
     def height(self, x: Any, y: Any) -> Any:
-        """Returns z () in m."""
+        """Return the height z () in m."""
         return jnp.sum(self._waves(x, y)[3])
 
     def height_and_slope(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        """Returns the height in m over a place, and its derivatives along x and y."""
+        """Return the height in m at a position, and its derivatives along x and y."""
         if not self._is_plain:
             return super().height_and_slope(x, y)
         kx, ky, cos, sin = self._waves(x, y)
         return jnp.sum(sin), jnp.sum(kx * cos), jnp.sum(ky * cos)
 
     def second_derivatives(self, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        """Returns h_xx, h_xy and h_yy in 1/m at a place."""
+        """Return h_xx, h_xy and h_yy in 1/m at a position."""
         if not self._is_plain:
             return super().second_derivatives(x, y)
         kx, ky, _, sin = self._waves(x, y)
@@ -136,21 +139,21 @@ class Hills(Terrain):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether no subclass has heights of its own, whose derivatives are others."""
+        """Return whether the closed-form derivatives are valid: no subclass overrides `height`."""
         return type(self).height is Hills.height
 
     def _waves(self, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
-        """Returns kx, ky, and the cosines and sines of all waves times their amplitudes (n,)."""
+        """Return kx, ky, and the cosines and sines of all waves times their amplitudes (n,)."""
         kx, ky, phase, amplitudes = (jnp.asarray(part) for part in (self.kx, self.ky, self.phase, self.amplitudes))
         if not kx.shape == ky.shape == phase.shape == amplitudes.shape:
-            # One wave would stand for many.
+            # Otherwise, one wave would be broadcast to several.
             shapes = [part.shape for part in (amplitudes, kx, ky, phase)]
             raise ValueError(f"Hills: amplitudes, kx, ky and phase must be lists of one length, got shapes {shapes}")
         cos, sin = kept_cos_sin(kx * x + ky * y + phase)
         return kx, ky, amplitudes * cos, amplitudes * sin
 
     def mistakes(self) -> Iterable[str]:
-        """Yields lists of different length."""
+        """Yield an error if the lists have different lengths."""
         shapes = {name: np.shape(getattr(self, name)) for name in ("amplitudes", "kx", "ky", "phase")}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             yield f"amplitudes, kx, ky and phase must be lists of one length, got shapes {list(shapes.values())}"
@@ -158,14 +161,15 @@ class Hills(Terrain):
 
 @pytree
 class Cylinder(Terrain):
-    """The upper half of a horizontal cylinder, a ridge to drive over; with a negative radius the lower half, a trough to drive in.
+    """The upper half of a horizontal cylinder, a ridge; with a negative radius the lower half, a trough.
 
-    z = center_z + sign(radius) sqrt(radius^2 - d^2), d: the distance of (x, y) from the axis, seen from above. Known for |d| < |radius|.
+    z = center_z + sign(radius) sqrt(radius^2 - d^2), where d is the horizontal distance of (x, y) from the
+    axis. The extent of the surface is |d| < |radius|.
 
     Attributes:
-        radius: in m; negative for a trough.
-        axis: (2,) the direction of the axis in the plane of x and y, of any length.
-        center: (3,) a point on the axis in m.
+        radius: the radius in m; negative for a trough.
+        axis: the direction of the axis in the x-y plane (2,), of any length.
+        center: a point on the axis (3,) in m.
     """
 
     radius: Leaf
@@ -173,22 +177,22 @@ class Cylinder(Terrain):
     center: Leaf = (0.0, 0.0, 0.0)
 
     def height(self, x: Any, y: Any) -> Any:
-        """Returns z () in m."""
+        """Return the height z () in m."""
         rest = self._rest(x, y)
         return self.center[2] + jnp.sign(self.radius) * jnp.sqrt(jnp.maximum(rest, _EDGE * self.radius * self.radius))
 
     def inside(self, x: Any, y: Any) -> Any:
-        """Returns whether the cylinder is above or below a place."""
+        """Return whether the cylinder is above or below a position."""
         return self._rest(x, y) > _EDGE * self.radius * self.radius
 
     def _rest(self, x: Any, y: Any) -> Any:
-        """Returns radius^2 - d^2."""
+        """Return radius^2 - d^2."""
         u, v = self.axis
         across = (x - self.center[0]) * v - (y - self.center[1]) * u
         return self.radius * self.radius - across * across / (u * u + v * v)
 
     def mistakes(self) -> Iterable[str]:
-        """Yields a radius of zero and an axis without direction."""
+        """Yield the errors of the radius, the axis and the center."""
         if (radius := _numbers(self.radius)) is not None and not (radius.shape == () and radius != 0.0):
             yield f"radius must be a number that is not zero: positive for a ridge, negative for a trough, got {self.radius}"
         if (axis := _numbers(self.axis)) is not None and not (axis.shape == (2,) and np.any(axis)):
@@ -199,21 +203,24 @@ class Cylinder(Terrain):
 
 @pytree
 class HeightMap(Terrain):
-    """A uniform bicubic B-spline over a grid: C^2, local (4 x 4 numbers a place), differentiable in its numbers and in the place.
+    """A uniform bicubic B-spline over a grid: C^2 and local (4 x 4 values per position).
 
-    With i = floor(x / spacing), s the rest in [0, 1), along each axis
+    It is differentiable with respect to its values and the position. With i = floor(x / spacing) and the
+    remainder s in [0, 1), along each axis
 
-        h = sum_k w_k(s) z[i - 1 + k],   w = ((1 - s)^3, 3 s^3 - 6 s^2 + 4, -3 s^3 + 3 s^2 + 3 s + 1, s^3) / 6.
+        h = sum_k w_k(s) z[i - 1 + k],
+        w = ((1 - s)^3, 3 s^3 - 6 s^2 + 4, -3 s^3 + 3 s^2 + 3 s + 1, s^3) / 6.
 
-    The numbers z are those of a control net: the surface smooths them (z + (z'' spacing^2) / 6 at a grid point to leading order) and goes
-    through planes exactly. `HeightMap.through` finds the z of a surface that goes through given heights. Beyond the last rows the net is
-    continued in a straight line, so that the map covers the whole grid and goes through its corners; beyond the grid the height is that
-    of the nearest place of it, `inside` is False there.
+    The values z are a control net. The surface smooths them (z + (z'' spacing^2) / 6 at a grid point to
+    leading order), and reproduces planes exactly. `HeightMap.through` computes the values z of a surface
+    through given heights. The net is extrapolated linearly beyond its last rows, so the map covers the whole
+    grid and passes through its corners. Outside the grid, the height is that of the nearest grid position,
+    and `inside` is False.
 
     Attributes:
-        z: (nx, ny) in m, nx and ny at least 2; z[i, j] belongs to origin + (i, j) spacing.
-        spacing: () or (2,) in m.
-        origin: (2,) in m, the place of z[0, 0].
+        z: the values (nx, ny) in m, nx and ny at least 2; z[i, j] belongs to origin + (i, j) spacing.
+        spacing: the grid spacing () or (2,) in m.
+        origin: the position of z[0, 0] (2,) in m.
     """
 
     z: Leaf
@@ -222,29 +229,30 @@ class HeightMap(Terrain):
 
     @classmethod
     def through(cls, heights: Any, spacing: Any, origin: Any = (0.0, 0.0)) -> HeightMap:
-        """Returns the map that goes through heights at the grid points: the natural bicubic spline.
+        """Return the map through given heights at the grid points: the natural bicubic spline.
 
-        Along each axis (z[i-1] + 4 z[i] + z[i+1]) / 6 = heights[i] inside, z = heights at both ends. Linear in the heights and
-        differentiable; dense solves, once.
+        Along each axis (z[i-1] + 4 z[i] + z[i+1]) / 6 = heights[i] inside, z = heights at both ends. The map
+        is linear in the heights and differentiable. It takes one dense solve per axis.
 
         Args:
-            heights: (nx, ny) in m.
-            spacing: () or (2,) in m.
-            origin: (2,) in m.
+            heights: the heights (nx, ny) in m.
+            spacing: the grid spacing () or (2,) in m.
+            origin: the position of heights[0, 0] (2,) in m.
 
         Raises:
-            ValueError: heights that are no finite numbers: one hole would make all of z such.
+            ValueError: if a parameter is invalid, or if a height is not finite. A single such height would
+                make all of z non-finite.
         """
         check_terrain("HeightMap.through", cls(heights, spacing, origin))
         z = jnp.asarray(heights)
-        # Whole numbers are heights like others.
+        # Convert integer heights to floating point.
         z = z if jnp.issubdtype(z.dtype, jnp.floating) else z.astype(jnp.result_type(float))
         for _ in range(2):
             z = jnp.linalg.solve(jnp.asarray(_interpolation(z.shape[0]), z.dtype), z).T
         return cls(z, spacing, origin)
 
     def height(self, x: Any, y: Any) -> Any:
-        """Returns z () in m."""
+        """Return the height z () in m."""
         for mistake in self._spacing_mistakes():
             raise ValueError(f"HeightMap: {mistake}")
         z = jnp.asarray(self.z)
@@ -253,13 +261,13 @@ class HeightMap(Terrain):
         return along_x @ (z[rows[:, None], columns[None, :]] @ along_y)
 
     def inside(self, x: Any, y: Any) -> Any:
-        """Returns whether a place is on the grid, with its edges."""
+        """Return whether a position is on the grid, including its edges."""
         scaled = zip(self._scaled(x, y), np.shape(self.z), strict=True)
         inside = [(s >= -rounding) & (s <= count - 1.0 + rounding) for (s, rounding), count in scaled]
         return inside[0] & inside[1]
 
     def _scaled(self, x: Any, y: Any) -> list[tuple[Any, Any]]:
-        """Returns a place in units of the spacing, along each axis, and what rounding may make of origin + (n - 1) spacing there."""
+        """Return a position in units of the spacing, and its rounding error at the end, for each axis."""
         spacing, found = jnp.broadcast_to(jnp.asarray(self.spacing), (2,)), []
         for k, (place, count) in enumerate(zip((x, y), np.shape(self.z), strict=True)):
             s = (place - self.origin[k]) / spacing[k]
@@ -268,7 +276,7 @@ class HeightMap(Terrain):
         return found
 
     def mistakes(self) -> Iterable[str]:
-        """Yields a map that is too small, has holes, or a spacing that is not positive."""
+        """Yield the errors of the size, the heights, the spacing and the origin of the map."""
         shape = np.shape(self.z)
         if len(shape) != 2 or min(shape) < 2:
             yield f"z must be a table (nx, ny) of at least 2 x 2 heights, got shape {shape}"
@@ -288,8 +296,8 @@ class HeightMap(Terrain):
 
 
 def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:
-    """Returns the number of the cell of a place in units of the spacing, and the weights (4,) of the numbers around it."""
-    # Not `clip`, whose derivative at the edge is one half.
+    """Return the cell of a scaled position, and the weights (4,) of the values around it."""
+    # Do not use `clip`: its derivative at the edge is one half.
     before_end: Any = jnp.where(s > count - 1.0 + rounding, count - 1.0, s)
     s = jnp.where(s < -rounding, 0.0, before_end)
     cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(s)), 0, count - 2)
@@ -298,7 +306,7 @@ def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:
     second = (3.0 * s**3 - 6.0 * s**2 + 4.0) / 6.0
     third = (-3.0 * s**3 + 3.0 * s**2 + 3.0 * s + 1.0) / 6.0
     fourth = s**3 / 6.0
-    # Where there is no number beyond the end, it is 2 z[0] - z[1].
+    # Beyond the end of the grid, the value is 2 z[0] - z[1].
     at_start, at_end = cell == 0, cell == count - 2
     before: Any = jnp.where(at_start, first, 0.0)
     after: Any = jnp.where(at_end, fourth, 0.0)
@@ -307,22 +315,22 @@ def _weights(s: Any, rounding: Any, count: int) -> tuple[Any, Any]:
 
 
 def _interpolation(count: int) -> np.ndarray:
-    """Returns the matrix (count, count) from numbers of the control net to heights at grid points."""
+    """Return the matrix (count, count) from values of the control net to heights at grid points."""
     matrix = (np.eye(count, k=-1) + 4.0 * np.eye(count) + np.eye(count, k=1)) / 6.0
     matrix[[0, -1]] = np.eye(count)[[0, -1]]
     return matrix
 
 
 def _numbers(x: Any) -> np.ndarray | None:
-    """Returns numbers as they are on the host, None where they are traced."""
+    """Return the values as a host array, or None if they are traced."""
     return None if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)) else np.asarray(x, float)
 
 
 def terrain_mistakes(terrain: Any) -> list[str]:
-    """Returns everything that is wrong with a terrain, where its numbers are known; empty for a good one.
+    """Return all errors of a terrain whose parameters are known; empty for a valid terrain.
 
     Args:
-        terrain: what somebody handed over.
+        terrain: the value to check.
     """
     if not offers(terrain, "height"):
         return [f"must be a terrain, such as Plane() or HeightMap(z, spacing), got {terrain!r}"]
@@ -340,14 +348,14 @@ def _finite(numbers: np.ndarray) -> bool:
 
 
 def check_terrain(name: str, terrain: Any) -> None:
-    """Raises where a terrain is none, or its numbers cannot be those of a surface.
+    """Raise an error if a value is not a terrain, or if its parameters are invalid.
 
     Args:
-        name: what to call it in the message.
-        terrain: what somebody handed over.
+        name: the name for the message.
+        terrain: the value to check.
 
     Raises:
-        ValueError: all mistakes at once.
+        ValueError: if there are any errors; the message lists all of them.
     """
     if found := terrain_mistakes(terrain):
         raise ValueError(f"{name}: terrain " + "; ".join(found))

@@ -1,17 +1,19 @@
 """Cosine and sine of the same angle, in arithmetic that vectorizes.
 
-XLA's CPU backend evaluates double-precision cosine and sine one number at a time, some 8 ns each: in a batch of mechanisms that is a
-quarter of the time of a step. The two functions together are a dozen multiplications, which the compiler vectorizes over worlds:
+XLA's CPU backend evaluates double-precision cosine and sine one number at a time, some 8 ns each. In a batch
+of mechanisms this takes a quarter of the time of a step. Both functions together take a dozen
+multiplications, which XLA vectorizes over worlds:
 
     k = round(2 angle / pi),   r = angle - k pi/2 in three exact parts (Cody and Waite),   |r| <= pi/4,
-    sin r = r + r^3 P(r^2),    cos r = 1 - r^2/2 + r^4 Q(r^2),                             and the quadrant k mod 4 swaps and signs them.
+    sin r = r + r^3 P(r^2),    cos r = 1 - r^2/2 + r^4 Q(r^2).
 
-Both are within 1 ulp for |angle| below 1e6 rad (1e4 rad in single precision); beyond, the error grows like eps |angle|, which is what an
-angle of that size means anyway.
+The quadrant k mod 4 selects the function and the sign. Both results are within 1 ulp for |angle| below 1e6
+rad (1e4 rad in single precision). Beyond, the error grows like eps |angle|, which is the uncertainty of the
+angle itself.
 
 References:
-    W. J. Cody, W. Waite, "Software Manual for the Elementary Functions" (1980). The coefficients are those of fdlibm (K. C. Ng, Sun
-    Microsystems, 1993) and, in single precision, of S. L. Moshier's Cephes library.
+    W. J. Cody, W. Waite, "Software Manual for the Elementary Functions" (1980). The coefficients are those of
+    fdlibm (K. C. Ng, Sun Microsystems, 1993) and, in single precision, of S. L. Moshier's Cephes library.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from jax import Array
 
 
 class _Coefficients(NamedTuple):
-    """pi/2 in parts, and the polynomials P and Q from the highest power down."""
+    """pi/2 in parts, and the coefficients of the polynomials P and Q, highest power first."""
 
     half_pi: tuple[float, ...]
     sine: tuple[float, ...]
@@ -58,8 +60,8 @@ _SINGLE = _Coefficients(
 
 
 def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
-    # No array of constants: JAX would carry one for each call through the loop of a rollout that is differentiated, and calls with the
-    # same angle would be different computations then.
+    # Do not use an array of constants. JAX would carry one array per call through the loop of a
+    # differentiated rollout. Calls with the same angle would then be different computations.
     result = coefficients[0] * z + coefficients[1]
     for c in coefficients[2:]:
         result = result * z + c
@@ -68,12 +70,13 @@ def _polynomial(coefficients: tuple[float, ...], z: Array) -> Array:
 
 @jax.custom_jvp
 def cos_sin(angle: Array) -> tuple[Array, Array]:
-    """Returns the cosine and the sine of an angle in rad, of any shape."""
+    """Return the cosine and the sine of an angle in rad, of any shape."""
     return _cos_sin(angle)
 
 
-# A compiled unit: a step asks for it a few dozen times, and JAX then traces its operations once. Its own operations are of `jax.lax`, which
-# are no units themselves: two hundred fewer to differentiate in a gradient.
+# Compiled separately: a step calls it a few dozen times, and JAX traces its operations once. It uses
+# operations of `jax.lax`, which are not compiled functions themselves. This saves two hundred functions to
+# differentiate in a gradient.
 @jax.jit
 def _cos_sin(angle: Array) -> tuple[Array, Array]:
     table = _DOUBLE if jnp.finfo(angle.dtype).bits > 32 else _SINGLE
@@ -84,7 +87,7 @@ def _cos_sin(angle: Array) -> tuple[Array, Array]:
     z = r * r
     sine = r + r * z * _polynomial(table.sine, z)
     half = 0.5 * z
-    # 1 - z/2 with the rounding error of the difference carried along.
+    # 1 - z/2, with its rounding error added back.
     rounded = 1.0 - half
     cosine = rounded + (((1.0 - rounded) - half) + z * z * _polynomial(table.cosine, z))
     quadrant = k - 4.0 * jax.lax.floor(0.25 * k)
@@ -95,13 +98,15 @@ def _cos_sin(angle: Array) -> tuple[Array, Array]:
 
 
 _TERMS = 10
-"""The terms of the series below, enough for angles up to one radian in double precision."""
+"""The number of terms of the series below, sufficient for angles up to one radian in double precision."""
 
 
 def chord(angle: Array) -> tuple[Array, Array]:
-    """Returns sin(a)/a and (1 - cos(a))/a of an angle in rad: the chord of an arc of length one that turns by the angle, along and across.
+    """Return sin(a)/a and (1 - cos(a))/a of an angle in rad.
 
-    Up to one radian they are sums of powers: the quotients lose all digits of their derivatives where the angle is small and not zero.
+    They are the components of the chord of an arc of length one that turns by the angle, along and across its
+    start direction. Up to one radian, the function uses power series: for small nonzero angles, the
+    derivatives of the quotients lose all digits.
     """
     small = jnp.abs(angle) <= 1.0
     inside: Any = jnp.where(small, angle, 0.0)
@@ -116,9 +121,10 @@ def chord(angle: Array) -> tuple[Array, Array]:
 
 
 def kept_cos_sin(angle: Array) -> tuple[Array, Array]:
-    """Returns the cosine and the sine of an angle in rad, for those who use them many times.
+    """Return the cosine and the sine of an angle in rad, stored for several consumers.
 
-    Quotients, exact ones: of these the compiler keeps the results, which it would otherwise compute anew for every consumer.
+    An exact division by one acts as a fusion barrier: XLA stores the results of divisions instead of
+    recomputing them in every consumer.
     """
     one = jnp.where(angle == angle, 1.0, jnp.nan)
     cos, sin = cos_sin(angle)
@@ -132,16 +138,18 @@ def _cos_sin_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def once(x: Array) -> Array:
-    """Returns a number, and what comes back to it in reverse mode, for many readers, none of which is to compute it anew.
+    """Insert a fusion barrier so that XLA stores `x` and its cotangent.
 
-    An exact quotient as in `kept_cos_sin`. Reverse mode keeps what comes back: whatever of the chain is behind it reads that.
+    Without it, XLA would recompute them in every consumer. As in `kept_cos_sin`, the barrier is an exact
+    division by one. In reverse mode, the cotangent passes the same division, so the rest of the chain reads
+    its stored value.
     """
     return x / jnp.where(x == x, 1.0, jnp.nan)
 
 
 @jax.custom_jvp
 def kept_turn(angle: Array) -> tuple[Array, Array]:
-    """Returns what `kept_cos_sin` does; its derivatives are made of what is kept."""
+    """Return the result of `kept_cos_sin`; the derivatives use the stored values."""
     return kept_cos_sin(angle)
 
 
@@ -152,7 +160,7 @@ def _kept_turn_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def cos_sin_once(angle: Array) -> tuple[Array, Array]:
-    """Returns what `kept_turn` does; reverse mode keeps what comes back to the angle, see `once`."""
+    """Return the result of `kept_turn`; reverse mode also stores the cotangent of the angle, see `once`."""
     return kept_turn(once(angle))
 
 
@@ -169,5 +177,5 @@ def _tangent_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def tan_once(angle: Array) -> Array:
-    """Returns the tangent of an angle in rad, for many readers, as `cos_sin_once`."""
+    """Return the tangent of an angle in rad, stored for several consumers as in `cos_sin_once`."""
     return _tangent(once(angle))

@@ -1,7 +1,8 @@
-"""Bodies and joints as a graph: a spanning tree, and the joints that close its loops. On the host, before anything is compiled.
+"""The graph of bodies and joints: its spanning tree, and the joints that close loops.
 
-The tree grows from the ground breadth-first, joints in the order in which they are given, so that the same description always has the same
-tree. Joints without rows come last, and a body that no joint of the tree reaches moves freely against the ground.
+The graph is processed on the host, before compilation. The tree grows breadth-first from the ground, with
+joints in the given order, so the same description always has the same tree. Joints without rows are added
+last. A body that no tree joint reaches moves freely relative to the ground.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from jaxdae.spelling import brief, join_first
 
 
 class Edge(NamedTuple):
-    """How a body hangs on the tree.
+    """An edge of the tree: a body, its parent, and their joint.
 
     Attributes:
-        parent: the name of the body that carries it, or the ground.
-        child: its name.
-        joint: the joint between them, None for a free body.
-        reversed: whether the joint leads from the child to the parent.
+        parent: the name of the parent body, or of the ground.
+        child: the name of the body.
+        joint: the joint between both bodies, or None for a free body.
+        reversed: whether the joint points from the child to the parent.
     """
 
     parent: str
@@ -32,23 +33,23 @@ class Edge(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The edges of a spanning tree, parents before children, and the joints that are no edges."""
+    """The edges of a spanning tree, parents before children, and the loop-closing joints."""
 
     edges: tuple[Edge, ...]
     loops: tuple[Any, ...]
 
 
 def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str] = (), loops: Sequence[str] = ()) -> Tree:
-    """Returns the spanning tree of bodies.
+    """Return the spanning tree of bodies.
 
     Args:
-        bodies: names.
-        joints: all joints; those whose type has `in_tree` may be edges.
-        cut: names of joints that are not to be edges. Where there are any, they have to cut all loops.
-        loops: names of joints that are no edges either where there is no cut; they may leave loops.
+        bodies: the names of the bodies.
+        joints: all joints; only joints of a type with `in_tree` can be edges.
+        cut: the names of joints that must not be edges. If there are any, they must cut all loops.
+        loops: the names of joints that are no edges if `cut` is empty; other loops may remain.
 
     Raises:
-        ValueError: all that is wrong with `cut`, see `cut_mistakes`.
+        ValueError: if `cut` is invalid; the message lists all errors, see `cut_mistakes`.
     """
     if mistakes := cut_mistakes(bodies, joints, cut):
         raise ValueError(f"Joints.cut: {'; '.join(mistakes)}")
@@ -58,13 +59,15 @@ def spanning_tree(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[st
 
 
 def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], unsound: Sequence[str] = ()) -> list[str]:
-    """Returns what is wrong with a cut: unknown names, loops that it leaves, bodies that it takes off the tree though others hold them.
+    """Return the errors of a cut: unknown names, remaining loops, and bodies lost from the tree.
+
+    A body must not become free if a joint that cannot be in the tree still constrains it.
 
     Args:
-        bodies: names.
-        joints: between bodies that there are.
-        cut: names of joints that are not to be edges.
-        unsound: names of further joints, with mistakes of their own: what they would hold is not known.
+        bodies: the names of the bodies.
+        joints: the joints between existing bodies.
+        cut: the names of joints that must not be edges.
+        unsound: the names of further joints that have errors, so that their constraints are unknown.
     """
     if not cut:
         return []
@@ -83,19 +86,22 @@ def cut_mistakes(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str
 
 
 def _able(joints: Sequence[Any], left_out: Sequence[str]) -> list[Any]:
-    """Returns the joints that may be edges."""
+    """Return the joints that can be edges."""
     return [joint for joint in joints if joint.in_tree and joint.name not in left_out]
 
 
 def holds(joint: Any) -> bool:
-    """Returns whether a joint closes a loop where it is no edge: all but those that might be one and have no rows, free joints."""
+    """Return whether a joint constrains motion if it is not an edge.
+
+    Only joints that can be edges and have no rows, such as free joints, do not.
+    """
     return bool(joint.rows or joint.velocity_rows or not joint.in_tree)
 
 
 def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str, str, str]]:
-    """Yields joints off the tree with what acts on joints of a tree alone: "joint", the name, and the mistake in words.
+    """Yield joints outside the tree with parameters that act only on tree joints: "joint", name, and message.
 
-    A free joint has no rows either: out of the tree it is nothing.
+    A free joint has no rows either, so it has no effect outside the tree.
     """
     for joint in joints:
         if lost := [name for name in joint.tree_only if is_there(getattr(joint, name))]:
@@ -106,7 +112,7 @@ def lost_off_the_tree(joints: Sequence[Any], remedy: str) -> Iterable[tuple[str,
 
 
 def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edges: Sequence[Edge]) -> list[str]:
-    """Returns what is wrong where a cut makes bodies free that joints which cannot be in a tree still hold."""
+    """Return the errors of a cut that frees a body which a joint without `in_tree` constrains."""
     whole = {edge.child for edge in _edges(bodies, [joint for joint in joints if joint.in_tree]) if edge.joint is None}
     roots: dict[str, str] = {GROUND: GROUND}
     for edge in edges:
@@ -123,7 +129,7 @@ def _torn(bodies: Sequence[str], joints: Sequence[Any], cut: Sequence[str], edge
 
 
 def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
-    """Returns the edges of the tree that joints make."""
+    """Return the edges of the tree of these joints."""
     around: dict[str, list[Any]] = {name: [] for name in (GROUND, *bodies)}
     for joint in (joint for joint in able if holds(joint)):
         around[joint.a].append(joint)
@@ -143,7 +149,7 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
                     queue.append(child)
 
     grow(GROUND)
-    # Joints that hold nothing carry what no other joint does.
+    # Joints without rows carry only bodies that no other joint carries.
     free = [joint for joint in able if not holds(joint)]
     while True:
         joint = next((joint for joint in free if joint.a in reached and joint.b not in reached), None)
@@ -161,20 +167,23 @@ def _edges(bodies: Sequence[str], able: Sequence[Any]) -> list[Edge]:
 
 
 def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related: Sequence[Sequence[str]] = ()) -> bool:
-    """Return whether some loops have so many rows that these depend on each other if the loops move.
+    """Return whether some loops have so many rows that the rows are dependent if the loops move.
 
-    The Chebychev-Gruebler-Kutzbach count of the loops that share joints, without prescribed motions,
+    The Chebychev-Gruebler-Kutzbach count, for a set of loops that share joints and without prescribed
+    motions, is
 
-        mobility = sum of the freedoms of their bodies, except the one nearest to the ground - sum of the rows of their joints.
+        mobility = sum of the freedoms of their bodies, except the body nearest to the ground
+                   - sum of the rows of their joints.
 
-    Loops with mobility <= 0, or with more prescribed motions than mobility, move because of their geometry only: Bennett's and Bricard's
-    linkages, planar linkages of hinges in space, parallelograms with three cranks. A truss without mobility counts as well. A single loop
-    with mobility < 0 has redundant rows, whatever the mobility of the loops around it. Also counted are bodies with two lateral rows of
-    wheels, whose axles are usually parallel, and relations, each of which takes one freedom.
+    Loops with mobility <= 0, or with more prescribed motions than mobility, can move only because of special
+    geometry: Bennett's and Bricard's linkages, planar linkages of hinges in space, parallelograms with three
+    cranks. A truss without mobility also counts. A single loop with mobility < 0 has redundant rows, whatever
+    the mobility of the loops around it. Two lateral rows of wheels on one body also count as overconstrained,
+    because the axles are usually parallel. Each relation removes one freedom.
 
     Args:
-        joints: resolved joints with bodies `a` and `b`.
-        freedoms: of free bodies by name.
+        joints: the resolved joints with bodies `a` and `b`.
+        freedoms: the freedoms of the unconstrained bodies by name.
         related: the names of the joints of each relation.
     """
     lateral = [joint.b for joint in joints if "lateral" in joint.velocity_rows]
@@ -201,10 +210,10 @@ def overconstrained(joints: Sequence[Any], freedoms: Mapping[str, int], related:
 
 
 class _Set(NamedTuple):
-    """Joints that move together.
+    """A set of joints that move together.
 
     Attributes:
-        mobility: the number of their freedoms.
+        mobility: the number of degrees of freedom of the set.
         names: the names of the joints.
     """
 
@@ -213,9 +222,10 @@ class _Set(NamedTuple):
 
 
 def _overrelated(sets: list[_Set], related: Sequence[Sequence[str]]) -> bool:
-    """Return whether relations leave a set of joints no freedom, except by holding a single joint.
+    """Return whether relations leave a set of joints without freedom, except by fixing a single joint.
 
-    Three hinges that are geared pairwise, or a parallelogram with equal crank angles, move because of their numbers only.
+    Three hinges that are geared pairwise, or a parallelogram with equal crank angles, move only because of
+    their special parameters.
     """
     for names in sorted(map(set, related), key=len):
         touched = [one for one in sets if one.names & names]
@@ -227,14 +237,14 @@ def _overrelated(sets: list[_Set], related: Sequence[Sequence[str]]) -> bool:
 
 
 def _mobility(joints: Sequence[Any], freedoms: Mapping[str, int]) -> int:
-    """Return the mobility of loops by the count of their rows."""
+    """Return the mobility of loops from the number of their rows."""
     bodies = dict.fromkeys(name for joint in joints for name in (joint.a, joint.b))
     nearest = GROUND if GROUND in bodies else max(bodies, key=lambda name: freedoms[name])
     return sum(freedoms[name] for name in bodies if name != nearest) - sum(len(joint.rows) for joint in joints)
 
 
 def _sharing_joints(cycles: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return the joints of loops that share joints (the biconnected components of the graph of bodies)."""
+    """Return the joints of loops that share joints (the biconnected components of the body graph)."""
     groups: list[dict[str, Any]] = []
     for cycle in cycles:
         merged = {joint.name: joint for joint in cycle}
@@ -247,8 +257,8 @@ def _sharing_joints(cycles: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def _cycles(joints: Sequence[Any]) -> list[list[int]]:
-    """Return the indices of the joints of each loop: a joint that closes it, and the way in a spanning forest of the bodies."""
-    up: dict[str, tuple[str, int]] = {}  # The parent of a body in a spanning forest, and the joint to it.
+    """Return the indices of the joints of each loop: the closing joint, and its path in a spanning forest."""
+    up: dict[str, tuple[str, int]] = {}  # Parent in a spanning forest, and joint to it.
     depth: dict[str, int] = {}
     around: dict[str, list[tuple[str, int]]] = {}
     for k, joint in enumerate(joints):

@@ -1,14 +1,15 @@
-"""Derivatives of whatever is measured between two body frames, in the plane and in space.
+"""Derivatives of measures between two body frames, in the plane and in space.
 
-A joint or a force looks at two bodies only, through a function of their frames. Everything that mechanics asks of such a function is a
-derivative of it, and autodiff supplies them:
+A joint or a force depends on two bodies, through a function of their frames, the measure. Autodiff supplies
+all quantities that the equations of motion need:
 
-    rows of J      its derivatives in the directions of the twists of the two bodies, 3 or 6 each,
-    rate           its derivative along the motion,
-    bias           its second derivative along the motion, for accelerations of the bodies that do not depend on those of the coordinates.
+    rows of J      derivatives in the directions of the twists of the two bodies, 3 or 6 per body,
+    rate           derivative along the motion,
+    bias           second derivative along the motion, without coordinate accelerations.
 
-The tangents of frames along a motion are closed forms of `jaxdae.geometry.planar` and `spatial`, so that measures need no trigonometry of
-their own, which is what makes them cheap. Everything is scalars: a frame is a tuple of them, and a measure returns a tuple of rows.
+The derivatives of frames along a motion are closed forms in `jaxdae.geometry.planar` and `spatial`. Measures
+therefore need no trigonometric functions, which makes them cheap. All quantities are scalars: a frame is a
+tuple of scalars, and a measure returns a tuple of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from jaxdae.devices import on_accelerator
 
 
 class Pairs(NamedTuple):
-    """Which two bodies each element of a group connects, by their numbers (k,); the ground has the number `bodies`. Structure, not data."""
+    """The two bodies of each element of a group, as indices (k,); structure, not data.
+
+    The number of bodies, `bodies`, is the index of the ground.
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -34,15 +38,15 @@ class Pairs(NamedTuple):
 
     @property
     def sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the bodies a and of the bodies b (k,)."""
+        """Return the indices of the bodies a and of the bodies b (k,)."""
         return np.asarray(self.a, int), np.asarray(self.b, int)
 
 
 class Kinematics(NamedTuple):
-    """How all bodies are and move: stacked frames, twists, and the part of the rates of the twists that no acceleration makes.
+    """The motion of all bodies: stacked frames, twists, and the bias of the twists.
 
-    Every entry of frames and twists is an array (n,). Twists are None where nobody asks for them. The last is T' v of twists T v, None
-    where it is zero.
+    Every entry of frames and twists is an array (n,). Twists are None if no caller needs them. For the twists
+    T v, the bias is T' v: the rate of the twists at v' = 0. None stands for zero.
     """
 
     frame: Any
@@ -55,9 +59,10 @@ Sides = tuple[Any, Any]
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _taken(numbers: tuple[int, ...], entry: Array) -> Array:
-    """Returns the entries (k, ...) of (n, ...) with these numbers by their indices; zero for the number n, one beyond the last.
+    """Return the entries (k, ...) of (n, ...) with these indices; the index n gives zero.
 
-    Its derivative is a product: the transpose of indices adds to memory in any order, so that its last digits would not repeat.
+    The derivative is a matrix product. The transpose of a gather is a scatter with additions in arbitrary
+    order, whose last digits would not be reproducible.
     """
     padded = jnp.pad(entry, [(0, 1), *[(0, 0)] * (entry.ndim - 1)]) if entry.shape[0] in numbers else entry
     return padded.at[np.asarray(numbers, int)].get(mode="promise_in_bounds", wrap_negative_indices=False)
@@ -71,46 +76,46 @@ def _taken_jvp(numbers: tuple[int, ...], primals: tuple[Array], tangents: tuple[
 
 
 def selected(numbers: np.ndarray, entry: Array) -> Array:
-    """Returns the entries (k,) with these numbers; zero for the number n, one beyond the last."""
+    """Return the entries (k,) with these indices; the index n, one beyond the last entry, gives zero."""
     return jnp.concatenate([entry, jnp.zeros((1,), entry.dtype)])[numbers]
 
 
 def columns(x: Array, numbers: np.ndarray) -> Array:
-    """Return x[..., numbers]. On accelerators the derivative is a product, so that its last digits repeat."""
+    """Return x[..., numbers]; on accelerators, the derivative is a product, for reproducible results."""
     if on_accelerator():
         return jnp.moveaxis(_taken(tuple(numbers.tolist()), jnp.moveaxis(x, -1, 0)), 0, -1)
     return x[..., numbers]
 
 
 def _matrix(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Returns the matrix (k, count) with a one in each row, none for the number `count`."""
+    """Return the matrix (k, count) with a one in each row; rows of the index `count` are zero."""
     return np.eye(count + 1)[:, :-1][numbers]
 
 
 def summed(pair: Pairs, a: Array, b: Array) -> Array:
-    """Returns the sums (n,) over all elements of entries of their bodies, (k,) of each side; those of the ground fall away.
+    """Return the sums (n,) per body of the entries (k,) of both sides of all elements.
 
-    The transpose of the selection.
+    Entries of the ground are dropped. This is the transpose of the selection.
     """
     side_a, side_b = pair.sides
     return jnp.zeros((pair.bodies + 1,), a.dtype).at[side_a].add(a).at[side_b].add(b)[:-1]
 
 
 def ends(pair: Pairs, motion: Kinematics) -> Sides:
-    """Returns the frames of both sides of every element, stacked (k,); the ground is at the origin."""
+    """Return the frames of both sides of every element, stacked (k,); the ground is at the origin."""
     return _sides(type(motion.frame), frame_entries(np.concatenate(pair.sides), motion.frame))
 
 
 def frames_of(numbers: np.ndarray, frames: Any) -> Any:
-    """Returns the frames with these numbers, a stacked `Frame` (k,); that of the ground for the number one beyond the last.
+    """Return the frames with these indices, a stacked `Frame` (k,); the index after the last is the ground.
 
-    All entries at once: the compiler would otherwise compute them anew for every consumer, and for those of these again.
+    All entries are gathered together. Otherwise, XLA would recompute them in every consumer, recursively.
     """
     return type(frames)(*jnp.unstack(frame_entries(numbers, frames)))
 
 
 def frame_entries(numbers: np.ndarray, frames: Any) -> Array:
-    """Returns the entries of the frames with these numbers, (entries, k)."""
+    """Return the entries of the frames with these indices (entries, k)."""
     ground = jnp.asarray(frames.GROUND, frames[0].dtype)[:, None]
     if np.all(numbers == frames[0].shape[0]):
         return jnp.broadcast_to(ground, (ground.shape[0], len(numbers)))
@@ -118,46 +123,47 @@ def frame_entries(numbers: np.ndarray, frames: Any) -> Array:
 
 
 def _sides(kind: type, entries: Array) -> Sides:
-    """Returns both sides of all elements from their entries (entries, 2 k), one side after the other.
+    """Return both sides of all elements from their entries (entries, 2 k), side a first.
 
-    Split and not sliced: reverse mode would put the derivative of each slice into zeros of the whole size and add them all.
+    Use a split, not slices: reverse mode would pad the derivative of each slice with zeros to full size and
+    add the results.
     """
     a, b = (kind(*jnp.unstack(side)) for side in jnp.split(entries, 2, axis=1))
     return a, b
 
 
 def both(pair: Pairs, twist: Any) -> tuple[Any, Any]:
-    """Returns the twists of both sides of every element, stacked (k,); the ground is at rest."""
+    """Return the twists of both sides of every element, stacked (k,); the ground is at rest."""
     return _sides(type(twist), columns(jnp.pad(jnp.stack(twist), ((0, 0), (0, 1))), np.concatenate(pair.sides)))
 
 
 def _along(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
-    """Returns the derivatives of the frames along the motion."""
+    """Return the derivatives of the frames along the motion."""
     a, b = (frame.along(twist) for frame, twist in zip(at, both(pair, motion.velocity), strict=True))
     return a, b
 
 
 def _bending(pair: Pairs, motion: Kinematics, at: Sides) -> Sides:
-    """Returns the second derivatives of the frames along the motion, without what accelerations of the coordinates make."""
+    """Return the second derivatives of the frames along the motion, without coordinate accelerations."""
     changes = (None, None) if motion.bias is None else both(pair, motion.bias)
     twists = both(pair, motion.velocity)
     a, b = (frame.bending(twist, change) for frame, twist, change in zip(at, twists, changes, strict=True))
     return a, b
 
 
-# Compiled as units: a step asks for them many times, and JAX then traces and differentiates each of them once.
+# Compiled separately: a step calls them many times, and JAX traces and differentiates each of them once.
 _unit = functools.partial(jax.jit, static_argnums=(0, 2))
 
 
 @_unit
 def values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns measure(element, frame_a, frame_b, t), a tuple of rows, of every element, stacked (k, rows)."""
+    """Return measure(element, frame_a, frame_b, t), a tuple of rows, of every element, stacked (k, rows)."""
     return _stacked(_each(measure, group, ends(pair, motion), t))
 
 
 @_unit
 def rates(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns the derivatives along the motion, explicit time included, (k, rows)."""
+    """Return the derivatives along the motion, including explicit time dependence (k, rows)."""
     at = ends(pair, motion)
     tangents = _along(pair, motion, at), jnp.ones_like(t)
     return _stacked(jax.jvp(lambda x, s: _each(measure, group, x, s), (at, t), tangents)[1])
@@ -165,7 +171,7 @@ def rates(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemati
 
 @_unit
 def biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns the second derivatives along the motion, without what accelerations of the coordinates make, (k, rows)."""
+    """Return the second derivatives along the motion, without coordinate accelerations (k, rows)."""
     at = ends(pair, motion)
     moving = _along(pair, motion, at)
     one = jnp.ones_like(t)
@@ -177,12 +183,13 @@ def biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
 
 
 Blocks = list[list[tuple[Any, ...]]]
-"""Derivatives of the rows of a group in the directions of the twists: blocks[side][direction][row] (k,), with sides a and b."""
+"""Derivatives of the rows of a group in the directions of the twists: blocks[side][direction][row] (k,), with
+sides a and b."""
 
 
 @_unit
 def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
-    """Returns the derivatives of a measure in the directions of the twists of both bodies."""
+    """Return the derivatives of a measure in the directions of the twists of both bodies."""
     at = ends(pair, motion)
 
     def along(side: int, changes: dict[str, Any]) -> tuple[Any, ...]:
@@ -197,7 +204,7 @@ def blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinemat
 
 @functools.partial(jax.jit, static_argnums=1)
 def dense_rows(block: Blocks, pair: Pairs) -> Array:
-    """Returns rows (k rows, bodies width) of a Jacobian from its blocks; the columns of the ground fall away."""
+    """Return Jacobian rows (k rows, bodies width) from their blocks, without columns of the ground."""
     first = block[0][0]
     side_a, side_b = (jnp.asarray(_matrix(side, pair.bodies), first[0].dtype) for side in pair.sides)
     entries = [
@@ -208,23 +215,23 @@ def dense_rows(block: Blocks, pair: Pairs) -> Array:
 
 
 def pair_rows(block: Blocks) -> tuple[Array, Array]:
-    """Returns the entries of rows in the twists of both of their bodies, 2 x (k rows, width), from the blocks of a group."""
+    """Return the entries of rows in the twists of both bodies, 2 x (k rows, width), from the blocks."""
     first, second = (jnp.stack([jnp.stack(direction, axis=-1) for direction in side], axis=-1).reshape(-1, len(side)) for side in block)
     return first, second
 
 
-# Measures of velocities: measure(element, frame_a, frame_b, twist_a, twist_b, t), affine in the twists.
+# Velocity measures: measure(element, frame_a, frame_b, twist_a, twist_b, t), affine in the twists.
 
 
 @_unit
 def velocity_values(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns a measure of velocities of every element, stacked (k, rows)."""
+    """Return a velocity measure of every element, stacked (k, rows)."""
     return _stacked(_each_moving(measure, group, ends(pair, motion), both(pair, motion.velocity), t))
 
 
 @_unit
 def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Array:
-    """Returns the derivatives of a measure of velocities along the motion, without what accelerations make, (k, rows)."""
+    """Return the derivatives of a velocity measure along the motion, without accelerations (k, rows)."""
     at, twists = ends(pair, motion), both(pair, motion.velocity)
     moving, one = _along(pair, motion, at), jnp.ones_like(t)
     if motion.bias is None:
@@ -235,7 +242,7 @@ def velocity_biases(measure: Callable[..., Any], group: Any, pair: Pairs, motion
 
 @_unit
 def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion: Kinematics, t: Any) -> Blocks:
-    """Returns the derivatives of a measure of velocities in the twists of both bodies."""
+    """Return the derivatives of a velocity measure with respect to the twists of both bodies."""
     at, twists = ends(pair, motion), both(pair, motion.velocity)
     one, zero = jnp.ones_like(at[0].x), jnp.zeros_like(at[0].x)
     kind = type(motion.velocity)
@@ -249,7 +256,7 @@ def velocity_blocks(measure: Callable[..., Any], group: Any, pair: Pairs, motion
     return [[along(side, name) for name in kind._fields] for side in range(2)]
 
 
-# Compiled as units: a measure is written in Python once, and all of its derivatives, a dozen for J alone, are taken of what was written.
+# Compiled separately: the measure is traced once, and all derivatives (a dozen for J alone) reuse the trace.
 @functools.partial(jax.jit, static_argnums=0)
 def _each_moving(measure: Callable[..., Any], group: Any, sides: Sides, twists: tuple[Any, Any], t: Any) -> tuple[Any, ...]:
     return jax.vmap(lambda element, a, b, va, vb: measure(element, a, b, va, vb, t))(group, *sides, *twists)
@@ -265,7 +272,7 @@ def _stacked(rows: tuple[Any, ...]) -> Array:
 
 
 class Derivatives(NamedTuple):
-    """How the rows of a type of joint are differentiated: functions of (measure, group, pair, motion, t)."""
+    """Differentiation rules for the rows of a joint type: functions of (measure, group, pair, motion, t)."""
 
     values: Callable[..., Array]
     rates: Callable[..., Array]
@@ -278,9 +285,9 @@ class Derivatives(NamedTuple):
 
 
 def put_together(derivatives: Callable[..., Blocks]) -> Callable[..., tuple[Array, Array]]:
-    """Returns the function of `Derivatives` that returns blocks as `pair_rows` does."""
+    """Return a function for `Derivatives.sides` that assembles the blocks by `pair_rows`."""
     return lambda *asked: pair_rows(derivatives(*asked))
 
 
 AUTODIFF = Derivatives(values, rates, biases, blocks, put_together(blocks), velocity_values, velocity_biases, velocity_blocks)
-"""Everything by autodiff of what is measured."""
+"""Rules that differentiate the measure by autodiff only."""

@@ -1,1 +1,1 @@
-"""How bodies move with the coordinates of a mechanism, one form a file."""
+"""Coordinates of a mechanism: absolute coordinates and joint coordinates."""

@@ -1,26 +1,31 @@
-"""The mass matrix of a tree without forming it: articulated bodies.
+"""Factorization of the mass matrix of a tree by articulated bodies, without forming the matrix.
 
-Take the velocities of a tree as nodes, each below the one that carries it, with motions S_k and the inertias I_k that each carries by
-itself, all about one origin. From the leaves to the roots, the inertia that a node shows where everything that it carries is free to move,
-its own joint apart, is
+The velocities of a tree are nodes, each a child of the node that carries it. Node k has the motion subspace
+S_k and its own inertia I_k, about one common origin. The articulated-body inertia A_k is the inertia of node
+k with its subtree, where all descendants are free to move:
 
-    A_k = I_k + sum over children c of (A_c - U_c U_c^T / D_c),        U_k = A_k S_k,        D_k = S_k . U_k + armature_k,
+    A_k = I_k + sum over children c of (A_c - U_c U_c^T / D_c),
+    U_k = A_k S_k,        D_k = S_k . U_k + armature_k.
 
-and the recursions
+The recursion runs from the leaves to the roots. The recursions
 
-    p_k = sum_c (p_c + U_c u_c / D_c),    u_k = b_k - S_k . p_k    (inward)      y = R^-1 b,   y_k = u_k / sqrt(D_k)
-    x_k = y_k / sqrt(D_k) - U_k . a_parent / D_k,    a_k = a_parent + S_k x_k    (outward)      x = R^-T y
+    inward:     p_k = sum_c (p_c + U_c u_c / D_c),    u_k = b_k - S_k . p_k
+                y = R^-1 b,   y_k = u_k / sqrt(D_k)
+    outward:    x_k = y_k / sqrt(D_k) - U_k . a_parent / D_k,    a_k = a_parent + S_k x_k
+                x = R^-T y
 
-are the two halves of x = M^-1 b: M = R R^T, with R upper triangular where parents come first. Everything is linear in the nodes. With
-s = S / sqrt(D) and u = U / sqrt(D), which are what is kept, a half is a product and a sum for each node.
+are the two halves of x = M^-1 b. Here M = R R^T, with R upper triangular if parents precede children. The
+cost is linear in the number of nodes. The factors are stored as s = S / sqrt(D) and u = U / sqrt(D), so each
+half takes one product and one sum per node.
 
-One world with a matrix of moderate size is faster with LAPACK, which works on rows instead of numbers. Which of both is used is decided
-where JAX knows whether there is a batch, as in `jaxdae.small_matrix`, and by the size.
+For a single world with a matrix of moderate size, LAPACK is faster. It works on rows instead of single
+numbers. The choice between both algorithms depends on the size, and on whether JAX batches the function, as
+in `jaxdae.small_matrix`.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7.
-    G. Rodriguez, A. Jain, K. Kreutz-Delgado, "A spatial operator algebra for manipulator modeling and control", Int. J. Robotics
-    Research 10 (1991), for the factors.
+    G. Rodriguez, A. Jain, K. Kreutz-Delgado, "A spatial operator algebra for manipulator modeling and
+    control", Int. J. Robotics Research 10 (1991), for the factors.
 """
 
 from __future__ import annotations
@@ -52,10 +57,10 @@ class TreeMass(MassOperator):
 
     Attributes:
         space: the plane or space (static).
-        tree: the velocities as nodes (static).
-        columns: their motions S, each component (nv,), about the origin.
-        inertia: what each of them carries by itself, each component (nv,), about the origin.
-        armature: what motors add (nv,).
+        tree: the tree of the velocities (static).
+        columns: the motion subspaces S of the velocities, each component (nv,), about the origin.
+        inertia: the inertia of each node without its children, each component (nv,), about the origin.
+        armature: the rotor inertia of the motors (nv,).
     """
 
     space: Plane | Space = static()
@@ -66,62 +71,65 @@ class TreeMass(MassOperator):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nv, nv)."""
+        """Return (nv, nv)."""
         return self.armature.shape * 2
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the floating-point type of the entries."""
         return self.armature.dtype
 
     def times(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns M x: the momenta of the motion x, which the columns see."""
+        """Return M x: project the momenta of the motion x onto the motion subspaces."""
         columns = jnp.stack(self.columns, axis=1)
         moved = self.space.screw(*sum_to_leaves(self.tree, columns * x[:, None]).T)
         momenta = sum_to_root(self.tree, jnp.stack(self.inertia.times(moved), axis=1))
         return jnp.sum(columns * momenta, axis=1) + self.armature * x
 
     def times_matrix(self, x: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Returns M X."""
+        """Return M X."""
         return jax.vmap(self.times, in_axes=1, out_axes=1)(x)
 
     def as_dense(self) -> Float[Array, "n n"]:
-        """Returns the matrix, from composite inertias: M_jk = S_j . I_k S_k where j carries k."""
+        """Return the matrix from composite inertias: M_jk = S_j . I_k S_k if j is k or an ancestor of k."""
         columns, momenta = jnp.stack(self.columns, axis=1), jnp.stack(self._composite().times(self.columns), axis=1)
         products = small_matrix.product_transposed(columns, momenta)
-        # An accelerator would need a kernel to turn the matrix over, and none to multiply the other way round.
+        # On an accelerator, a transposition takes a kernel. A second product takes none.
         mirrored = small_matrix.product_transposed(momenta, columns) if on_accelerator() else products.T
         carried = self.tree.is_ancestor
         return jnp.where(carried.T, products, jnp.where(carried, mirrored, 0.0)) + jnp.diag(self.armature)
 
     def _composite(self) -> Any:
-        """Returns the inertia of all that each node carries, each component (nv,)."""
+        """Return the composite inertia of the subtree of each node, each component (nv,)."""
         return type(self.inertia)(*sum_to_root(self.tree, jnp.stack(self.inertia, axis=1)).T)
 
     def diagonal_mean(self) -> Float[Array, ""]:
-        """Returns trace(M) / n ()."""
+        """Return trace(M) / n ()."""
         momenta = self._composite().times(self.columns)
         return jnp.mean(sum(s * p for s, p in zip(self.columns, momenta, strict=True)) + self.armature)
 
     def root_times(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """Returns R^T x, R the Cholesky factor of the matrix."""
+        """Return R^T x, where R is the Cholesky factor of the matrix."""
         return jnp.linalg.cholesky(self.as_dense()).T @ x
 
     def factorize(self) -> TreeRoot:
-        """Returns the factors, by articulated bodies or of the matrix."""
+        """Return the factors, by articulated bodies or of the dense matrix."""
         return TreeRoot(self.tree, *named(_factorized(self), FACTOR))
 
 
 @pytree
 class TreeRoot(MassFactors):
-    """M = R R^T as a matrix, or as the motions, the pushes and the pivots of articulated bodies.
+    """The factor R of M = R R^T, as a dense matrix or as the arrays of the articulated-body recursions.
 
     Attributes:
-        tree: the velocities as nodes (static).
-        lower: the Cholesky factor of the matrix (nv, nv), of one small world; else infinite.
-        motions: s = S / sqrt(D) in the slots of the tree (slots, k), of a batch or a large world; else infinite.
-        pushes: u = U / sqrt(D), likewise.
-        inverse: 1 / sqrt(D) (nv,), likewise.
+        tree: the tree of the velocities (static).
+        lower: the Cholesky factor of the matrix (nv, nv) for a single small world; filled with infinity
+            otherwise.
+        motions: s = S / sqrt(D) in the slots of the tree (slots, k) for a batch or a large world; filled with
+            infinity otherwise.
+        pushes: u = U / sqrt(D) in the slots of the tree (slots, k) for a batch or a large world; filled with
+            infinity otherwise.
+        inverse: 1 / sqrt(D) (nv,) for a batch or a large world; filled with infinity otherwise.
     """
 
     tree: Tree = static()
@@ -131,20 +139,20 @@ class TreeRoot(MassFactors):
     inverse: Leaf
 
     def scaled(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns R^-1 b."""
+        """Return R^-1 b."""
         return self._solved(b[:, None], inward=True)[:, 0]
 
     def unscaled(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns R^-T x."""
+        """Return R^-T x."""
         return self._solved(x[:, None], inward=False)[:, 0]
 
     def scaled_rows(self, jacobian: JacobianOperator) -> JacobianOperator:
-        """Returns F = J R^-T, dense."""
+        """Return F = J R^-T, dense."""
         rows = jacobian.as_dense()
         return DenseRows(self._solved(rows.T, inward=True).T if rows.shape[0] else rows)
 
     def _solved(self, b: Any, *, inward: bool) -> Any:
-        """Returns R^-1 B or R^-T B (nv, m)."""
+        """Return R^-1 B or R^-T B (nv, m)."""
         sweep = _inward if inward else _outward
         tree, large = self.tree, _is_large(self.tree)
 
@@ -152,13 +160,13 @@ class TreeRoot(MassFactors):
         def solved(lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
             if large:
                 return sweep(tree, motions, pushes, inverse, b)
-            # The factor of the matrix is L with M = L L^T, that is R = L.
+            # The dense factor L satisfies M = L L^T, so R = L.
             return jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True, transpose_a=not inward)
 
         @solved.def_vmap
         def many(size: int, batched: Any, lower: Any, motions: Any, pushes: Any, inverse: Any, b: Any) -> tuple[Any, bool]:
             arguments = lower, motions, pushes, inverse, b
-            if not batched[3]:  # Only right-hand sides are: several of one world.
+            if not batched[3]:  # Several right-hand sides of one world.
                 wide = jnp.moveaxis(b, 0, -1)
                 several = solved(lower, motions, pushes, inverse, wide.reshape(wide.shape[0], -1)).reshape(wide.shape)
                 return jnp.moveaxis(several, -1, 0), True
@@ -173,7 +181,7 @@ def _is_large(tree: Tree) -> bool:
 
 
 def _factorized(mass: TreeMass) -> tuple[Any, ...]:
-    """Returns what `TreeRoot` has, in a batch by articulated bodies."""
+    """Return the arrays of `TreeRoot`; a batch uses articulated bodies."""
     tree, space, kind = mass.tree, mass.space, type(mass.inertia)
     nodes, width, dtype = tree.count, len(mass.columns), mass.dtype
 
@@ -199,13 +207,15 @@ def _factorized(mass: TreeMass) -> tuple[Any, ...]:
 
 
 def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, inertia: Any, armature: Any) -> tuple[Any, Any, Any]:
-    """Returns s, u and 1 / sqrt(D) as `TreeRoot` has them, of columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...).
+    """Return s, u and 1 / sqrt(D) as in `TreeRoot`.
 
-    A pivot that is no more than rounding of what all that the node carries would give it is NaN, as in `jaxdae.small_matrix`.
+    The arguments are columns (nv, k, ...), inertia (nv, components, ...) and armature (nv, ...). A pivot is
+    NaN if it does not exceed the rounding error of the composite inertia S . I S + armature, as in
+    `jaxdae.small_matrix`.
     """
     limit = small_matrix.rounding(tree.count, columns.dtype)
     nodes, width, *worlds = columns.shape
-    if not worlds:  # Matrices of all nodes at once, by a product with constants. In batches they would be too much to be read in the loop.
+    if not worlds:  # One product forms all matrices. In a batch, reading them is too slow.
         units = inertia_units(kind, inertia.shape[1])
         inertia = inertia @ jnp.asarray(units.reshape(len(units), -1), inertia.dtype)
 
@@ -213,7 +223,7 @@ def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, iner
         return inertia_matrix(kind, inertia) if worlds else inertia.reshape(-1, width, width)
 
     def resisting(carried: Any, s: Any) -> Any:
-        """Returns what all that a node carries resists its motion, S . I S."""
+        """Return S . I S with the composite inertia I of each node."""
         if not worlds:
             return _dot_rows(s, _product(matrix(carried), s))
         motion = space.screw(*jnp.moveaxis(s, 1, 0))
@@ -232,7 +242,7 @@ def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, iner
 
     columns, inertia, armature = (tree.to_slots(x) for x in (columns, inertia, armature))
     empty = tree.slot_nodes == nodes
-    if np.any(empty):  # All else is zero there, and an armature of one is a pivot.
+    if np.any(empty):  # Empty slots contain zeros; an armature of one gives a valid pivot.
         armature = armature + jnp.asarray(empty, armature.dtype).reshape(-1, *[1] * len(worlds))
     none = jnp.zeros((width, *columns.shape[1:]), columns.dtype), jnp.zeros(inertia.shape[1:], inertia.dtype)
     pushes, inverse = inward(tree, step, (columns, inertia, armature), none)
@@ -240,31 +250,35 @@ def _articulated(tree: Tree, space: Plane | Space, kind: Any, columns: Any, iner
 
 
 def _inward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
-    """Returns R^-1 B (nv, m, ...)."""
+    """Return R^-1 B (nv, m, ...)."""
     own = motions, pushes, tree.to_slots(b * inverse[:, None])
     return tree.to_nodes(inward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype)))
 
 
 def _outward(tree: Tree, motions: Any, pushes: Any, inverse: Any, b: Any) -> Any:
-    """Returns R^-T B (nv, m, ...)."""
+    """Return R^-T B (nv, m, ...)."""
     own = pushes, motions, tree.to_slots(b)
     found = outward(tree, _half, own, jnp.zeros((motions.shape[1], *b.shape[1:]), b.dtype))
     return tree.to_nodes(found) * inverse[:, None]
 
 
-@jax.jit  # A unit: the program has it once for both halves.
+@jax.jit  # Compiled once for both halves.
 def _half(own: Any, given: Any) -> tuple[Any, Any]:
-    """Returns what nodes give and keep in a half of a solution, where they read one of their vectors and give the other."""
+    """Return the values for the next nodes and the results, in one half of a solve.
+
+    Nodes project the incoming value onto one of their vectors, and add a multiple of their other vector.
+    """
     reads, gives, b = own
     y = b - jnp.sum(reads[:, :, None] * given, axis=1)
     return given + gives[:, :, None] * y[:, None], y
 
 
 def inertia_matrix(kind: Any, inertia: Any) -> Any:
-    """Returns inertias (nodes, components, ...) as matrices (nodes, k, k, ...), whose entries are components, with a sign, or zero.
+    """Return inertias (nodes, components, ...) as matrices (nodes, k, k, ...).
 
-    Of many worlds the components are picked, in runs of a world each. Of one world, a level at a time, they would be picked number by
-    number, and sums of constant matrices are faster; of all nodes of one world at once `_articulated` takes a product.
+    Every entry of a matrix is a component, possibly with negative sign, or zero. For a batch, the components
+    are gathered in contiguous runs, one run per entry. For one world, a gather would copy single numbers, so
+    sums of constant matrices are faster. `_articulated` uses one matrix product for all nodes of one world.
     """
     units, rest = inertia_units(kind, inertia.shape[1]), (1,) * (inertia.ndim - 2)
     if rest:
@@ -274,13 +288,13 @@ def inertia_matrix(kind: Any, inertia: Any) -> Any:
 
 
 def inertia_units(kind: Any, count: int) -> np.ndarray:
-    """Returns the matrix of each component of an inertia (components, k, k), whose entries are 1, -1 and 0."""
+    """Return the matrix of each component of an inertia (components, k, k), with entries 1, -1 and 0."""
     with jax.ensure_compile_time_eval():
         return np.asarray([[list(row) for row in kind(*np.eye(count)[c]).rows()] for c in range(count)], float)
 
 
 def _product(matrix: Any, x: Any) -> Any:
-    """Returns A x (nodes, k, ...)."""
+    """Return A x (nodes, k, ...)."""
     return jnp.sum(matrix * x[:, None], axis=2)
 
 

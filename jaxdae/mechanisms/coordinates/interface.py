@@ -1,10 +1,12 @@
-"""What the coordinates of a mechanism say: where its bodies are and how they move.
+"""Interface of the coordinates of a mechanism, which give the frames and twists of its bodies.
 
-With the twists T v of all bodies (of their mass centers, see `jaxdae.geometry`), the equations of the bodies become those of the mechanism:
+Let T v be the twists of the mass centers of all bodies (see `jaxdae.geometry`). The equations of motion of
+the mechanism follow from the equations of the free bodies:
 
     M = T^T M_b T,      J = J_b T,      gamma = gamma_b + J_b T' v,      f = T^T (f_b - M_b T' v)
 
-where M_b, J_b, gamma_b, f_b are those of free bodies. Joints and forces know bodies only, and coordinates know neither.
+where M_b, J_b, gamma_b, f_b belong to the free bodies. Joints and forces use bodies only. Coordinates do not
+depend on joints or forces.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 @pytree
 class Known:
-    """Where bodies are at some coordinates: q itself, the very object, and what `BodyCoordinates.located` returns there."""
+    """The cached result of `BodyCoordinates.located`; it is valid for the object q only."""
 
     q: Leaf
     found: Leaf
@@ -37,13 +39,14 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class BodyTerm:
-    """What rows see of two bodies each.
+    """The part of Jacobian rows that acts on two bodies per row.
 
     Attributes:
-        blocks: returns the derivatives of the rows in the twists of both bodies, for those who ask for `block`.
-        pair: which bodies these are.
-        relative: whether the rows do not notice where both bodies move as one.
-        arrays: returns the same as `sides`; None where these are put together from the blocks.
+        blocks: returns the derivatives of the rows with respect to the twists of both bodies; called by
+            `block`.
+        pair: the two bodies of each row.
+        relative: whether the rows are invariant to a common motion of both bodies.
+        arrays: returns the same derivatives as `sides`; None to assemble them from the blocks.
     """
 
     blocks: Callable[[], Blocks]
@@ -53,16 +56,16 @@ class BodyTerm:
 
     @functools.cached_property
     def block(self) -> Blocks:
-        """The derivatives of the rows in the twists of both bodies, number by number."""
+        """Return the derivatives with respect to the twists of both bodies, entry by entry."""
         return self.blocks()
 
     @property
     def sides(self) -> tuple[Array, Array]:
-        """The derivatives of the rows in the twists of both bodies, 2 x (k rows, width)."""
+        """Return the derivatives with respect to the twists of both bodies, 2 x (k rows, width)."""
         return measures.pair_rows(self.block) if self.arrays is None else self.arrays()
 
     def repeated(self, k: int, factors: Any) -> BodyTerm:
-        """Returns what rows see that all look at what row k looks at, times factors (rows,)."""
+        """Return the term of several rows, each equal to row k times one of the factors (rows,)."""
 
         def blocks() -> Blocks:
             return [[tuple(row[k] * factors for row in direction) for direction in side] for side in self.block]
@@ -72,145 +75,151 @@ class BodyTerm:
 
 
 class VelocityTerm(NamedTuple):
-    """What rows see of velocities themselves, one each.
+    """The part of Jacobian rows that acts directly on velocity coordinates, one per row.
 
     Attributes:
-        in_v: which entry of v each row sees (k,).
-        entries: the derivatives of the rows in them (k,).
+        in_v: the index in v for each row (k,).
+        entries: the derivatives of the rows with respect to these velocities (k,).
     """
 
     in_v: tuple[int, ...]
     entries: Any
 
     def repeated(self, k: int, factors: Any) -> VelocityTerm:
-        """Returns what rows see that all look at what row k looks at, times factors (rows,)."""
+        """Return the term of several rows, each equal to row k times one of the factors (rows,)."""
         return VelocityTerm((self.in_v[k],) * len(factors), self.entries[k] * factors)
 
 
 class Terms(NamedTuple):
-    """What the rows of a group are the sum of.
+    """The terms whose sum gives the Jacobian rows of a group.
 
     Attributes:
-        on_bodies: what they see of bodies, two each.
-        on_velocities: what they see of velocities themselves.
+        on_bodies: the terms that act on bodies, two per row.
+        on_velocities: the terms that act directly on velocity coordinates.
     """
 
     on_bodies: tuple[BodyTerm, ...] = ()
     on_velocities: tuple[VelocityTerm, ...] = ()
 
     def and_also(self, others: Terms) -> Terms:
-        """Returns the terms of rows that see both these and others."""
+        """Return the sum of these terms and other terms, row by row."""
         return Terms(self.on_bodies + others.on_bodies, self.on_velocities + others.on_velocities)
 
     def repeated(self, k: int, factors: Any) -> Terms:
-        """Returns the terms of rows that all see what row k sees, times factors (rows,)."""
+        """Return the terms of several rows, each equal to row k times one of the factors (rows,)."""
         on_bodies = tuple(term.repeated(k, factors) for term in self.on_bodies)
         return Terms(on_bodies, tuple(term.repeated(k, factors) for term in self.on_velocities))
 
 
 class BodyCoordinates(abc.ABC):
-    """How bodies move with q; a pytree, as a part of a `Mechanism`.
+    """Coordinates of all bodies; a pytree and a part of a `Mechanism`.
 
-    Mass matrix, rows and forces at one state all ask where the bodies are. The compiler does not reliably see that they ask for the same,
-    because it simplifies each computation by itself before it compares them; so whoever asks for several of them at one q says so by `at`.
+    The mass matrix, the Jacobian rows and the forces at one state all need the frames of the bodies. XLA does
+    not reliably merge these computations, because it simplifies each of them separately before it compares
+    them. Call `at` before you evaluate several quantities at the same q.
     """
 
     flat: bool
     """Whether q (+) xi is q + xi."""
     known: Known | None
-    """What was located already, None where nothing was. It counts for the object `known.q` only, so that it is never out of date."""
+    """The cached result of `located`, or None. It is valid for the object `known.q` only, so it cannot be out
+    of date."""
 
     def at(self, q: Coordinates) -> Any:
-        """Return the coordinates with the frames of the bodies at q."""
+        """Return the coordinates with cached frames of the bodies at q."""
         if self.known is not None and self.known.q is q:
             return self
         return dataclasses.replace(self, known=Known(q, self.located(q)))  # pyright: ignore[reportArgumentType]
 
     def of_joints(self, groups: Any) -> Any:
-        """Return the coordinates with the parameters of the stacked joints of a tree; absolute coordinates have none."""
+        """Return the coordinates with the parameters of the stacked tree joints, if they have any."""
         return self
 
     def axes_of_joints(self, groups: Any, axes: Any) -> Any:
-        """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
+        """Return the batch axes of the result of `of_joints`, with -1 or None in place of each leaf.
+
+        The batch axes of the joints have the same form.
+        """
         return self
 
     def located(self, q: Coordinates) -> Any:
-        """Returns where bodies are at q, in the form of these coordinates."""
+        """Return the frames of the bodies at q, in the representation of these coordinates."""
         known = self.known
         return known.found if known is not None and known.q is q else self.plain.locate(q)
 
     @property
     def plain(self) -> Any:
-        """The coordinates themselves, with nothing located."""
+        """Return the coordinates without cached frames."""
         return self if self.known is None else dataclasses.replace(self, known=None)  # pyright: ignore[reportArgumentType]
 
     @abc.abstractmethod
     def locate(self, q: Coordinates) -> Any:
-        """Computes what `located` returns."""
+        """Compute the result of `located`."""
 
     @property
     @abc.abstractmethod
     def names(self) -> tuple[tuple[str, str], ...]:
-        """The names of q with their units."""
+        """Return the names of the coordinates q with their units."""
 
     @property
     @abc.abstractmethod
     def velocity_names(self) -> tuple[tuple[str, str], ...]:
-        """The names of v with their units."""
+        """Return the names of the velocities v with their units."""
 
     @abc.abstractmethod
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
-        """Returns frames, twists T v, and T' v, of all bodies."""
+        """Return the frames, the twists T v, and T' v of all bodies."""
 
     @abc.abstractmethod
     def at_rest(self, q: Coordinates) -> Kinematics:
-        """Returns the frames of all bodies, for those who do not ask for twists."""
+        """Return the frames of all bodies, for callers that need no twists."""
 
     @abc.abstractmethod
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
-        """Returns T^T F (nv,) of wrenches F on all bodies, a stacked `Twist`."""
+        """Return T^T F (nv,), with the wrenches F on all bodies, a stacked `Twist`."""
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity | None:
-        """Returns forces (nv,) on the coordinates themselves, such as the damping of joints; None where there are none."""
+        """Return the forces (nv,) that act directly on the coordinates, such as joint damping, or None."""
         return None
 
     def own(self, joint: str, number: int) -> tuple[int, int] | None:
-        """Returns where a coordinate of a joint is in q and its rate in v; None where it is not."""
+        """Return the indices of a joint coordinate in q and of its rate in v, or None if q has none."""
         return None
 
     def elastic_energy(self, q: Coordinates) -> Scalar | None:
-        """Returns the energy in J of springs on the coordinates themselves; None where there are none."""
+        """Return the energy in J of springs on the coordinates, or None without springs."""
         return None
 
     @abc.abstractmethod
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
-        """Returns M = T^T M_b T.
+        """Return M = T^T M_b T.
 
         Args:
-            q: coordinates (nq,).
-            mass: of the bodies (n,) in kg.
-            inertia: about the mass centers in kg m^2: (n,) in the plane, (n, 3) or (n, 3, 3) in the axes of the body in space.
+            q: the coordinates (nq,).
+            mass: the masses of the bodies (n,) in kg.
+            inertia: the inertias about the mass centers in kg m^2: (n,) in the plane; (n, 3) or (n, 3, 3) in
+                body axes in space.
         """
 
     @abc.abstractmethod
     def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
-        """Returns v^T M v / 2 in J."""
+        """Return v^T M v / 2 in J."""
 
     @abc.abstractmethod
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
-        """Returns the rows J_b T of a group as an array."""
+        """Return the Jacobian rows J_b T of a group as an array."""
 
     def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
-        """Returns the rows J_b T of several groups as an array."""
+        """Return the Jacobian rows J_b T of several groups as an array."""
         nothing = jnp.zeros((0, len(self.velocity_names)), q.dtype)
         return jnp.concatenate([nothing, *(self.dense_rows(q, motion, *part) for part in parts)])
 
     @abc.abstractmethod
     def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
-        """Returns the rows J_b T of several groups without forming zeros."""
+        """Return the Jacobian rows J_b T of several groups as an operator that can exploit their sparsity."""
 
     def term_rows(self, q: Coordinates, motion: Kinematics, terms: Terms) -> Jacobian:
-        """Returns the rows of a group as an array."""
+        """Return the Jacobian rows of a group as an array."""
         rows: Any = 0.0
         for term in terms.on_bodies:
             rows = rows + self.dense_rows(q, motion, term.block, term.pair)
@@ -220,7 +229,10 @@ class BodyCoordinates(abc.ABC):
         return rows
 
     def group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> Jacobian:
-        """Returns the rows of several groups as an array; of groups in a row that see two bodies and nothing else, all at once."""
+        """Return the Jacobian rows of several groups as an array.
+
+        Consecutive groups with a single body term and no velocity term share one call of `joined_rows`.
+        """
         rows: list[Any] = [jnp.zeros((0, len(self.velocity_names)), q.dtype)]
         for of_two_bodies, some in itertools.groupby(groups, lambda terms: len(terms.on_bodies) == 1 and not terms.on_velocities):
             if of_two_bodies:
@@ -231,17 +243,17 @@ class BodyCoordinates(abc.ABC):
         return jnp.concatenate(rows)
 
     def dense_group_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
-        """Return the rows of several groups as a dense operator."""
+        """Return the Jacobian rows of several groups as a dense operator."""
         return DenseRows(self.group_rows(q, motion, groups))
 
     @abc.abstractmethod
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi."""
+        """Return q (+) xi."""
 
     @abc.abstractmethod
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1."""
+        """Return xi with q0 (+) xi = q1."""
 
     @abc.abstractmethod
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
-        """Returns xi' of q (+) xi(t) where it moves with velocity v; see `System.step_rate`."""
+        """Return xi' such that q (+) xi(t) moves with velocity v; see `System.step_rate`."""

@@ -1,4 +1,4 @@
-"""The choice of joint coordinates, and how a tree of links is made of bodies and joints."""
+"""The option `Joints`, and the construction of a tree of links from bodies and joints."""
 
 from __future__ import annotations
 
@@ -24,39 +24,40 @@ from jaxdae.thresholds import ARTICULATED_FROM, ELIMINATED_FROM
 
 
 def _given(cut: Any) -> str:
-    """Returns what was given as a cut, in few words."""
+    """Return a short text for the given value of `cut`."""
     return f"({join_first(map(said, cut))})" if isinstance(cut, list | tuple) else said(cut)
 
 
 @dataclasses.dataclass(frozen=True)
 class Joints(ByKeywords):
-    """The choice of joint coordinates: those of the joints of a spanning tree; joints beyond it are constraint rows.
+    """Select joint coordinates: the coordinates of the joints of a spanning tree.
 
-    The tree grows from the ground breadth-first, in the order of the joints. A body that it does not reach has coordinates of its own, as
-    in absolute coordinates.
+    Joints outside the tree are constraint rows. The tree grows breadth-first from the ground, in the order of
+    the joints. A body that the tree does not reach has its own coordinates, as in absolute coordinates.
 
     Attributes:
-        cut: names of joints that are to close loops instead of being in the tree; where there are any, they have to cut all loops.
+        cut: the names of joints that close loops and stay outside the tree. If you name any joint, the names
+            must cut all loops.
     """
 
     cut: Sequence[str] = ()
 
     massless: ClassVar[bool] = True
-    """Whether bodies may go without mass and inertia: M is that of all that a joint carries."""
+    """Whether bodies may lack mass and inertia; M contains the inertia of the whole subtree of a joint."""
 
     def wrong_kinds(self) -> Iterable[str]:
-        """Yields a cut that is no tuple of names."""
+        """Yield an error if `cut` is not a sequence of names."""
         if not are_names(self.cut):
             yield f'Joints.cut must be names of joints, such as ("crank_pin",), got {_given(self.cut)}'
 
     def mistakes(self, bodies: Sequence[str], joints: Sequence[Any], unsound: Sequence[Any], loops: Sequence[str]) -> Iterable[Any]:
-        """Yields what is wrong with the choice for a description: what of ("joint" or empty), the name, and the mistake in words.
+        """Yield the errors of this option for a description: kind ("joint" or empty), name, and text.
 
         Args:
-            bodies: names.
-            joints: those without mistakes.
-            unsound: the others.
-            loops: names of joints that are no edges of the tree where there is no cut.
+            bodies: the names of the bodies.
+            joints: the joints without errors.
+            unsound: the joints with errors.
+            loops: the names of joints that stay outside the tree if `cut` is empty.
         """
         cut = self.cut if are_names(self.cut) else ()
         found = cut_mistakes(bodies, joints, cut, [joint.name for joint in unsound])
@@ -78,18 +79,19 @@ class Joints(ByKeywords):
         numbers: Any,
         loops: Sequence[str] = (),
     ) -> tuple[TreeCoordinates, Any, tuple[Any, ...], tuple[Any, ...]]:
-        """Returns the coordinates, q at the start poses, the joints that are rows, and those that are in the tree.
+        """Return the coordinates, q at the start poses, the joints with constraint rows, and the tree joints.
 
         Args:
             space: the plane or space.
             bodies: the bodies.
             joints: the joints.
-            frames: of all bodies at the start, by name.
-            numbers: of all bodies, by name.
-            loops: names of joints that are no edges of the tree where there is no cut.
+            frames: the frames of all bodies at the start, by name.
+            numbers: the indices of all bodies, by name.
+            loops: the names of joints that stay outside the tree if `cut` is empty.
 
         Raises:
-            ValueError: all that is wrong with the cut; no coordinates, because welds hold all bodies.
+            ValueError: if `cut` is invalid (the message lists all errors), or if welds hold all bodies, so
+                that no coordinate is left.
         """
         names = [body.name for body in bodies]
         tree = spanning_tree(names, joints, self.cut, loops)
@@ -107,7 +109,7 @@ class Joints(ByKeywords):
 
 
 class _Making:
-    """A tree while it grows: links in the order in which they are hung."""
+    """Builds a tree by adding links, parents before children."""
 
     def __init__(self, space: Plane | Space, frames: Mapping[str, Any], numbers: Mapping[str, int], rotors: Sequence[str]) -> None:
         self.space, self.frames, self.numbers, self.rotors = space, frames, numbers, rotors
@@ -120,11 +122,11 @@ class _Making:
         self.backward: list[bool] = []
         self.ends: list[tuple[int, int]] = []
         self.joint_names: list[str] = []
-        # The link that carries a body.
+        # The link that carries each body.
         self.carriers: dict[str, int | None] = {GROUND: None}
 
     def hang(self, edge: Edge) -> None:
-        """Adds the links of an edge."""
+        """Add the links of an edge."""
         at_start = self.frames[edge.parent], self.frames[edge.child]
         if edge.joint is None:
             steps, ends, q = self._free(edge.child)
@@ -136,7 +138,7 @@ class _Making:
             q = self._measured(joint, steps, edge, at_start, ends)
             name = joint.name[0]
         carrier = self.carriers[edge.parent]
-        # Against its direction a chain of motions is made backward, each the other way round.
+        # A reversed joint has its links in opposite order, each with the inverse motion.
         order = -1 if edge.reversed else 1
         for step in steps[::order]:
             self.parents.append(carrier)
@@ -148,7 +150,7 @@ class _Making:
         self.joint_names.append(name)
         self.backward.append(edge.reversed)
         self.ends.append((self.numbers[edge.parent], self.numbers[edge.child]))
-        # A weld has no link: the link of the parent carries the body.
+        # A weld has no link, so the link of the parent also carries the child.
         self.carriers[edge.child] = carrier
 
     def _free(self, body: str) -> tuple[tuple[Step, ...], tuple[Any, Any], list[Any]]:
@@ -165,7 +167,7 @@ class _Making:
         return axes, (self.identity, self.identity), [frame.x, frame.y, frame.angle]
 
     def _measured(self, joint: Any, steps: Sequence[Step], edge: Edge, at_start: Any, ends: Any) -> list[Any]:
-        """Returns the coordinates of a joint at the start, one entry a step."""
+        """Return the coordinates of a joint at the start, one entry per step."""
         a, b = reversed(at_start) if edge.reversed else at_start
         scalars = iter(joint.coordinate(a, b, real(0.0))) if any(step.kind == AXIS for step in steps) else iter(())
         parent, child = (frame.then(end) for frame, end in zip(at_start, ends, strict=True))
@@ -174,7 +176,7 @@ class _Making:
         return [next(scalars) if step.kind == AXIS else others[step.kind](pose) for step in steps]
 
     def coordinates(self, bodies: Sequence[str], articulated_from: int) -> TreeCoordinates:
-        """Returns the coordinates of all links that were hung; see `TreeCoordinates.articulated_from`."""
+        """Return the coordinates of all links; see `TreeCoordinates.articulated_from`."""
         ground = len(self.steps)
         structure = Structure(
             parents=tuple(ground if parent is None else parent for parent in self.parents),
@@ -190,7 +192,7 @@ class _Making:
         return TreeCoordinates(space=self.space, structure=structure, articulated_from=articulated_from)
 
     def start(self) -> Any:
-        """Returns q at the start poses."""
+        """Return q at the start poses."""
         return jnp.concatenate([jnp.atleast_1d(real(entry)) for entry in self.q])
 
 

@@ -1,7 +1,8 @@
-"""The chains of a tree: each joint as one link for each of its freedoms, made when a mechanism is built.
+"""The links of a tree: each joint becomes a chain of links, one per elementary motion.
 
-A link hangs on its parent by a fixed frame and a motion of its own: it turns and slides along one axis (`AXIS`), takes any orientation
-(`BALL`), or any place (`PLACE`). A hinge is one link, a cylindrical joint two, a free body a place and a ball.
+The chains are built together with the mechanism. A link has a fixed frame in its parent, and one elementary
+motion: rotation and translation along one axis (`AXIS`), any orientation (`BALL`), or any position (`PLACE`).
+A hinge is one link, a cylindrical joint two links, and a free body a position and a ball.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ class Step(NamedTuple):
 
     Attributes:
         kind: `AXIS`, `BALL` or `PLACE`.
-        turning: by how much an axis turns a unit of its coordinate: () in the plane, (3,) in the axes of the joint in space.
-        sliding: by how much it slides: (2,) or (3,) in the axes of the joint.
-        names: of its coordinates, with their units.
-        velocity_names: of its velocities, with their units.
+        turning: the rotation of an axis per unit of its coordinate: () in the plane, (3,) in the joint axes
+            in space.
+        sliding: the translation of an axis per unit of its coordinate: (2,) or (3,) in the joint axes.
+        names: the names of its coordinates, with their units.
+        velocity_names: the names of its velocities, with their units.
     """
 
     kind: str
@@ -38,7 +40,7 @@ class Step(NamedTuple):
 
 
 def axis(turning: Any, sliding: Any, name: str, unit: str) -> Step:
-    """Returns the link of one freedom."""
+    """Return a link with one degree of freedom."""
     return Step(AXIS, turning, sliding, ((name, unit),), ((f"{name}_rate", f"{unit}/s"),))
 
 
@@ -47,29 +49,33 @@ _PLACE_NAMES = tuple((c, "m") for c in "xyz"), tuple((f"v{c}", "m/s") for c in "
 
 
 def ball() -> Step:
-    """Returns the link of any orientation, a quaternion wxyz of the child in the parent; its velocity is in the axes of the child."""
+    """Return a link with any orientation.
+
+    Its coordinates are a quaternion wxyz (child to parent). Its velocity is in the axes of the child.
+    """
     return Step(BALL, np.zeros(3), np.zeros(3), *_BALL_NAMES)
 
 
 def place() -> Step:
-    """Returns the link of any place."""
+    """Return a link with any position."""
     return Step(PLACE, np.zeros(3), np.zeros(3), *_PLACE_NAMES)
 
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The shape of a tree, as tuples of numbers; the ground has the number of links.
+    """The structure of a tree, as tuples of indices; the number of links stands for the ground.
 
     Attributes:
-        parents: of each link, which come before it.
-        kinds: of each link.
+        parents: the parent of each link; parents precede children.
+        kinds: the kind of each link.
         body_links: the link that carries each body.
-        names: of q, with units.
-        velocity_names: of v, with units.
-        joints: of each link, the number of the joint that it is of.
-        backward: of each joint, whether it leads from the child to the parent, so that its links are in opposite order.
-        ends: of each joint, the numbers of the parent and of the child.
-        joint_names: the joints of the tree in their order, bodies that move freely under their own names.
+        names: the names of q, with units.
+        velocity_names: the names of v, with units.
+        joints: the index of the joint of each link.
+        backward: for each joint, whether it points from the child to the parent, so that its links are in
+            opposite order.
+        ends: the indices of the parent body and of the child body of each joint.
+        joint_names: the names of the tree joints in their order; a free body uses its own name.
     """
 
     parents: tuple[int, ...]
@@ -84,48 +90,51 @@ class Structure:
 
     @property
     def count(self) -> int:
-        """The number of links."""
+        """Return the number of links."""
         return len(self.parents)
 
     def starts(self, sizes: dict[str, int]) -> np.ndarray:
-        """Returns where the numbers of each link begin."""
+        """Return the index of the first coordinate or velocity of each link."""
         return np.concatenate([[0], np.cumsum([sizes[kind] for kind in self.kinds])]).astype(int)[:-1]
 
     def of_kind(self, kind: str) -> np.ndarray:
-        """Returns the numbers of the links of a kind."""
+        """Return the indices of the links of a kind."""
         return np.asarray([k for k, each in enumerate(self.kinds) if each == kind], int)
 
     def places(self, kind: str, sizes: dict[str, int]) -> np.ndarray:
-        """Returns where the numbers of the links of a kind are (links, size)."""
+        """Return the indices of the coordinates or velocities of the links of a kind (links, size)."""
         return self.starts(sizes)[self.of_kind(kind)][:, None] + np.arange(sizes[kind])
 
     @property
     def vectors_and_balls(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Where numbers that add up are in q and in v (k,), and where orientations are in q (balls, 4) and in v (balls, 3)."""
+        """Return the indices of additive entries and of orientations, in q and in v.
+
+        The shapes are (k,) in q, (k,) in v, (balls, 4) in q, and (balls, 3) in v.
+        """
         in_q, in_v = ({kind: self.places(kind, sizes) for kind in (AXIS, PLACE, BALL)} for sizes in (COORDINATES, VELOCITIES))
         vectors_q, vectors_v = (np.concatenate([places[AXIS].reshape(-1), places[PLACE].reshape(-1)]) for places in (in_q, in_v))
         return vectors_q, vectors_v, in_q[BALL], in_v[BALL]
 
     def of_joint(self, name: str, kind: str) -> list[int]:
-        """Returns the links of a kind that a joint has, in the order of the joint."""
+        """Return the links of a joint that have this kind, in the order of the joint."""
         number = self.joint_names.index(name)
         links = [k for k, joint in enumerate(self.joints) if joint == number and self.kinds[k] == kind]
         return links[::-1] if self.backward[number] else links
 
     def axes_of_joint(self, name: str) -> list[int]:
-        """Returns where the velocities of the axes of a joint are, in the order of its coordinates."""
+        """Return the indices of the axis velocities of a joint, in the order of its coordinates."""
         starts = self.starts(VELOCITIES)
         return [int(starts[link]) for link in self.of_joint(name, AXIS)]
 
     @property
     def same_joint(self) -> np.ndarray:
-        """Whether two velocities belong to one joint (nv, nv)."""
+        """Return whether two velocities belong to the same joint (nv, nv)."""
         of = np.asarray(self.joints, int)[self.column_links]
         return of[:, None] == of[None, :]
 
     @property
     def carried_bodies(self) -> np.ndarray:
-        """Whether a body is carried by a joint (n, joints)."""
+        """Return whether a joint supports a body (n, joints)."""
         carried = np.zeros((len(self.body_links) + 1, len(self.ends)), bool)
         for joint, (parent, child) in enumerate(self.ends):
             carried[child] = carried[parent]
@@ -134,17 +143,21 @@ class Structure:
 
     @property
     def column_links(self) -> np.ndarray:
-        """The link of each velocity (nv,)."""
+        """Return the link of each velocity (nv,)."""
         return np.repeat(np.arange(self.count), [VELOCITIES[kind] for kind in self.kinds])
 
     @property
     def last_columns(self) -> np.ndarray:
-        """The last velocity of each link, and for the ground the number of velocities (links + 1,)."""
+        """Return the index of the last velocity of each link, and nv for the ground (links + 1,)."""
         return np.append(np.cumsum([VELOCITIES[kind] for kind in self.kinds]).astype(int) - 1, len(self.velocity_names))
 
     @functools.cached_property
     def tree(self) -> Tree:
-        """The velocities as nodes: each below the one before it in its link, the first of a link below the last of the parent."""
+        """Return the tree of the velocities.
+
+        The parent of a velocity is the preceding velocity of its link. The parent of the first velocity of a
+        link is the last velocity of the parent link.
+        """
         links, last = self.column_links, self.last_columns
         first = np.append(True, links[1:] != links[:-1]) if links.size else np.zeros(0, bool)
         above = last[np.asarray(self.parents, int)[links]] if links.size else links
@@ -152,23 +165,23 @@ class Structure:
 
     @functools.cached_property
     def link_tree(self) -> Tree:
-        """The links as nodes."""
+        """Return the tree of the links."""
         return Tree(self.parents)
 
     @property
     def carried(self) -> np.ndarray:
-        """Whether a link is carried by the link of a velocity (links + 1, nv), itself included; the ground by none."""
+        """Return whether a velocity moves a link (links + 1, nv); the last row, the ground, is False."""
         nodes = self.tree.is_ancestor
         return np.concatenate([nodes, np.zeros((1, nodes.shape[1]), bool)])[self.last_columns]
 
     @property
     def carried_links(self) -> np.ndarray:
-        """Whether a link is carried by another, itself included (links, links)."""
+        """Return whether link j is link k or an ancestor of link k (links k, links j)."""
         return self.link_tree.is_ancestor
 
     @property
     def roots(self) -> np.ndarray:
-        """The first link of the tree to which each link belongs (links,)."""
+        """Return the root link of the tree that contains each link (links,)."""
         found: list[int] = []
         for k, parent in enumerate(self.parents):
             found.append(k if parent == self.count else found[parent])

@@ -1,29 +1,38 @@
-"""Accelerations and multipliers of a tree with loops, without M, J or the Delassus matrix: bodies and loops eliminated together.
+"""Accelerations and multipliers of a tree with loops, by joint elimination of bodies and loop rows.
 
-In (a, mu) with mu = -lam the saddle point is symmetric, [M J^T; J -C]. Its unknowns are eliminated from the leaves to the roots. What node
-k shows to its carrier is a quadratic form in its motion V and in the multipliers mu of the rows that are open there, with a matrix
+This method forms neither M, nor J, nor the Delassus matrix. With mu = -lam, the saddle-point matrix of (a,
+mu) is symmetric, [M J^T; J -C]. The unknowns are eliminated from the leaves to the roots. Node k passes a
+front to its parent: a quadratic form in its motion V and in the multipliers mu of the open rows, with the
+matrix
 
-    G_k = [A  B^T]        A: the articulated inertia of all that k carries, with the loops that are closed in it,
-          [B  -E ]        B: the pushes of the open rows on V, through what is eliminated; E: their Delassus matrix so far,
+    G_k = [A  B^T]        A: the articulated inertia of the subtree of k, with the loops closed in it,
+          [B  -E ]        B: the pushes of the open rows on V, through the eliminated unknowns,
+                          E: the Delassus matrix of the open rows so far.
 
-the sum of those of its children and of its own inertia and pushes. First the rows that close at k are eliminated, one by one, with pivots
--(E_jj + C_j), and rows that begin at k take their places in the matrix. Then its velocity x is, by V = V_parent + S x, with the pivot
+G_k starts as the sum of the fronts of the children, the inertia of node k, and the pushes on node k. First,
+the rows that close at k are eliminated one by one, with pivots -(E_jj + C_j). Rows that begin at k then take
+their slots in the front. Second, the velocity x of node k is eliminated by V = V_parent + S x, with the pivot
 D = S . A S + armature:
 
-    G' = G + g_j g_j^T / (E_jj + C_j),   g_j the column of row j,         G'' = G' - U U^T / D,   U = G' S + entries of rows in x alone.
+    G' = G + g_j g_j^T / (E_jj + C_j),   g_j the column of row j,
+    G'' = G' - U U^T / D,                U = G' S + the direct entries of the rows in x.
 
-Where a row closes, all velocities that it moves but common motions of its bodies, which it does not see, are eliminated. E is the Delassus
-matrix of these velocities then, positive definite on the rows that close where all rows are independent, so that the order of the tree
-needs no pivoting. Without rows this is the articulated-body algorithm. The right-hand sides (f, r) go the same way inward, the unknowns
-outward again, and the cost is linear in nodes, with the square of the size of G for each row that closes.
+When a row closes, all velocities that affect it are eliminated. The remaining velocities move its bodies
+together, which has no effect on the row. E is then the Delassus matrix of the eliminated velocities. It is
+positive definite on the closing rows if all rows are independent, so this elimination order needs no
+pivoting. Without rows, the method is the articulated-body algorithm. The right-hand sides (f, r) are
+eliminated inward in the same way, and the unknowns follow outward. The cost is linear in the number of nodes,
+plus the square of the size of G for each row that closes.
 
-The Delassus matrix itself is not sparse, even for loops that are far from each other: whatever pushes on a floating chain moves all of it.
-That is why it is not what is factorized.
+The Delassus matrix itself has no sparsity, even if the loops are far apart: a force on a floating chain moves
+the whole chain. Therefore the method does not factorize it.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7 and section 8.
-    A. S. Sathya, J. Carpentier, "Constrained articulated body dynamics algorithms", IEEE Trans. Robotics 41 (2025).
-    E. P. Popov, A. F. Vereshchagin, S. L. Zenkevich, "Manipulyatsionnye roboty" (1978), for the recursion with multipliers.
+    A. S. Sathya, J. Carpentier, "Constrained articulated body dynamics algorithms", IEEE Trans. Robotics 41
+    (2025).
+    E. P. Popov, A. F. Vereshchagin, S. L. Zenkevich, "Manipulyatsionnye roboty" (1978), for the recursion
+    with multipliers.
 """
 
 from __future__ import annotations
@@ -50,14 +59,18 @@ from jaxdae.typing import Rows, Velocity
 
 @pytree
 class LoopFactors:
-    """The factors of the saddle point of a tree with loops, as matrices of one small world, or of a batch or a large world by elimination.
+    """The factors of the saddle-point matrix of a tree with loops.
+
+    A small world without a batch uses dense matrices. A batch or a large world uses elimination. The arrays
+    of the unused form are filled with infinity, or empty.
 
     Attributes:
-        order: who is eliminated when (static).
-        matrices: W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the Cholesky factor of the Delassus matrix (nc, nc);
-            (0, 0) each where even one world is eliminated.
-        eliminated: S of all nodes (nodes, k); g / sqrt(pivot) of what closes in each slot (nodes, k + width, width); the square roots of
-            these pivots (nodes, width); U / D (nodes, k + width); D (nodes,); and P (nodes, k + width, k + width), see `_transfers`.
+        order: the elimination order (static).
+        matrices: W = R^-1 (nv, nv) with M = R R^T, J R^-T (nc, nv), and the inverse of the Cholesky factor of
+            the Delassus matrix (nc, nc); (0, 0) each if even a single world uses elimination.
+        eliminated: S of all nodes (nodes, k); g / sqrt(pivot) of the row that closes in each slot (nodes, k +
+            width, width); the square roots of these pivots (nodes, width); U / D (nodes, k + width); D
+            (nodes,); and P (nodes, k + width, k + width), see `_transfers`.
     """
 
     order: LoopOrder = static()
@@ -65,7 +78,7 @@ class LoopFactors:
     eliminated: tuple[Any, ...]
 
     def solve(self, f: Velocity | None, r: Rows) -> tuple[Velocity, Rows]:
-        """Returns (a, lam) for the right-hand sides f (nv,), None for zero, and r (nc,)."""
+        """Return (a, lam) for the right-hand sides f (nv,) and r (nc,); None for f means zero."""
         order, count = self.order, len(self.matrices)
 
         def one(factors: Any, f: Any, r: Any) -> tuple[Any, Any]:
@@ -84,7 +97,7 @@ class LoopFactors:
         return solved_by_worlds(one, many)((*self.matrices, *self.eliminated), f, r)
 
     def inconsistent(self, r: Rows) -> None:
-        """Returns None: the method needs full rank."""
+        """Return None: the method requires rows of full rank."""
 
 
 def _is_small(order: LoopOrder) -> bool:
@@ -92,13 +105,13 @@ def _is_small(order: LoopOrder) -> bool:
 
 
 def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, compliance: Any) -> LoopFactors:
-    """Returns the factors of [M -J^T; J C]; NaN where a pivot is no more than rounding.
+    """Return the factors of [M -J^T; J C]; they are NaN if a pivot does not exceed its rounding error.
 
     Args:
-        order: who is eliminated when.
+        order: the elimination order.
         mass: M, of the same tree.
-        pushes: of each row on its nodes, about the origins of the trees (nc, sides, k).
-        entries: of each row in velocities by themselves (nc, own).
+        pushes: the pushes of each row on its nodes, about the origins of the trees (nc, sides, k).
+        entries: the direct entries of each row in velocities (nc, own).
         compliance: C (nc,).
     """
     kind, tree, space = type(mass.inertia), mass.tree, mass.space
@@ -120,7 +133,8 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
             found = factorized(*arguments)
             return found, jax.tree.map(lambda _: False, found)
         *many, soft = worlds_last(size, batched, arguments)
-        # Where nothing is soft C is a constant: for all worlds, the compiler would take a second to look up each of its zeros.
+        # Without compliance, C is constant. Do not repeat it for all worlds: the compiler would spend a
+        # second on indexing its zeros.
         every = [*many, soft if batched[-1] else arguments[-1][:, None]]
         found = worlds_back(_factorized(order, kind, *every))
         none = _no_matrices(order, *(argument[0] if of else argument for argument, of in ((arguments[k], batched[k]) for k in (0, -1))))
@@ -131,7 +145,11 @@ def eliminated(order: LoopOrder, mass: TreeMass, pushes: Any, entries: Any, comp
 
 
 def _no_matrices(order: LoopOrder, columns: Any, compliance: Any) -> tuple[Any, ...]:
-    """Returns what stands in place of the matrices; nothing where one world has none either: loops would carry them for every world."""
+    """Return placeholders for the dense matrices.
+
+    They are empty if a single world uses elimination as well, because loops would carry placeholders for
+    every world.
+    """
     nv, nc = (columns.shape[0], compliance.shape[0]) if _is_small(order) else (0, 0)
     return tuple(jnp.full(shape, jnp.inf, columns.dtype) for shape in ((nv, nv), (nc, nv), (nc, nc)))
 
@@ -143,7 +161,7 @@ def _not_eliminated(order: LoopOrder, columns: Any) -> tuple[Any, ...]:
 
 
 def rows_matrix(order: LoopOrder, tree: Tree, columns: Any, pushes: Any, entries: Any) -> Any:
-    """Returns J (nc, nv) of rows with pushes (nc, sides, k) and entries (nc, own), where the velocities have the motions S (nv, k)."""
+    """Return J (nc, nv) from pushes (nc, sides, k), entries (nc, own) and motion subspaces S (nv, k)."""
     count = tree.count
     carried = jnp.asarray(np.concatenate([tree.is_ancestor, np.zeros((1, count), bool)]), columns.dtype)
     eye = jnp.asarray(np.eye(count + 1, count), columns.dtype)
@@ -156,7 +174,7 @@ def rows_matrix(order: LoopOrder, tree: Tree, columns: Any, pushes: Any, entries
 
 
 def _found(numbers: np.ndarray, entries: Any) -> Any:
-    """Returns the entries with these numbers; zero for the number of all of them."""
+    """Return the entries with these indices; the index one beyond the last entry gives zero."""
     return jnp.concatenate([entries, jnp.zeros_like(entries, shape=(1, *entries.shape[1:]))])[numbers]
 
 
@@ -165,7 +183,10 @@ def _is_closing(order: LoopOrder) -> np.ndarray:
 
 
 def _staying(closing: np.ndarray, wide: int) -> list[np.ndarray]:
-    """Returns which entries of G are left (nodes, k + width) when each slot is eliminated, without its own, and when all are."""
+    """Return masks (nodes, k + width) of the entries of G that remain, without the closing rows.
+
+    The mask of slot j omits the closing rows up to slot j. The last mask omits all closing rows.
+    """
     nodes, width = closing.shape
     left = np.ones((nodes, wide))
     found = []
@@ -177,7 +198,7 @@ def _staying(closing: np.ndarray, wide: int) -> list[np.ndarray]:
 
 
 def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armature: Any, pushes: Any, entries: Any, compliance: Any) -> Any:
-    """Returns the arrays of an elimination; all arguments may have axes of worlds at their ends."""
+    """Return the arrays of an elimination; all arguments may have trailing world axes."""
     pushes, entries = pushes.reshape(-1, *pushes.shape[2:]), entries.reshape(-1, *entries.shape[2:])
     k, width, worlds = columns.shape[1], order.width, columns.ndim - 2
     of_rows, of_nodes = (small_matrix.rounding(size, columns.dtype) for size in (order.rows, order.tree.count))
@@ -207,7 +228,8 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
         found, roots = [], []
         for j in range(width):
             pivot = own["soft"][:, j] - front[:, k + j, k + j]
-            # What a pivot is the difference of: rounding of it is no pivot.
+            # `gross` is the pivot before subtraction. A pivot within the rounding error of `gross` becomes
+            # NaN.
             regular: Any = jnp.where(pivot > of_rows * gross[:, j], pivot, jnp.nan)
             safe: Any = jnp.where(closing[:, j] > 0.0, regular, 1.0)
             roots.append(jnp.sqrt(safe))
@@ -235,19 +257,22 @@ def _factorized(order: LoopOrder, kind: Any, columns: Any, inertia: Any, armatur
 
 
 def _pushes(tables: Sequence[np.ndarray], pushes: Any, none: Any) -> Any:
-    """Returns the sums of the pushes in tables, as B^T (places, k, width, ...); `none` where there are no tables."""
+    """Return the sums of the pushes in the tables, as B^T (places, k, width, ...); `none` without tables."""
     return jnp.moveaxis(sum(_found(table, pushes) for table in tables), 1, 2) if tables else none
 
 
 def _front(corner: Any, push: Any) -> Any:
-    """Returns [A B^T; B 0] of A (places, k, k, ...) and B^T (places, k, width, ...)."""
+    """Return [A B^T; B 0] from A (places, k, k, ...) and B^T (places, k, width, ...)."""
     nothing = jnp.zeros((push.shape[0], push.shape[2], *push.shape[2:]), push.dtype)
     lower = jnp.concatenate([jnp.swapaxes(push, 1, 2), nothing], axis=2)
     return jnp.concatenate([jnp.concatenate([corner, push], axis=2), lower], axis=1)
 
 
 def _transfers(order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes: Any) -> Any:
-    """Returns what the nodes make of right-hand sides that come from below: they pass on P b, and P^T takes what is above to them."""
+    """Return the matrices P of all nodes.
+
+    A node passes P b to its parent, and P^T maps the values of the parent to the node.
+    """
     k, wide = columns.shape[1], pushes.shape[1]
     closes = _is_closing(order)
     found = jnp.broadcast_to(constant(np.eye(wide), columns, columns.ndim - 2), (len(closes), wide, wide, *columns.shape[2:]))
@@ -261,9 +286,10 @@ def _transfers(order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes:
 def _solved(
     order: LoopOrder, columns: Any, closing: Any, roots: Any, pushes: Any, pivots: Any, transfers: Any, f: Any, r: Any
 ) -> tuple[Any, Any]:
-    """Returns a (nv, ...) and lam (nc, ...).
+    """Return a (nv, ...) and lam (nc, ...).
 
-    Scans pass on sums alone. What a node eliminates, and what that is when all above it is zero, is found for all nodes at once.
+    The scans over the tree contain only sums. The eliminated unknowns, and their values for a parent at zero,
+    are computed for all nodes at once.
     """
     k, width, size = columns.shape[1], order.width, f.shape[1:]
     closes = constant(_is_closing(order), columns, columns.ndim - 2)
@@ -275,7 +301,7 @@ def _solved(
         return jnp.sum(transfer * given[:, None], axis=2) + added, given
 
     at_rest = jnp.concatenate([jnp.zeros_like(columns), r], axis=1)
-    # Of what is there at rest only the entries of rows are not zero: of all that is kept, P is what takes longest to be read.
+    # Only the row entries of `at_rest` are nonzero. Read only their columns of P, the largest stored array.
     added = jnp.sum(transfers[:, :, k:] * r[:, None], axis=2) - pushes * f[:, None]
     b = at_rest + inward(order.tree, pass_up, (transfers, added), nothing)
     found = []

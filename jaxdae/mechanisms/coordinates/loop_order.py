@@ -1,22 +1,32 @@
-"""Where the rows of loops are eliminated in a tree of velocities; on the host, once for a structure.
+"""Elimination order of loop rows in a tree of velocities; computed on the host, once per structure.
 
-A row of J pushes on a few links, and moves every velocity on the ways from them to their lowest common carrier, its *closing*: above it the
-pushes cancel, because a joint sees the motion of one of its bodies against the other. From the leaves to the roots, a row is *open* at
-every node on its ways, and it is eliminated at its closing, when all velocities that it moves are
-(`jaxdae.mechanisms.coordinates.loop_factors`). How many rows are open or close at a node is what the elimination costs: two for a ladder of
-four-bars, whatever its length.
+A row of J pushes on a few links. It depends on every velocity on the paths from these links to their lowest
+common ancestor, its *closing* node. Above the closing node the pushes cancel, because a joint depends only on
+the relative motion of its two bodies. In a traversal from the leaves to the roots, a row is *open* at every
+node on its paths. It is eliminated at its closing node, after all velocities on its paths
+(`jaxdae.mechanisms.coordinates.loop_factors`). The number of rows that are open or close at a node determines
+the cost of elimination. This number is two for a ladder of four-bars, whatever its length.
 
-Where several groups of branches close their rows at one node, each group has a node of its own between them and that node, without a
-motion: what closes a hundred four-bars on one body, or on the ground, never meets. A row that does see a common motion of its bodies, such
-as that of a gear, closes at the ground. Every row keeps one slot wherever it is open; rows that meet nowhere share slots. The nodes of a
-row are a subtree, and subtrees that meet all contain the closing of one of them: giving slots from the roots to the leaves, always the
-first one that is free, takes as many as come to the fullest node. Rows that only begin at a node may take the slots of those that close
-there, which are eliminated before.
+If several groups of branches close their rows at one node, each group gets an additional node without a
+motion, between its branches and that node. The rows of a hundred four-bars on one body, or on the ground,
+therefore never share a node. A row that depends on a common motion of its bodies, such as the row of a gear,
+closes at the ground.
+
+Every row has one slot at all nodes where it is open. Rows without a common node can share slots. The nodes of
+a row form a subtree, and of two subtrees that intersect, one contains the closing node of the other. Greedy
+assignment from the roots to the leaves, always of the first free slot, therefore needs only as many slots as
+the fullest node has rows. Rows that begin at a node may reuse the slots of rows that close there, because the
+closing rows are eliminated first.
+
+The word *place* denotes a slot of the tree layout (`jaxdae.trees.tree`), to distinguish it from the slots of
+rows.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), section 8.
-    A. S. Sathya, J. Carpentier, "Constrained articulated body dynamics algorithms", IEEE Trans. Robotics 41 (2025).
-    F. Gavril, "Algorithms for minimum coloring ... of a chordal graph", SIAM J. Computing 1 (1972), for the slots.
+    A. S. Sathya, J. Carpentier, "Constrained articulated body dynamics algorithms", IEEE Trans. Robotics 41
+    (2025).
+    F. Gavril, "Algorithms for minimum coloring ... of a chordal graph", SIAM J. Computing 1 (1972), for the
+    slots.
 """
 
 from __future__ import annotations
@@ -30,18 +40,18 @@ from jaxdae.thresholds import ELIMINATED_FROM
 from jaxdae.trees.tree import Tree
 
 WIDE = 6
-"""The number of directions in which bodies move, for the estimate of work."""
+"""The number of motion directions of a body, for the estimate of the work."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopOrder:
-    """Who is eliminated when; structure, not data.
+    """The elimination order of velocities and rows; structure, not data.
 
     Attributes:
-        parents: of the velocities as nodes, which come before them; their number for the ground.
-        ends: the nodes on which each row pushes; the number of nodes for the ground.
-        own: the velocities in which each row has an entry by itself.
-        grounded: whether each row sees a motion that all of its bodies have.
+        parents: the parent of each velocity, which precedes it; the number of velocities for the ground.
+        ends: the nodes on which each row pushes; the number of velocities for the ground.
+        own: the velocities in which each row has a direct entry.
+        grounded: whether each row depends on a common motion of its bodies.
     """
 
     parents: tuple[int, ...]
@@ -51,7 +61,7 @@ class LoopOrder:
 
     @functools.cached_property
     def pays(self) -> bool:
-        """Whether elimination is less work than matrices of this size are."""
+        """Return whether elimination takes fewer operations than dense matrices of this size."""
         rows, nv = self.rows, len(self.parents)
         if not rows or nv < ELIMINATED_FROM:
             return False
@@ -60,14 +70,17 @@ class LoopOrder:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.ends)
 
     @functools.cached_property
     def _ways(self) -> list[tuple[int, list[int]]]:
-        """The closing of each row, and all nodes below it on its ways; the ground has the number of nodes."""
+        """Return the closing node of each row, and all nodes below it on the paths of the row.
+
+        The number of velocities stands for the ground.
+        """
         ground = len(self.parents)
-        above: list[list[int]] = []  # From the root to the node itself.
+        above: list[list[int]] = []  # Path from the root to the node.
         for node, parent in enumerate(self.parents):
             above.append([*(above[parent] if parent < ground else []), node])
         found = []
@@ -84,14 +97,15 @@ class LoopOrder:
 
     @functools.cached_property
     def _nodes(self) -> tuple[list[int], list[int], list[int], list[list[int]]]:
-        """The nodes in their order.
+        """Return the nodes in breadth-first order.
 
         Returns:
-            The velocity of each node, the number of velocities for nodes without a motion; the parents, the number of nodes for the ground;
-            the node at which each row closes; and the nodes on the ways of each row, the closing left out.
+            The velocity of each node, the number of velocities for a node without a motion; the parents, the
+            number of nodes for the ground; the closing node of each row; and the nodes on the paths of each
+            row, without the closing node.
         """
         ground, ways = len(self.parents), self._ways
-        parents: list[int] = list(self.parents)  # Further nodes have the numbers from ground + 1 on, until they are sorted.
+        parents: list[int] = list(self.parents)  # Additional nodes start at index ground + 1.
         closings = [closing for closing, _ in ways]
         added: list[int] = []
         for place in dict.fromkeys(sorted(closings)):
@@ -112,7 +126,7 @@ class LoopOrder:
                     parents[node] = number
                 for row in rows:
                     closings[row] = number
-        parents += [ground, *added]  # The ground itself is never looked up.
+        parents += [ground, *added]  # The entry of the ground is unused.
         children: dict[int, list[int]] = {}
         for node, parent in enumerate(parents):
             if node != ground:
@@ -142,29 +156,29 @@ class LoopOrder:
 
     @property
     def places(self) -> int:
-        """The number of places in the grids of the levels, those without a node included. All arrays of a recursion have so many rows."""
+        """Return the number of places, including empty ones: the length of all arrays of a recursion."""
         return len(self.tree.slot_nodes)
 
     @functools.cached_property
     def velocities(self) -> np.ndarray:
-        """The velocity of the node in each place, the number of velocities for none (places,)."""
+        """Return the velocity of the node in each place (places,); the number of velocities for none."""
         return np.append(np.asarray(self._nodes[0], int), len(self.parents))[self.tree.slot_nodes]
 
     @functools.cached_property
     def of_velocities(self) -> np.ndarray:
-        """The node of each velocity (nv,)."""
+        """Return the node of each velocity (nv,)."""
         nodes = np.empty(len(self.parents) + 1, int)
         nodes[np.asarray(self._nodes[0], int)] = np.arange(self.tree.count)
         return nodes[:-1]
 
     @functools.cached_property
     def slots(self) -> np.ndarray:
-        """The slot of each row (rows,)."""
+        """Return the slot of each row (rows,)."""
         _, parents, closings, ways = self._nodes
-        # The slots of the rows that come to each node from its children, or close there.
+        # The slots of the rows that are open at the children of each node, or that close at the node.
         taken: list[set[int]] = [set() for _ in range(self.tree.count)]
         slots = np.zeros(self.rows, int)
-        for row in sorted(range(self.rows), key=lambda row: closings[row]):  # Nodes are sorted by their depth.
+        for row in sorted(range(self.rows), key=lambda row: closings[row]):  # Nodes are sorted by depth.
             slot = next(k for k in range(self.rows) if k not in taken[closings[row]])
             slots[row] = slot
             for node in (closings[row], *(parents[node] for node in ways[row])):
@@ -173,27 +187,28 @@ class LoopOrder:
 
     @functools.cached_property
     def width(self) -> int:
-        """The number of slots: the largest number of rows that come to a node."""
+        """Return the number of slots: the largest number of open and closing rows at a node."""
         return int(self.slots.max(initial=-1)) + 1
 
     @functools.cached_property
     def closed(self) -> np.ndarray:
-        """The row that is eliminated in each slot of the node in each place (places, width); the number of rows for none."""
+        """Return the row eliminated in each slot (places, width); the number of rows for none."""
         closed = np.full((self.places, self.width), self.rows)
         closed[self.tree.node_slots[self._nodes[2]], self.slots] = np.arange(self.rows)
         return closed
 
     @functools.cached_property
     def closings(self) -> np.ndarray:
-        """Where each row is eliminated, among the slots of all places (rows,)."""
+        """Return where each row is eliminated, as an index into the slots of all places (rows,)."""
         return self.tree.node_slots[self._nodes[2]] * self.width + self.slots
 
     @functools.cached_property
     def _pushed(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Which push of which row acts on the node in each place in each slot: where rows are open, and where they close.
+        """Return tables of the pushes of open rows, and tables of the pushes of closing rows.
 
-        Tables (places, width) that add up. Pushes are numbered row by row, with as many for each row as the row with most of them has; the
-        number of all of them is for none.
+        The tables (places, width) contain the index of the push on the node in each place and slot. Sum over
+        the tables. Pushes are numbered row by row, with the same number of pushes per row, the maximum of all
+        rows. The total number of pushes stands for no push.
         """
         ground, places, (_, _, closings, ways) = len(self.parents), self.tree.node_slots, self._nodes
         sides = max((len(ends) for ends in self.ends), default=0)
@@ -201,7 +216,7 @@ class LoopOrder:
         for row, ends in enumerate(self.ends):
             for side, end in enumerate(ends):
                 if end < ground:
-                    # A row may push on the body at whose own node its branches only meet.
+                    # A row may push on the body at its closing node.
                     node = int(self.of_velocities[end])
                     is_met = node not in ways[row]
                     found[is_met].append((int(places[closings[row] if is_met else node]), int(self.slots[row]), row * sides + side))
@@ -210,17 +225,17 @@ class LoopOrder:
 
     @property
     def pushes(self) -> list[np.ndarray]:
-        """The tables of pushes of rows on nodes at which they are open."""
+        """Return the tables of pushes on nodes at which the rows are open."""
         return self._pushed[0]
 
     @property
     def met(self) -> list[np.ndarray]:
-        """The tables of pushes of rows on the nodes at which they close."""
+        """Return the tables of pushes on nodes at which the rows close."""
         return self._pushed[1]
 
     @functools.cached_property
     def entries(self) -> list[np.ndarray]:
-        """Which entry of which row is that of the velocity of the node in each place in each slot; numbered as `pushes`."""
+        """Return tables of the direct entries of rows in velocities, in the format of `pushes`."""
         count = max((len(own) for own in self.own), default=0)
         at = [
             (int(self.tree.node_slots[self.of_velocities[node]]), int(self.slots[row]), row * count + k)
@@ -230,19 +245,22 @@ class LoopOrder:
         return _by_slots(at, (self.places, self.width), self.rows * count)
 
     def padded(self, numbers: tuple[tuple[int, ...], ...], width: int) -> np.ndarray:
-        """Returns numbers of nodes by row as an array (rows, width); the number of nodes where there are no more."""
+        """Return the nodes of each row as an array (rows, width), padded with the number of velocities."""
         nothing = len(self.parents)
         return np.asarray([(*each, *[nothing] * (width - len(each))) for each in numbers], int).reshape(len(numbers), width)
 
 
 def _by_slots(at: list[tuple[int, int, int]], shape: tuple[int, int], nothing: int) -> list[np.ndarray]:
-    """Returns numbers by place and slot, in as many tables as some of these have numbers."""
+    """Return numbers by place and slot, in as many tables as the fullest slot has numbers."""
     flat = tables_of([(place * shape[1] + slot, number) for place, slot, number in at], shape[0] * shape[1], nothing)
     return [table.reshape(shape) for table in flat]
 
 
 def tables_of(at: list[tuple[int, int]], size: int, nothing: int) -> list[np.ndarray]:
-    """Returns numbers by place (size,), in as many tables as some places have numbers; `nothing` where there is none."""
+    """Return numbers by place (size,), in as many tables as the fullest place has numbers.
+
+    `nothing` fills the rest.
+    """
     tables: list[np.ndarray] = []
     for place, number in at:
         table = next((table for table in tables if table[place] == nothing), None)
@@ -257,5 +275,5 @@ def tables_of(at: list[tuple[int, int]], size: int, nothing: int) -> list[np.nda
 def loop_order(
     parents: tuple[int, ...], ends: tuple[tuple[int, ...], ...], own: tuple[tuple[int, ...], ...], grounded: tuple[bool, ...]
 ) -> LoopOrder:
-    """Returns the order of an elimination; it is found once."""
+    """Return an elimination order from a cache."""
     return LoopOrder(parents, ends, own, grounded)

@@ -1,8 +1,9 @@
-"""The rows of loops in joint coordinates: pushes on links, never a matrix.
+"""Loop rows in joint coordinates, stored as pushes on links instead of a matrix.
 
-A row of J pulls on all velocities that carry its bodies. Kept as what it pushes with on these bodies, forces about the origin of their
-tree, and as entries in velocities by themselves (relations between coordinates), J x and J^T y are sums over the tree, and M and J are
-eliminated together (`jaxdae.mechanisms.coordinates.loop_factors`).
+A row of J has entries for all velocities that move its bodies. Here, a row stores its pushes, which are the
+forces on its bodies about the origin of their tree. It also stores its direct entries in velocities, from
+relations between coordinates. J x and J^T y are then sums over the tree, and M and J are eliminated together
+(`jaxdae.mechanisms.coordinates.loop_factors`).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from jaxdae.typing import Leaf
 
 
 def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
-    """Returns the order in which the rows of groups are eliminated in a tree.
+    """Return the elimination order of the rows of groups in a tree.
 
     Args:
-        shape: of the tree.
-        groups: what the rows see.
+        shape: the structure of the tree.
+        groups: the terms of the rows of each group.
     """
-    # The node of each body, that of the ground last; the number of nodes for what stands still.
+    # The node of each body, then of the ground; the number of nodes for a body without motion.
     nodes = shape.last_columns[np.append(shape.body_links, shape.count)]
     ends: list[tuple[int, ...]] = []
     own: list[tuple[int, ...]] = []
@@ -55,15 +56,15 @@ def order_of(shape: Structure, groups: Sequence[Terms]) -> LoopOrder:
 
 
 def loop_rows(order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, bodies: Any, groups: Sequence[Terms]) -> LoopRows:
-    """Returns the rows of groups.
+    """Return the Jacobian rows of groups.
 
     Args:
-        order: what `order_of` returned.
+        order: the result of `order_of`.
         space: the plane or space.
-        tree: the velocities as nodes.
-        columns: their motions, each component (nv,), about the origins of the trees.
+        tree: the tree of the velocities.
+        columns: the motion subspaces of the velocities, each component (nv,), about the origins of the trees.
         bodies: the frames of all bodies about the origins of their trees.
-        groups: what the rows see.
+        groups: the terms of the rows of each group.
     """
     dtype, width = columns[0].dtype, len(columns)
     sides = max(len(each) for each in order.ends)
@@ -80,7 +81,7 @@ def loop_rows(order: LoopOrder, space: Plane | Space, tree: Tree, columns: Any, 
 
 
 def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
-    """Returns the forces with which the rows of each element push on the body of each side, about the origin of the tree."""
+    """Return the forces of the rows on the body of each side, about the origin of the tree."""
     sides = [
         (side, measures.frames_of(numbers, bodies))
         for term in terms.on_bodies
@@ -90,7 +91,7 @@ def _forces(space: Plane | Space, bodies: Any, terms: Terms) -> list[list[Any]]:
 
 
 def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
-    """Returns the entries of the rows of groups in velocities by themselves (nc, own)."""
+    """Return the direct entries of the rows of groups in velocities (nc, own)."""
     count, found = max(len(each) for each in order.own), []
     for terms in groups:
         given = [term.entries for term in terms.on_velocities]
@@ -102,16 +103,17 @@ def _entries(order: LoopOrder, groups: Sequence[Terms], dtype: Any) -> Any:
 
 @pytree
 class LoopRows(JacobianOperator):
-    """J of a tree as pushes on nodes and entries in velocities.
+    """J of a tree, stored as pushes on nodes and direct entries in velocities.
 
     Attributes:
-        tree: the velocities as nodes (static).
-        columns: their motions S (nv, k).
-        pushes: of each row on its nodes, about the origins of the trees (nc, sides, k).
-        entries: of each row in velocities by themselves (nc, own).
-        ends: the nodes of each row, the number of nodes for the ground, at most as many as `sides` (static).
-        own: the velocities of each row, at most as many as `entries` has (static).
-        grounded: whether each row sees a motion that all of its bodies have (static).
+        tree: the tree of the velocities (static).
+        columns: the motion subspaces S of the velocities (nv, k).
+        pushes: the pushes of each row on its nodes, about the origins of the trees (nc, sides, k).
+        entries: the direct entries of each row in velocities (nc, own).
+        ends: the nodes of each row, at most `sides` per row; the number of nodes for the ground (static).
+        own: the velocities of the direct entries of each row, at most as many as `entries` has columns
+            (static).
+        grounded: whether each row depends on a common motion of its bodies (static).
     """
 
     tree: Tree = static()
@@ -124,33 +126,33 @@ class LoopRows(JacobianOperator):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns (nc, nv)."""
+        """Return (nc, nv)."""
         return len(self.ends), self.tree.count
 
     @property
     def dtype(self) -> Any:
-        """Returns the type of the numbers."""
+        """Return the floating-point type of the entries."""
         return self.pushes.dtype
 
     @property
     def order(self) -> LoopOrder:
-        """Who is eliminated when."""
+        """Return the elimination order."""
         return loop_order(self.tree.parents, self.ends, self.own, self.grounded)
 
     @property
     def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes and the velocities of all rows (nc, sides) and (nc, own); the number of nodes where there are no more."""
+        """Return the nodes (nc, sides) and velocities (nc, own) of all rows, padded with the node count."""
         return self.order.padded(self.ends, self.pushes.shape[1]), self.order.padded(self.own, self.entries.shape[1])
 
     def times(self, x: Float[Array, " nv"]) -> Float[Array, " nc"]:
-        """Returns J x: what the pushes see of the motions of their nodes."""
+        """Return J x from the motions of the nodes and the direct entries."""
         moved = sum_to_leaves(self.tree, self.columns * x[:, None])
         ends, own = self._nodes
         motions = jnp.concatenate([moved, jnp.zeros_like(moved[:1])])[ends]
         return jnp.sum(self.pushes * motions, axis=(1, 2)) + jnp.sum(self.entries * jnp.append(x, jnp.zeros((), x.dtype))[own], axis=1)
 
     def transpose_times(self, y: Float[Array, " nc"]) -> Float[Array, " nv"]:
-        """Returns J^T y."""
+        """Return J^T y."""
         (ends, own), count, width = self._nodes, self.tree.count, self.columns.shape[1]
         forces = jax.ops.segment_sum((self.pushes * y[:, None, None]).reshape(-1, width), ends.reshape(-1), count + 1)[:-1]
         pulled = jnp.sum(self.columns * sum_to_root(self.tree, forces), axis=1)
@@ -159,27 +161,27 @@ class LoopRows(JacobianOperator):
         return pulled + jax.ops.segment_sum((self.entries * y[:, None]).reshape(-1), own.reshape(-1), count + 1)[:-1]
 
     def as_dense(self) -> Float[Array, "nc nv"]:
-        """Returns the matrix as an array."""
+        """Return the matrix as an array."""
         return rows_matrix(self.order, self.tree, self.columns, self.pushes, self.entries)
 
     def masked(self, active: Bool[Array, " nc"]) -> LoopRows:
-        """Returns J with zeros in the rows that are not active."""
+        """Return J with zeros in the inactive rows."""
         pushes, entries = jnp.where(active[:, None, None], self.pushes, 0.0), jnp.where(active[:, None], self.entries, 0.0)
         return LoopRows(self.tree, self.columns, pushes, entries, self.ends, self.own, self.grounded)
 
     def between(self, start: int, stop: int) -> LoopRows:
-        """Returns the rows start, ..., stop - 1."""
+        """Return the rows start, ..., stop - 1."""
         of = slice(start, stop)
         ends, own = self.ends[of], self.own[of]
         sides, entries = (max((len(each) for each in numbers), default=0) for numbers in (ends, own))
         return LoopRows(self.tree, self.columns, self.pushes[of, :sides], self.entries[of, :entries], ends, own, self.grounded[of])
 
     def touched(self) -> Bool[Array, " nv"]:
-        """Returns which columns have entries in any row."""
+        """Return whether each column has a nonzero entry in any row."""
         return jnp.any(self.as_dense() != 0.0, axis=0)
 
     def eliminated(self, mass: MassOperator, compliance: Float[Array, " nc"] | None) -> LoopFactors | None:
-        """Returns the factors of M and J together where M is of the same tree; None where it is not."""
+        """Return the joint factors of M and J, or None if M belongs to another tree or J has no rows."""
         if not isinstance(mass, TreeMass) or mass.tree != self.tree or not self.ends:
             return None
         soft = jnp.zeros(self.shape[:1], self.dtype) if compliance is None else compliance

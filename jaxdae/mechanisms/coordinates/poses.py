@@ -1,12 +1,13 @@
 """The frames of the links of a tree.
 
-In space, the pose of a link is the pose of its parent times its own pose in the parent, level by level from the roots
-to the leaves. In the plane angles add up, so that nothing has to be composed:
+In space, the pose of a link is the pose of its parent times its own pose in the parent, level by level from
+the roots to the leaves. In the plane, angles add, so no composition is necessary:
 
 - The angle of a link is the sum of the joint angles of the link and of all of its ancestors.
-- The position of a link is the sum of their positions in their parents, each rotated by the angle of the parent.
+- The position of a link is the sum of the positions in the parents, for the link and all of its ancestors.
+  Each position is rotated by the angle of the parent.
 
-These functions are not differentiated: the derivatives of frames have a closed form
+These functions are not differentiated. The derivatives of frames have a closed form
 (`jaxdae.mechanisms.coordinates.tree`).
 """
 
@@ -27,13 +28,13 @@ from jaxdae.trees.sweep import outward, sum_to_leaves
 
 
 def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[Any, list[Any]]:
-    """Return the frames of all links about the origins of their trees, and the positions of all links in their parents.
+    """Return the frames of all links about the origins of their trees, and their positions in their parents.
 
     Args:
         frame: the class of frames.
         fixed: the frames (links,) at coordinate zero in the parents.
-        moved: the displacements (links,) by the coordinates, frames.
-        shape: of the tree.
+        moved: the displacements (links,) by the coordinates, as frames.
+        shape: the structure of the tree.
     """
     if frame.ANGLES_ADD:
         return _planar_frames(frame, fixed, moved, shape)
@@ -45,7 +46,7 @@ def link_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tuple[A
 
 
 def _composed(frame: Any, shape: Structure, own: Any) -> Any:
-    """Return the frames (entries, links, ...) of all links from the frames in their parents, level by level."""
+    """Return the frames (entries, links, ...) of all links, composed level by level."""
     tree, own = shape.link_tree, jnp.moveaxis(frame(*own).array(), 2, 0)
     identity = jnp.asarray(np.eye(3, 4).reshape(3, 4, *[1] * (own.ndim - 3)), own.dtype)
 
@@ -71,14 +72,17 @@ def _planar_frames(frame: Any, fixed: Any, moved: Any, shape: Structure) -> tupl
 
 
 def _sum_to_leaves(shape: Structure, *entries: Any) -> Any:
-    """Return the sums (links,) of entries (links,) over each link and its ancestors; a planar link has one velocity."""
+    """Return the sums (links,) of entries (links,) over each link and its ancestors.
+
+    Planar links have one velocity each, so the tree of velocities is the tree of links.
+    """
     if shape.count > DENSE_UP_TO:
         return jnp.unstack(sum_to_leaves(shape.tree, jnp.stack(entries, axis=1)), axis=1)
     return small_matrix.product_transposed(jnp.stack(entries), jnp.asarray(shape.carried_links, entries[0].dtype))
 
 
 def taken(entries: Any, numbers: np.ndarray) -> Any:
-    """Returns the entries with these numbers; those that are there where the numbers are all in order, for which nothing is computed."""
+    """Return the entries with these indices; for indices 0, ..., n - 1, return `entries` without a copy."""
     return entries if _is_all(numbers, entries.shape[0]) else entries[numbers]
 
 
@@ -87,12 +91,12 @@ def _is_all(numbers: np.ndarray, count: int) -> bool:
 
 
 def frames_of_free_links(frame: Any, shape: Structure, q: Any) -> tuple[list[Any], np.ndarray]:
-    """Returns the frames of links with a place among their coordinates and of those with a quaternion, and the numbers of them all.
+    """Return the frames of links of kind `PLACE` and `BALL`, and the indices of these links.
 
     Args:
         frame: the class of frames.
-        shape: of the tree.
-        q: coordinates (nq, ...), with whatever axes at the end.
+        shape: the structure of the tree.
+        q: the coordinates (nq, ...), with any trailing axes.
     """
     found = []
     for kind in (PLACE, BALL):

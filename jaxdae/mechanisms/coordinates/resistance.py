@@ -1,13 +1,15 @@
-"""Whether the bodies of a tree resist all of its motions: whether its mass matrix is positive definite.
+"""Test whether the mass matrix of a tree is positive definite: whether the bodies resist every motion.
 
-With the twists of bodies about the origin, V = (omega, velocity of what is at the origin), the motion of a body is the sum S_j v_j over the
-links that carry it. With I^c the spatial inertia about the origin of all that link j carries,
+Take the twists of bodies about the origin, V = (omega, velocity of the point at the origin). The motion of a
+body is the sum of S_j v_j over the links that carry it. With the composite spatial inertia I^c of the subtree
+of link j, about the origin,
 
     M_jj = S_j^T I^c S_j + armature_j,      D_j = S_j^T I^A S_j + armature_j.
 
-I^A is the articulated inertia, what resists when the links that j carries are free: from the leaves on, each of these takes away
-I^A S S^T I^A / D, and what is left counts for its carrier. D_j is the pivot of M when it is eliminated from the leaves: where it is not
-positive, beside M_jj, link j has nothing to move. Single bodies may go without mass, such as between the hinges of a wrist.
+I^A is the articulated inertia: the inertia of the subtree whose joints are free to move. The recursion starts
+at the leaves. Each joint subtracts I^A S S^T I^A / D, and the remainder adds to the inertia of the parent.
+D_j is the pivot of M in an elimination that starts at the leaves. If D_j is not positive relative to M_jj,
+joint j has no inertia to move. Single bodies may lack mass, for example between the hinges of a wrist.
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapter 7.
@@ -24,53 +26,58 @@ from jaxdae.mechanisms.coordinates.links import AXIS, BALL, COORDINATES, PLACE, 
 from jaxdae.mechanisms.values import concrete
 
 LEAST = 1e-13
-"""The least pivot of the mass matrix with a diagonal of ones: below it M is singular to the digits that there are."""
+"""The smallest pivot of a mass matrix with unit diagonal; below it, M is singular to working precision."""
 
 
 def spatial_inertia(mass: float, center: np.ndarray, inertia: np.ndarray) -> np.ndarray:
-    """Returns the inertia (6, 6) about the origin, angular before linear, of a body with its mass center and inertia in the world."""
+    """Return the spatial inertia (6, 6) of a body about the origin, with angular components first.
+
+    The mass center and the inertia are in world axes.
+    """
     arm = cross_matrix(center)
     return np.block([[inertia + mass * arm @ arm.T, mass * arm], [mass * arm.T, mass * np.eye(3)]])
 
 
 def cross_matrix(x: np.ndarray) -> np.ndarray:
-    """Returns the matrix (3, 3) of the cross product with a vector."""
+    """Return the cross-product matrix (3, 3) of a vector."""
     return np.asarray([[0.0, -x[2], x[1]], [x[2], 0.0, -x[0]], [-x[1], x[0], 0.0]])
 
 
 def turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    """Returns the rotation (3, 3) about a unit vector."""
+    """Return the rotation matrix (3, 3) about a unit vector."""
     cross = cross_matrix(axis)
     return np.eye(3) + np.sin(angle) * cross + (1.0 - np.cos(angle)) * cross @ cross
 
 
 class Pose(NamedTuple):
-    """A frame in another: rotation (3, 3) to its axes, place (3,) in m."""
+    """The pose of a frame in another frame: the rotation matrix (3, 3) and the position (3,) in m."""
 
     rotation: np.ndarray
     place: np.ndarray
 
     def then(self, inner: Pose) -> Pose:
-        """Returns where a frame is that has a pose in this one."""
+        """Return the pose of a frame that has the pose `inner` in this frame."""
         return Pose(self.rotation @ inner.rotation, self.place + self.rotation @ inner.place)
 
     def seen_from(self, other: Pose) -> Pose:
-        """Returns the pose in another frame, both given in a third."""
+        """Return the pose relative to another frame; both poses are relative to the same third frame."""
         return Pose(other.rotation.T @ self.rotation, other.rotation.T @ (self.place - other.place))
 
 
 def without_inertia(
     carriers: Sequence[int], own: Sequence[np.ndarray], bodies: Mapping[int, np.ndarray], armature: Sequence[float]
 ) -> list[int]:
-    """Returns the numbers of the joints that have nothing to move.
+    """Return the indices of the joints that have no inertia to move.
 
     Args:
-        carriers: the joint that carries each of them, carriers first, -1 for the ground.
-        own: the motions of each (6, k).
-        bodies: the spatial inertia of what each carries by itself, by its number.
-        armature: of each, in kg m^2 or kg.
+        carriers: the parent joint of each joint, parents first, -1 for the ground.
+        own: the motion subspaces of the joints (6, k).
+        bodies: the spatial inertia that each joint carries without its child joints, by the index of the
+            joint.
+        armature: the armature of each joint, in kg m^2 or kg.
     """
-    # Of all that a joint carries: I^c, moving as one body, and I^A, whose joints are free.
+    # The inertias of the subtree of each joint: `whole` is I^c (a rigid subtree), `freed` is I^A (free
+    # joints).
     whole = np.zeros((len(own), 6, 6))
     for k, inertia in bodies.items():
         whole[k] = inertia
@@ -91,22 +98,22 @@ def without_inertia(
 
 
 def lack(masses: Sequence[Any], moments: Sequence[Any]) -> bool:
-    """Returns whether bodies lack mass or inertia, as far as is known; where none does M is positive definite anyway."""
+    """Return whether a known mass or moment of inertia is zero; without any, M is positive definite."""
     known = [x for x in map(concrete, masses) if x is not None], [x for x in map(concrete, moments) if x is not None]
     return any(m == 0.0 for m in known[0]) or any((np.linalg.eigvalsh(_tensor(i))[0] if i.ndim else i) <= 0.0 for i in known[1])
 
 
 def unresisted(form: Any, q: Any, masses: Sequence[Any], moments: Sequence[Any]) -> tuple[list[str], list[str]] | None:
-    """Returns which joints of a tree have nothing to move: in general, and those that have nothing at q alone.
+    """Return the tree joints that have no inertia to move: in general, and at q only.
 
     Args:
         form: the coordinates of the tree, a `TreeCoordinates`.
-        q: (nq,) at the start.
-        masses: of the bodies, in kg.
-        moments: of the bodies, () in the plane, (3,) or (3, 3) in space, in kg m^2.
+        q: the coordinates (nq,) at the start.
+        masses: the masses of the bodies, in kg.
+        moments: the moments of inertia of the bodies, () in the plane, (3,) or (3, 3) in space, in kg m^2.
 
     Returns:
-        Names of joints, of bodies that move freely their own; None where numbers are traced.
+        The names of the joints (a free body uses its own name), or None if any value is traced.
     """
     known = [(concrete(mass), concrete(moment)) for mass, moment in zip(masses, moments, strict=True)]
     own = [(float(mass), _tensor(moment)) for mass, moment in known if mass is not None and moment is not None]
@@ -125,7 +132,7 @@ def unresisted(form: Any, q: Any, masses: Sequence[Any], moments: Sequence[Any])
 
 
 def _failing(structure: Any, links: Any, axes: Any, armature: Any, own: Any, q: Any, by: float) -> list[int]:
-    """Returns the links that have nothing to move at q, or somewhere else, `by` rad and m from it."""
+    """Return the links that have no inertia to move, at coordinates offset from q by `by` rad and m."""
     fixed, held = links
     poses: list[Pose] = []
     motions, stiff = [], []
@@ -133,14 +140,14 @@ def _failing(structure: Any, links: Any, axes: Any, armature: Any, own: Any, q: 
     for k, kind in enumerate(structure.kinds):
         parent = structure.parents[k]
         at = fixed[k] if parent == structure.count else poses[parent].then(fixed[k])
-        # Numbers that are in no simple relation to each other.
+        # Offsets that have no simple ratios.
         value = q[in_q[k] : in_q[k] + COORDINATES[kind]] + (by * np.sin(1.0 + 2.3 * k) if kind == AXIS else 0.0)
         own_axes = axes[in_v[k] : in_v[k] + VELOCITIES[kind]]
         motions.append((at, own_axes))
         stiff.append(float(np.min(armature[in_v[k] : in_v[k] + VELOCITIES[kind]])))
         poses.append(at.then(_moved(kind, value, own_axes, by)))
     bodies = [poses[link].then(pose) if link < structure.count else pose for link, pose in zip(structure.body_links, held, strict=True)]
-    # Near the bodies, so that arms are short.
+    # Choose an origin near the bodies to keep the lever arms short.
     origin = np.mean([pose.place for pose in bodies], axis=0)
     columns = [
         np.stack(
@@ -158,7 +165,7 @@ def _failing(structure: Any, links: Any, axes: Any, armature: Any, own: Any, q: 
 
 
 def _moved(kind: str, value: np.ndarray, axes: Sequence[Any], by: float) -> Pose:
-    """Returns the motion of a link by its coordinates; orientations are turned `by` rad more."""
+    """Return the displacement of a link by its coordinates; orientations rotate by `by` rad more."""
     if kind == PLACE:
         return Pose(np.eye(3), value)
     if kind == BALL:
@@ -172,7 +179,7 @@ def _moved(kind: str, value: np.ndarray, axes: Sequence[Any], by: float) -> Pose
 
 
 def _pose(entries: np.ndarray) -> Pose:
-    """Returns a frame, of the plane or of space, from its entries."""
+    """Return the pose of a planar or spatial frame from its entries."""
     if len(entries) == 12:
         return Pose(entries[3:].reshape(3, 3), entries[:3])
     x, y, _, cos, sin = entries
@@ -180,14 +187,14 @@ def _pose(entries: np.ndarray) -> Pose:
 
 
 def _solid(turning: Any, sliding: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a motion of the plane as one of space, motions of space as they are."""
+    """Return a planar motion as a spatial motion; spatial motions are unchanged."""
     if np.ndim(turning) == 1:
         return turning, sliding
     return np.asarray([0.0, 0.0, float(turning)]), np.asarray([*sliding, 0.0])
 
 
 def _tensor(moments: np.ndarray) -> np.ndarray:
-    """Returns inertia as a tensor (3, 3); in the plane only its last entry is known."""
+    """Return the inertia as a tensor (3, 3); in the plane only the last entry is known."""
     if moments.ndim == 0:
         return np.diag([0.0, 0.0, float(moments)])
     return np.diag(moments) if moments.ndim == 1 else moments

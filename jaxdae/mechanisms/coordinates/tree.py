@@ -1,20 +1,24 @@
-"""Joint coordinates: those of the joints of a spanning tree; the other joints are rows that close its loops.
+"""Joint coordinates: the coordinates of the joints of a spanning tree.
 
-The notes call this form embedded: bodies never leave the joints of the tree, whatever rounds. With S_j the motion that the velocity v_j
-makes, about an origin near the tree and in the axes of the world (`jaxdae.geometry.screws`), the motion of a body is a sum over the joints
-that carry it, and so is its acceleration at v' = 0,
+The other joints are constraint rows that close loops.
+
+The notes call this form embedded: rounding errors cannot open the tree joints. S_j is the motion subspace of
+velocity v_j, about an origin near the tree and in world axes (`jaxdae.geometry.screws`). The motion of a body
+is a sum over the joints that carry it, and so is its acceleration at v' = 0,
 
     V_b = sum_j S_j v_j,        A_b = sum_j (V_j x S_j) v_j,
 
-where V_j is the motion of the link of v_j, in which S_j is fixed. The mass matrix is made of the inertias of all that a joint carries
-(composite bodies),
+where V_j is the motion of the link of v_j, in which S_j is fixed. The mass matrix consists of composite
+inertias,
 
-    M_jk = S_j . I_k S_k        where j carries k,        I_k = sum of the inertias of the bodies that k carries,
+    M_jk = S_j . I_k S_k        if j is k or an ancestor of k,
+    I_k = sum of the inertias of the bodies in the subtree of k.
 
-and wrenches on bodies pull on the joints that carry them, (T^T F)_j = S_j . sum of F over these bodies. Which joint
-carries which body is a constant 0/1 matrix. The sums are products with this matrix for up to 96 velocities, and
-recursions beyond (`jaxdae.trees.sweep`). Trees of 10 and more velocities never form M: they factorize it by articulated
-bodies (`articulated`). The frame of a link follows from the frame of its parent (`poses`).
+Wrenches on bodies act on all joints that carry the bodies: (T^T F)_j = S_j . sum of F over the bodies in the
+subtree of j. A constant 0/1 matrix contains the ancestor relation. Up to 96 velocities, the sums are products
+with this matrix; larger trees use recursions (`jaxdae.trees.sweep`). From 10 velocities on, 24 with loops, M
+is a `TreeMass` (`articulated`). Batches and trees beyond 96 velocities factorize it by articulated bodies,
+without forming the matrix. The frame of a link follows from the frame of its parent (`poses`).
 
 References:
     R. Featherstone, "Rigid Body Dynamics Algorithms" (2008), chapters 4 and 6.
@@ -52,11 +56,15 @@ from jaxdae.trees.sweep import sum_to_leaves, sum_to_root
 from jaxdae.typing import Coordinates, Jacobian, Leaf, Scalar, Velocity
 
 DESIGN = ("fixed", "turning", "sliding", "held")
-"""The parameters of `TreeCoordinates` on which frames depend."""
+"""The parameters of `TreeCoordinates` that determine the frames."""
 
 
 class Near(NamedTuple):
-    """The tree about its origin: the frames of links and of bodies, the motions S_j (nv,), and the origin of each body."""
+    """Tree kinematics about the origin of each tree.
+
+    The fields are the frames of links and bodies, the motion subspaces S_j (nv,), and the origin of each
+    body.
+    """
 
     links: Any
     bodies: Any
@@ -70,19 +78,21 @@ class TreeCoordinates(BodyCoordinates):
 
     Attributes:
         space: the plane or space (static).
-        structure: the shape of the tree (static).
-        articulated_from: the number of velocities from which solvers get M as articulated bodies (static).
-        fixed: the frame of each link at coordinate zero in its parent, a `Frame` of arrays (links,).
-        turning: by how much a unit of each velocity turns its link: (nv,) in the plane, (nv, 3) in the axes of the link in space.
-        sliding: by how much it slides: (nv, 2) or (nv, 3), in the axes of the link.
+        structure: the structure of the tree (static).
+        articulated_from: the number of velocities from which solvers use articulated bodies for M (static).
+        fixed: the frame of each link in its parent at coordinate zero, a `Frame` of arrays (links,).
+        turning: the rotation of the link per unit of each velocity: (nv,) in the plane, (nv, 3) in link axes
+            in space.
+        sliding: the translation of the link per unit of each velocity: (nv, 2) or (nv, 3), in link axes.
         held: the frame of each body in the link that carries it, a `Frame` of arrays (n,).
-        damping: of each velocity (nv,), in N s/m or N m s/rad.
-        armature: what motors add to the inertia of each velocity (nv,), in kg or kg m^2.
-        friction: the dry friction of each velocity (nv,), in N or N m; None where there is none.
-        friction_speed: at which friction has 76 % of its size (nv,), in m/s or rad/s.
-        stiffness: of the spring on each coordinate (nv,), in N/m or N m/rad, zero for orientations; None where there is none.
-        rest: the coordinates without force of the springs (nv,), in m or rad.
-        known: `near` at some q, see `BodyCoordinates`.
+        damping: the damping of each velocity (nv,), in N s/m or N m s/rad.
+        armature: the rotor inertia of motors for each velocity (nv,), in kg or kg m^2.
+        friction: the dry friction of each velocity (nv,), in N or N m; None without friction.
+        friction_speed: the speed at which friction reaches 76 % of its maximum (nv,), in m/s or rad/s.
+        stiffness: the stiffness of the spring on each coordinate (nv,), in N/m or N m/rad; zero for
+            orientations; None without springs.
+        rest: the coordinates at which the springs have no force (nv,), in m or rad.
+        known: the cached result of `near` at some q, see `BodyCoordinates`.
     """
 
     space: Plane | Space = static()
@@ -105,31 +115,34 @@ class TreeCoordinates(BodyCoordinates):
         return with_tree_parameters(self, dict(groups))
 
     def axes_of_joints(self, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> TreeCoordinates:
-        """Return the batch axes of `of_joints`, from the axes of the joints, -1 or None in place of each leaf."""
+        """Return the batch axes of the result of `of_joints`, with -1 or None in place of each leaf.
+
+        The batch axes of the joints have the same form.
+        """
         return dataclasses.replace(self, **parameter_axes(self.space, groups, axes))
 
     @property
     def flat(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether q (+) xi is q + xi."""
+        """Return whether q (+) xi is q + xi."""
         return BALL not in self.structure.kinds
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
-        """The names of q, such as "A.angle", with their units."""
+        """Return the names of the coordinates q, such as "A.angle", with their units."""
         return self.structure.names
 
     @property
     def velocity_names(self) -> tuple[tuple[str, str], ...]:
-        """The names of v, such as "A.angle_rate", with their units."""
+        """Return the names of the velocities v, such as "A.angle_rate", with their units."""
         return self.structure.velocity_names
 
-    # Where the bodies are.
+    # Frames and kinematics.
 
     def _moved(self, q: Coordinates) -> Any:
-        """Returns the frames of all links as their own coordinates move them, at coordinate zero the identity.
+        """Return the displacements of all links by their own coordinates, as frames.
 
-        All links are taken for axes, and of those that are none the frames are put in their places by a product: links by their indices
-        would be looked for once for each of the twelve entries.
+        All links are first treated as axes. A matrix product then inserts the frames of all other links.
+        Indexing would look up the links separately for each of the twelve entries.
         """
         frame, shape = self.space.frame, self.structure
         at, columns = shape.starts(COORDINATES), shape.starts(VELOCITIES)
@@ -144,30 +157,34 @@ class TreeCoordinates(BodyCoordinates):
         return frame(*(jnp.where(is_other, entry, axis) for entry, axis in zip(placed, frames, strict=True)))
 
     def near(self, q: Coordinates) -> Near:
-        """Return frames and motion subspaces about the origin of each tree, the place of its first link; `_near` knows its derivative."""
+        """Return frames and motion subspaces about the origin of each tree, the position of its first link.
+
+        `_near` has a derivative rule.
+        """
         shape, frame = self.structure, self.space.frame
         links, places = link_frames(frame, self.fixed, self._moved(q), shape)
         carriers, on_links = np.asarray(shape.body_links, int), np.asarray(shape.column_links, int)
         bodies = measures.frames_of(carriers, links).then(self.held)
         columns = self.space.screw.of_axis(measures.frames_of(on_links, links), self.turning, self.sliding)
-        if np.any(carriers == shape.count):  # The origin of a body on the ground is that of the world.
+        if np.any(carriers == shape.count):  # The world origin, for bodies on the ground.
             places = [jnp.concatenate([place, jnp.zeros_like(place[:1])]) for place in places]
         origins = np.append(shape.roots, shape.count)[carriers]
         return Near(links, bodies, columns, [measures.columns(place, origins) for place in places])
 
     def near_along(self, q: Coordinates, near: Near, rate: Any, designed: Any = None) -> Near:
-        """Returns the derivative of `near` where coordinates have a rate, or the design has.
+        """Return the derivative of `near` along coordinate rates, or along a change of the design parameters.
 
-        Each link moves like a body, and so does what is fixed in it. Let V be its motion: the sum of the motions S_j xi_j, with velocities
-        xi, of all links that carry it. Then a frame that is fixed in the link changes as one that moves with V does, and a motion S that is
-        fixed in it changes by V x S. All is seen from the origin of the tree, the place of its first link: with that link nothing slides,
-        but the origin does.
+        Each link moves like a rigid body, together with everything fixed in it. Let V be the motion of the
+        link: the sum of the motions S_j xi_j, with velocities xi, over all links that carry it. A frame fixed
+        in the link then changes like a frame that moves with V, and a motion S fixed in the link has the
+        derivative V x S. All quantities are relative to the origin of the tree, the position of its first
+        link. Translations of the first link therefore move the origin instead of the links.
 
         Args:
-            q: coordinates (nq,).
-            near: what `near` returns.
-            rate: of the coordinates (nq,); None where they do not move.
-            designed: the derivative of the tree itself, another tree; None where it stays as it is.
+            q: the coordinates (nq,).
+            near: the result of `near`.
+            rate: the rates of the coordinates (nq,), or None if the coordinates are constant.
+            designed: the derivative of the tree itself, as another tree; None if the design is constant.
         """
         shape, screw, count = self.structure, self.space.screw, len(near.origins)
         motions: Any = jnp.stack(near.columns)
@@ -191,7 +208,10 @@ class TreeCoordinates(BodyCoordinates):
         return along._replace(columns=columns, bodies=bodies)
 
     def _designed(self, q: Coordinates, near: Near, designed: Any) -> Any:
-        """Returns the motions (k, nv) of all links where their fixed frames and axes change, each at the last of its velocities."""
+        """Return the motions (k, nv) of all links due to changes of their fixed frames and axes.
+
+        The motion of a link is at the column of its last velocity.
+        """
         at, along = ((tree.fixed, tree.turning, tree.sliding) for tree in (self, designed))
 
         def own(fixed: Any, turning: Any, sliding: Any) -> Any:
@@ -205,23 +225,23 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.zeros((motions.shape[0], len(self.velocity_names)), motions.dtype).at[:, last].set(motions, unique_indices=True)
 
     def velocity_of(self, q: Coordinates, rate: Any) -> Velocity:
-        """Returns the velocities (nv,) that give coordinates this rate (nq,); quaternions that are stretched do not move."""
+        """Return the velocities (nv,) for coordinate rates (nq,); rates along a quaternion have no effect."""
         return rate if self.flat else balls.velocity_of(self.structure, q, rate)
 
     def at_rest(self, q: Coordinates) -> Kinematics:
-        """Returns the frames of all bodies; the twists are zero."""
+        """Return the frames of all bodies, with zero twists."""
         return self.kinematics(q, jnp.zeros((len(self.velocity_names),), q.dtype))
 
     def kinematics(self, q: Coordinates, v: Velocity) -> Kinematics:
-        """Returns frames, twists and the rates of twists at v' = 0 of all bodies."""
+        """Return the frames, the twists, and the rates of the twists at v' = 0 of all bodies."""
         return _kinematics(self.plain, self.located(q), v)
 
     def locate(self, q: Coordinates) -> Near:
-        """Returns frames and motions about the origin of each tree."""
+        """Return frames and motion subspaces about the origin of each tree."""
         return _near(self, q)
 
     def moving(self, near: Near, v: Velocity) -> Kinematics:
-        """Returns what `kinematics` does, anew."""
+        """Return the result of `kinematics` from `near`, without a cache."""
         shape, screw = self.structure, self.space.screw
         motions = jnp.stack(near.columns)
         motion, links = (screw(*found) for found in self._sum_to_leaves(motions * v, [shape.body_links, shape.column_links]))
@@ -232,7 +252,7 @@ class TreeCoordinates(BodyCoordinates):
         return Kinematics(frames, twists, rate.acceleration_at(near.bodies, motion, twists))
 
     def _sum_to_leaves(self, entries: Any, wanted: Sequence[Any]) -> list[Any]:
-        """Return sums (k, links) of entries (k, nv) over the velocities that move these links, for the links of several lists."""
+        """Return sums (k, links) of entries (k, nv) over the velocities that move a link, per list."""
         if self._is_small:
             return [small_matrix.product_transposed(entries, self._carried(links, entries.dtype)) for links in wanted]
         sums = sum_to_leaves(self.structure.tree, entries.T)
@@ -244,42 +264,42 @@ class TreeCoordinates(BodyCoordinates):
         return found
 
     def _sum_to_root(self, entries: Any) -> Any:
-        """Return sums (k, nv) of k entries (n,) of bodies over the bodies that each velocity moves."""
+        """Return the sums (k, nv) of k entries (n,) of bodies over the bodies that each velocity moves."""
         if self._is_small:
             stacked, carried = jnp.stack(entries), self._carried(self.structure.body_links, entries[0].dtype)
             return small_matrix.product_transposed(stacked, carried.T) if on_accelerator() else stacked @ carried
         return sum_to_root(self.structure.tree, self._at_columns(entries).T).T
 
     def _at_columns(self, entries: Any) -> Any:
-        """Return sums (k, nv) of k entries (n,) over the bodies that the last velocity of a link carries by itself."""
+        """Return k entries (n,) of bodies, summed per link, at the last velocity of each link (k, nv)."""
         columns = self.structure.last_columns[np.asarray(self.structure.body_links, int)]
         return _summed_at(columns, jnp.stack(entries), len(self.velocity_names))
 
     @property
     def _is_small(self) -> bool:
-        """Return whether products with 0/1 matrices are the best sums over the tree."""
+        """Return whether to compute sums over the tree as products with 0/1 matrices."""
         return len(self.velocity_names) <= DENSE_UP_TO
 
     def _carried(self, links: Any, dtype: Any) -> Any:
-        """Returns the matrix (k, nv) that has a one where the link of a velocity carries one of these links."""
+        """Return the matrix (k, nv) with a one where a velocity moves one of these links."""
         return jnp.asarray(self.structure.carried[np.asarray(links, int)], dtype)
 
-    # What follows.
+    # Forces, inertia and Jacobian rows.
 
     def pull(self, q: Coordinates, motion: Kinematics, wrench: Any) -> Velocity:
-        """Returns T^T F (nv,)."""
+        """Return T^T F (nv,)."""
         near = self.located(q)
         forces = self._sum_to_root(self.space.screw.of_wrench(near.bodies, wrench))
         return jnp.sum(jnp.stack(near.columns) * forces, axis=0)
 
     def efforts(self, q: Coordinates, v: Velocity) -> Velocity:
-        """Returns damping, friction and springs of the joints of the tree (nv,), in N and N m."""
+        """Return the damping, friction and spring forces of the tree joints (nv,), in N and N m."""
         stretch = None if self.stiffness is None else self._stretch(q)
         names = "stiffness", "damping", "friction", "friction_speed"
         return passive_effort(stretch, v, **{name: getattr(self, name) for name in names})
 
     def own(self, joint: str, number: int) -> tuple[int, int] | None:
-        """Returns where a coordinate of a joint is in q and its rate in v; None where it is not."""
+        """Return the indices of a joint coordinate in q and of its rate in v, or None if q has none."""
         links = self.structure.of_joint(joint, AXIS) if joint in self.structure.joint_names else []
         if not links:
             return None
@@ -287,15 +307,15 @@ class TreeCoordinates(BodyCoordinates):
         return in_q, in_v
 
     def elastic_energy(self, q: Coordinates) -> Scalar | None:
-        """Returns the energy of the springs of the joints of the tree in J; None where there are none."""
+        """Return the energy of the springs of the tree joints in J, or None without springs."""
         return None if self.stiffness is None else 0.5 * jnp.sum(self.stiffness * self._stretch(q) ** 2)
 
     def _stretch(self, q: Coordinates) -> Velocity:
-        """Returns by how much coordinates differ from those at rest (nv,), any numbers for orientations."""
+        """Return the coordinates minus `rest` (nv,); the values for orientations are arbitrary."""
         return (q if self.flat else q[self.structure.starts(COORDINATES)[self.structure.column_links]]) - self.rest
 
     def mass_operator(self, q: Coordinates, mass: Any, inertia: Any) -> MassOperator:
-        """Returns M from the inertias that each velocity carries by itself; a matrix where there are few velocities."""
+        """Return M from the inertia of each velocity; a dense matrix for few velocities."""
         near = self.located(q)
         bodies = self.space.body_inertia.of_bodies(near.bodies, mass, inertia)
         own = type(bodies)(*self._at_columns(bodies))
@@ -303,19 +323,20 @@ class TreeCoordinates(BodyCoordinates):
         return tree if len(self.velocity_names) >= self.articulated_from else DenseMatrix(tree.as_dense())
 
     def kinetic_energy(self, q: Coordinates, v: Velocity, mass: Any, inertia: Any) -> Scalar:
-        """Returns the kinetic energy in J: of the bodies, and of the motors."""
+        """Return the kinetic energy of the bodies and of the motor rotors in J."""
         twist = self.kinematics(q, v).velocity
         momentum = self.space.inertial(mass, inertia, twist)
         return 0.5 * (sum(jnp.sum(p * w) for p, w in zip(momentum, twist, strict=True)) + jnp.sum(self.armature * v**2))
 
     def dense_rows(self, q: Coordinates, motion: Kinematics, block: Blocks, pair: Pairs) -> Jacobian:
-        """Returns the rows J_b T of a group."""
+        """Return the Jacobian rows J_b T of a group."""
         return self.joined_rows(q, motion, [(block, pair)])
 
     def joined_rows(self, q: Coordinates, motion: Kinematics, parts: Sequence[tuple[Blocks, Pairs]]) -> Jacobian:
-        """Returns the rows J_b T of several groups: each side's derivatives are a wrench, which pulls on the joints that carry the body.
+        """Return the Jacobian rows J_b T of several groups.
 
-        All wrenches at once: a batch pays for every product, whatever its size.
+        The derivatives of each side are a wrench, which acts on the joints that carry the body. One product
+        handles all wrenches, because a batch pays an overhead per product, whatever the size.
         """
         near = self.located(q)
         columns = jnp.stack(near.columns, axis=1)
@@ -325,7 +346,7 @@ class TreeCoordinates(BodyCoordinates):
         for side, numbers in enumerate(sides):
             rows = np.concatenate([np.zeros(0, int), *(np.repeat(own, len(b[0][0])) for own, (b, _) in zip(numbers, parts, strict=True))])
             if np.all(links[rows] == self.structure.count):
-                continue  # Nothing carries the ground.
+                continue  # The ground has no ancestors.
             frames = measures.frames_of(rows, near.bodies)
             wrench = [
                 jnp.concatenate([jnp.stack(b[side][k], axis=1).reshape(-1) for b, _ in parts]) for k in range(len(self.space.twist._fields))
@@ -339,34 +360,37 @@ class TreeCoordinates(BodyCoordinates):
         return jnp.sum(products.reshape(len(found), -1, columns.shape[0]), axis=0)
 
     def block_rows(self, q: Coordinates, motion: Kinematics, groups: Sequence[Terms]) -> JacobianOperator:
-        """Returns the rows of several groups: as pushes on links where M and J are best eliminated together, else as a matrix."""
+        """Return the Jacobian rows of several groups: as pushes on links, or as a dense matrix.
+
+        Pushes on links are used if the joint elimination of M and J takes less work.
+        """
         order = order_of(self.structure, groups)
         if not order.pays:
             return DenseRows(self.group_rows(q, motion, groups))
         near = self.located(q)
         return loop_rows(order, self.space, self.structure.tree, near.columns, near.bodies, groups)
 
-    # How coordinates move.
+    # Retraction and differences.
 
     def retract(self, q: Coordinates, xi: Velocity) -> Coordinates:
-        """Returns q (+) xi; quaternions stay of length 1."""
+        """Return q (+) xi; quaternions keep length 1."""
         return q + xi if self.flat else balls.retracted(self.structure, q, xi)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        """Returns xi with q0 (+) xi = q1, rotations of balls by at most half a turn."""
+        """Return xi with q0 (+) xi = q1; rotations of ball joints are at most half a turn."""
         return q1 - q0 if self.flat else balls.difference(self.structure, q0, q1)
 
     def step_rate(self, q: Coordinates, xi: Velocity, v: Velocity) -> Velocity:
-        """Returns xi' of q (+) xi(t) where it moves with velocity v."""
+        """Return xi' such that q (+) xi(t) moves with velocity v."""
         return v if self.flat else balls.step_rate(self.structure, xi, v)
 
 
 def _summed_at(columns: np.ndarray, entries: Any, count: int) -> Any:
-    """Return sums (k, count) of entries (k, n) by column; entries of column `count` are dropped."""
+    """Return the sums (k, count) of entries (k, n) by column; entries of column `count` are dropped."""
     nothing = jnp.zeros((entries.shape[0], count + 1), entries.dtype)
     if len(set(columns)) < len(columns):
         return nothing.at[:, columns].add(entries)[:, :-1]
-    # One body at most for each velocity: found by indices, which is faster than additions.
+    # At most one body per velocity: a gather is faster than scatter additions.
     bodies = np.full(count + 1, entries.shape[1])
     bodies[columns] = np.arange(len(columns))
     if np.array_equal(bodies[:-1], np.arange(entries.shape[1])):
@@ -374,8 +398,9 @@ def _summed_at(columns: np.ndarray, entries: Any, count: int) -> Any:
     return measures.columns(jnp.concatenate([entries, nothing[:, :1]], axis=1), bodies[:-1])
 
 
-# Compiled as units: all who need them share one trace. Loops of gradients do not take the first apart: of what is constant in it they make
-# a function that returns constants alone, at which the partitioner of jaxlib 0.9 crashes.
+# Compiled separately, so that all callers share one trace. Rematerialization keeps gradients of loops from
+# partially evaluating `_near`: JAX would move its constant part to a function that returns only constants,
+# and the partitioner of jaxlib 0.9 crashes on such a function.
 @made_again
 @jax.jit
 def _near(tree: TreeCoordinates, q: Any) -> Near:
@@ -388,7 +413,7 @@ def _near_with_rule(tree: TreeCoordinates, q: Any) -> Near:
 
 
 def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
-    """Returns `near` and its derivative: one sum over the tree, instead of the derivatives of frames in frames in frames."""
+    """Return `near` and its derivative by one sum over the tree, instead of chained derivatives of frames."""
     (tree, q), (design, rate) = primals, tangents
     near = _near(tree, q)
     parts = [tuple(getattr(of, name) for name in DESIGN) for of in (tree, design)]
@@ -397,7 +422,7 @@ def _near_jvp(primals: Any, tangents: Any) -> tuple[Near, Near]:
     if moving.places:
         dots = [jnp.zeros_like(x) if is_still(dx) else dx for x, dx in zip(moving.leaves, moving.dots, strict=True)]
         designed = dataclasses.replace(tree, **dict(zip(DESIGN, jax.tree.unflatten(moving.structure, dots), strict=True)))
-    if designed is None and is_still(rate):  # What moves, such as a damping, is no matter of frames.
+    if designed is None and is_still(rate):  # Other parameters, such as damping, do not affect frames.
         return near, jax.tree.map(jnp.zeros_like, near)
     return near, tree.near_along(q, near, None if is_still(rate) else rate, designed)
 

@@ -1,16 +1,17 @@
 """Parameters of a tree of links, computed from the fields of its joints.
 
-The fields of a joint are the only copy of its parameters, in joint coordinates and in absolute coordinates. A derivative,
-a sweep or a fit with respect to `carrying.revolute.point_b` therefore changes the motion.
+The fields of a joint are the only copy of its parameters, in joint coordinates and in absolute coordinates. A
+derivative, a sweep or a fit with respect to `carrying.revolute.point_b` therefore changes the motion.
 
-Let H_P be the frame of body P in the link that carries it. A joint between P and C has the frame A in P and the frame B
-in C. Both frames coincide where the coordinates of the joint are zero. Then
+Let H_P be the frame of body P in the link that carries it. A joint between P and C has the frame A in P and
+the frame B in C. Both frames coincide if the coordinates of the joint are zero. Then
 
     F = H_P A            frame of the first link of the joint in its parent link, at coordinate zero
     H_C = B^-1           frame of C in the last link of the joint
     H_C = F B^-1         for a weld, which has no link
 
-For a joint that the tree passes from b to a, exchange A and B, reverse the order of the links, and negate the axes.
+For a joint that the tree passes from b to a, exchange A and B, reverse the order of the links, and negate the
+axes.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from jaxdae.mechanisms.space import Plane, Space
 ALWAYS = ("damping", "armature")
 PAIRS = (("friction", "friction_speed"), ("stiffness", "rest"))
 ELEMENTS = (*ALWAYS, *(name for pair in PAIRS for name in pair))
-"""Parameters along single velocities; `PAIRS` exist where the first of both is nonzero for any joint."""
+"""Parameters of single velocities; a pair of `PAIRS` exists if its first parameter is nonzero for any
+joint."""
 
 
 def tree_parameters(space: Plane | Space, structure: Structure, groups: Mapping[str, Any]) -> dict[str, Any]:
     """Return the leaves of `TreeCoordinates` for the joint groups of a tree.
 
     Args:
-        space: plane or space.
-        structure: the links.
-        groups: stacked joints of the tree by type; bodies without a joint move freely.
+        space: the plane or space.
+        structure: the structure of the tree.
+        groups: the stacked tree joints by type; bodies without a joint move freely.
     """
     rows = {name: k for k, name in enumerate(name for group in groups.values() for name in group.names)}
     joints = [rows.get(name, len(rows)) for name in structure.joint_names]
@@ -52,17 +54,17 @@ def tree_parameters(space: Plane | Space, structure: Structure, groups: Mapping[
 
 @jax.jit
 def with_tree_parameters(form: Any, groups: dict[str, Any]) -> Any:
-    """Return the coordinates of a tree with their parameters; compiled as a unit, so that all users share one trace."""
+    """Return the coordinates of a tree with their parameters; all callers share one compiled trace."""
     return dataclasses.replace(form, **tree_parameters(form.space, form.structure, groups))
 
 
 def parameter_axes(space: Plane | Space, groups: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the batch axes of `tree_parameters`: -1 where they differ from world to world, else None.
+    """Return the batch axes of `tree_parameters`: -1 for parameters that differ between worlds, else None.
 
     Args:
-        space: plane or space.
-        groups: stacked joints of the tree by type.
-        axes: the same with batch axes, -1 or None, in place of the leaves.
+        space: the plane or space.
+        groups: the stacked tree joints by type.
+        axes: the same groups with batch axes, -1 or None, in place of the leaves.
     """
     varies = {name for group in axes.values() for name in _varying(group)}
     geometry = -1 if varies - set(ELEMENTS) else None
@@ -72,13 +74,13 @@ def parameter_axes(space: Plane | Space, groups: Mapping[str, Any], axes: Mappin
 
 
 def dtype_of(groups: Any) -> Any:
-    """Return the precision of the leaves of joints, the default one without leaves."""
+    """Return the floating-point type of the leaves of joints, or the default type without leaves."""
     leaves = jax.tree.leaves(groups)
     return leaves[0].dtype if leaves else jnp.result_type(float)
 
 
 def _elements(groups: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parameters along single velocities that any joint has."""
+    """Return the names of the parameters of single velocities that any joint has."""
     given = {name for group in groups.values() for name in group.elements() if getattr(group, name) is not None}
     return [*ALWAYS, *(name for pair in PAIRS if pair[0] in given for name in pair)]
 
@@ -113,7 +115,7 @@ def _frames(space: Plane | Space, structure: Structure, groups: Mapping[str, Any
 
 
 def _welds_by_depth(structure: Structure) -> list[np.ndarray]:
-    """Return the joints without links, those on welded bodies after the welds of these bodies."""
+    """Return the joints without links by depth, so that a weld follows the welds of its parent body."""
     depths: dict[int, int] = {}
     welds = set(range(len(structure.joint_names))) - set(structure.joints)
     for joint, (parent, child) in enumerate(structure.ends):
@@ -146,7 +148,10 @@ def _axes(space: Plane | Space, structure: Structure, groups: Mapping[str, Any])
 
 
 def _links_by_joint(structure: Structure) -> dict[str, tuple[list[int], float]]:
-    """Return the links of each joint in the order of its steps, and -1 for a joint that the tree passes from b to a, else 1."""
+    """Return the links of each joint in the order of its steps, and -1 for a reversed joint, else 1.
+
+    The tree passes a reversed joint from b to a.
+    """
     found: list[list[int]] = [[] for _ in structure.joint_names]
     for link, joint in enumerate(structure.joints):
         found[joint].append(link)
@@ -165,7 +170,7 @@ def _steps(group: Any) -> list[tuple[Any, Any]]:
 
 
 def _constant_axes(space: Plane | Space, structure: Structure) -> tuple[np.ndarray, np.ndarray]:
-    """Return the axes of orientations, positions and free bodies; `_axes` replaces the rows of other joints."""
+    """Return the axes of orientations, positions and free bodies; `_axes` replaces the other rows."""
     columns = structure.column_links
     if space.dimension == 3:
         turning, sliding = np.zeros((2, len(columns), 3))
