@@ -30,7 +30,7 @@ PAGES_OF_OTHERS = {
 """Pages elsewhere in the repository that the site shows too, and their names there."""
 
 CONTENTS = {
-    "Begin": ["five_minutes", "first_steps", "equation", "notebooks/*"],
+    "Begin": ["five_minutes", "first_steps", "equation", "glossary", "notebooks/*"],
     "Examples": [f"examples/{name}" for name in ("equation", "stepping", "plane", "space", "robots", "rolling")]
     + ["examples/laws", "examples/fitting", "examples/planning", "examples/episodes", "examples/*"],
     "Mechanisms": ["choosing_coordinates", "coordinates", "space", "robots", "vehicles", "terrain"],
