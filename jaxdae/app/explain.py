@@ -168,8 +168,7 @@ def _problem(model: type[pydantic.BaseModel], details: Any, document: Document) 
         add = f"add {place[-1]}: {described}" if isinstance(place[-1], str) else f"give {described}"
         return document.problem(place, "nothing", expectation(walk.annotation, walk.constraints), add)
     if kind == "value_error":
-        # The message of a section's validator is got|expected|remedy, with an optional key to locate the
-        # line.
+        # The message of a section's validator is got|expected|remedy, plus an optional key for the location.
         got, expected, remedy, *key = (words := str(details["ctx"]["error"]).split("|")) + [""] * (3 - len(words))
         return document.problem((*place, *key), got, expected, remedy)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
