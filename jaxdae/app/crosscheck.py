@@ -229,7 +229,7 @@ class _Check:
             return "body.x, body.y, body.z or body.omega_x, body.omega_y, body.omega_z"
         return "body.x, body.y or body.theta"
 
-    # numbers that must fit together
+    # consistency of numbers
 
     def steps(self) -> Iterator[Problem]:
         dt, duration = self._at("dt"), self._at("duration")

@@ -96,7 +96,7 @@ def expectation(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
 
 
 class _Walk:
-    """Follows a location through the annotations of a schema."""
+    """Cursor that follows a location through the annotations of a schema."""
 
     def __init__(self, model: type[pydantic.BaseModel]):
         self.annotation: Any = model

@@ -12,7 +12,8 @@ from jaxdae.app.source import read, value_at
 def refusal(folder: pathlib.Path, record: dict[str, Any], command: str, overrides: tuple[str, ...]) -> str:
     """Return the reason why a run cannot be continued with these overrides, or an empty string.
 
-    The string is also empty if the overrides are invalid: reading the config reports the errors.
+    The reason completes a message that starts with "got". The string is also empty if the overrides are
+    invalid: reading the config reports the errors.
 
     Args:
         folder: the run folder.
